@@ -53,7 +53,8 @@ int print_kernels_plan(const Flags& f) {
     table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),
                    fmt::format("{:.4g}", flops(p.problem) * 1e-6),
-                   core::to_text(core::Bytes{static_cast<std::size_t>(bytes(p.problem))}),
+                   core::to_text(core::Bytes{
+                       static_cast<std::size_t>(opened.device ? native_bytes(p.problem) : bytes(p.problem))}),
                    why.empty() ? core::to_text(core::Bytes{memory}) : "-"},
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();

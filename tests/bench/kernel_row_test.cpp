@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "kernels/problems/problem_text.hpp"
 
@@ -17,9 +18,9 @@ using testing::HasSubstr;
 
 const KernelPoint product{.problem = {.shape = kernels::GemmShape{.m = 100, .n = 100, .k = 100}}};
 
-KernelFindings two_ranks() {
+KernelFindings two_ranks(const KernelPoint& point = product) {
   KernelFindings f{
-      .point = product, .ranks = 2, .host_of = [](int rank) { return std::string(rank == 0 ? "node1" : "node2"); }};
+      .point = point, .ranks = 2, .host_of = [](int rank) { return std::string(rank == 0 ? "node1" : "node2"); }};
   f.checks = KernelChecks{.error = 2e-7};
   f.medians = {1e-3, 2e-3};
   for (int block = 0; block < 8; ++block) f.times.add(std::vector<double>(7, 2e-3));
@@ -42,6 +43,23 @@ TEST(KernelRow, IsTheSlowestRanks) {
   EXPECT_EQ(row.metrics.number(Metric::slowest_rank), 1);
   EXPECT_EQ(core::to_text(row.metrics[Metric::slowest_host]), "node2");
   EXPECT_EQ(core::to_text(row.metrics[Metric::limit]), "compute");
+}
+
+/// A host emulates fp16 and fp8 in fp32; a GPU has them.
+TEST(KernelRow, CountsTheBytesThatTheDeviceMoves) {
+  const std::vector<std::tuple<kernels::Precision, bool, double>> cases{
+      {kernels::Precision::fp16, true, 120000},     {kernels::Precision::fp16, false, 60000},
+      {kernels::Precision::fp8_e4m3, true, 120000}, {kernels::Precision::fp8_e4m3, false, 60000},
+      {kernels::Precision::int8, false, 60000},     {kernels::Precision::bf16, false, 60000}};
+  for (const auto& [precision, on_host, bytes] : cases) {
+    KernelPoint point = product;
+    point.problem.precision = precision;
+    auto f = two_ranks(point);
+    f.on_host = on_host;
+    core::Point row;
+    fill_kernel_times(f, row);
+    EXPECT_DOUBLE_EQ(row.metrics.number(Metric::bytes_per_s), bytes / 2e-3) << name(precision) << " " << on_host;
+  }
 }
 
 TEST(KernelRow, IsMistrustedWhereItIsFasterThanWhatBoundsIt) {

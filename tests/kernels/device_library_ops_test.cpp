@@ -106,6 +106,24 @@ TEST_F(DeviceProducts, HaveTheHostsNumbersInEveryPrecisionAndDirection) {
   });
 }
 
+/// What rows count as moved is what lies in memory, but for a scale.
+TEST_F(DeviceProducts, MoveTheBytesThatRowsCount) {
+  const GemmShape s{.m = 64, .n = 48, .k = 32};
+  std::vector<Precision> all(std::begin(floating), std::end(floating));
+  all.push_back(Precision::int8);
+  for (const Precision precision : all) {
+    const Problem p{.shape = s, .precision = precision};
+    if (!op_refusal(p, device_).empty()) continue;
+    const auto op = prepare(p, {}, device_);
+    double stored = 0;
+    for (const Operand& o : op->inputs()) stored += static_cast<double>(o.stored_bytes);
+    for (const Operand& o : op->outputs()) stored += static_cast<double>(o.stored_bytes);
+    EXPECT_LE(native_bytes(p), stored) << name(precision);
+    EXPECT_GE(native_bytes(p), stored - 64) << name(precision);
+    EXPECT_DOUBLE_EQ(op->cost().bytes, native_bytes(p)) << name(precision);
+  }
+}
+
 TEST_F(DeviceProducts, AddTheBiasAndCutBelowZero) {
   for (const Precision p : floating)
     for (GemmShape s : shapes)

@@ -153,7 +153,8 @@ class KernelSweep final : public Experiment {
     const auto& p = e.point.problem;
     const std::size_t resident = set_bytes(e.point);
     const auto& level = limits_->level(e.point.cache == CacheState::cold, resident);
-    KernelBound b = kernel_bound(full_flops(p), bytes(p), limits_->peak(p.precision), level);
+    KernelBound b =
+        kernel_bound(full_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
     const bool beyond_caches = resident > limits_->last_cache_bytes();
     // DeepBench's count has products with padding, which a library need not compute.
     const auto* conv = std::get_if<kernels::ConvShape>(&p.shape);

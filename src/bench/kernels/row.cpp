@@ -27,7 +27,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   const double work = full_flops(f.point.problem);
   m[Metric::flops_per_s] = flops(f.point.problem) / seconds;
   m[Metric::full_flops_per_s] = work / seconds;
-  m[Metric::bytes_per_s] = bytes(f.point.problem) / seconds;
+  m[Metric::bytes_per_s] = (f.on_host ? bytes(f.point.problem) : native_bytes(f.point.problem)) / seconds;
   if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
   if (!(f.bound.seconds > 0)) return;
   m[Metric::peak_flops_per_s] = f.bound.peak.value;

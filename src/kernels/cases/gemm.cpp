@@ -82,6 +82,7 @@ class GemmCase final : public KernelCase {
 }  // namespace
 
 std::size_t operand_bytes(const Problem& p) { return static_cast<std::size_t>(bytes(p)); }
+std::size_t native_operand_bytes(const Problem& p) { return static_cast<std::size_t>(native_bytes(p)); }
 
 std::unique_ptr<KernelCase> make_gemm_case(const Problem& p, const KernelCaseOptions& o) {
   return std::make_unique<GemmCase>(p, o);

@@ -28,6 +28,7 @@ std::vector<KernelCaseInfo>& others() {
 /// Data and check of an operation that backends have as an Op.
 KernelCaseInfo case_of(const OpBackend& b) {
   KernelCaseInfo row{b.name, b.source, b.operation, b.precision, b.refusal, operand_bytes, make_gemm_case, b.device};
+  if (b.device != runtime::host_device().name()) row.resident_bytes = native_operand_bytes;
   if (b.operation == KernelKind::conv) row.make = make_conv_case;
   if (b.operation == KernelKind::rnn) row.resident_bytes = rnn_case_bytes, row.make = make_rnn_case;
   if (info(b.precision).logarithm_bits > 0) row.resident_bytes = lns_case_bytes, row.make = make_lns_case;

@@ -5,7 +5,8 @@
 
 namespace gradmeter::kernels {
 
-std::size_t operand_bytes(const Problem&);  ///< each operand once, as `bytes`
+std::size_t operand_bytes(const Problem&);         ///< each operand once, as `bytes`
+std::size_t native_operand_bytes(const Problem&);  ///< as `native_bytes`
 std::unique_ptr<KernelCase> make_gemm_case(const Problem&, const KernelCaseOptions&);
 
 std::size_t lns_case_bytes(const Problem&);

@@ -65,8 +65,9 @@ std::string_view name(Pass p) {
 namespace {
 constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2016";
 
-/// Of a format of factors: each is scaled by its largest number.
-PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::string_view source) {
+/// Of a format of factors: each is scaled by its largest number. native_bytes: 0 where no hardware has it.
+PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size_t native_bytes,
+                               std::string_view source) {
   return {.name = name,
           .storage_bytes = 4,
           .result_bytes = 4,
@@ -74,7 +75,9 @@ PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::stri
           .exact = false,
           .about = "emulated: scaled and rounded operands, fp32 sums and results",
           .source = source,
-          .emulated = true};
+          .emulated = true,
+          .native_bytes = native_bytes,
+          .native_result_bytes = native_bytes > 0 ? std::size_t{4} : 0};
 }
 
 std::vector<PrecisionInfo>& precision_rows() {
@@ -93,10 +96,12 @@ std::vector<PrecisionInfo>& precision_rows() {
        .exact = false,
        .about = "emulated: operands and results rounded, accumulated in fp32",
        .source = "IEEE 754 binary16",
-       .emulated = true},
-      emulated_factors("fp8-e4m3", 0x1p-4, "OCP 8-bit floating point 1.0"),
-      emulated_factors("fp8-e5m2", 0x1p-3, "OCP 8-bit floating point 1.0"),
-      emulated_factors("int4", 1.0 / 14, "Jacob et al. 2018, with 4 bits"),
+       .emulated = true,
+       .native_bytes = 2,
+       .native_result_bytes = 2},
+      emulated_factors("fp8-e4m3", 0x1p-4, 1, "OCP 8-bit floating point 1.0"),
+      emulated_factors("fp8-e5m2", 0x1p-3, 1, "OCP 8-bit floating point 1.0"),
+      emulated_factors("int4", 1.0 / 14, 0, "Jacob et al. 2018, with 4 bits"),
   };
   return rows;
 }
@@ -175,9 +180,10 @@ double run_flops(const Problem& p) {
   return (p.operation() == KernelKind::rnn && p.pass != Pass::forward ? 2 : 1) * full_flops(p);
 }
 
-double bytes(const Problem& p) {
-  const double e = d(storage_bytes(p.precision));
-  const double result = d(info(p.precision).result_bytes);
+namespace {
+
+/// e, result: bytes of an operand's element and of a result's.
+double moved_bytes(const Problem& p, double e, double result) {
   return std::visit(
       Match{[&](const GemmShape& s) {
               return d(s.count) * (e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n));
@@ -201,6 +207,17 @@ double bytes(const Problem& p) {
             },
             [&](const PointwiseShape& s) { return e * cost_of(s).reads_and_writes * d(s.elements); }},
       p.shape);
+}
+
+}  // namespace
+
+double bytes(const Problem& p) {
+  return moved_bytes(p, d(storage_bytes(p.precision)), d(info(p.precision).result_bytes));
+}
+
+double native_bytes(const Problem& p) {
+  const PrecisionInfo& i = info(p.precision);
+  return i.native_bytes > 0 ? moved_bytes(p, d(i.native_bytes), d(i.native_result_bytes)) : bytes(p);
 }
 
 }  // namespace gradmeter::kernels

@@ -43,6 +43,8 @@ struct PrecisionInfo {
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: of others
   bool logarithmic_sums = false;  ///< sums are such numbers too
   bool emulated = false;  ///< operands lie in fp32 and are rounded by software: accuracy is the format's, time is not
+  /// Where hardware has an emulated format: bytes of an operand's element and of a result's. 0: as on the host.
+  std::size_t native_bytes = 0, native_result_bytes = 0;
 };
 /// By Precision.
 std::span<const PrecisionInfo> precision_table();
@@ -120,6 +122,8 @@ double full_flops(const Problem&);
 double run_flops(const Problem&);
 /// Memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
+/// The same where hardware has the precision: a GPU keeps in 16 or 8 bits what the host emulates in fp32.
+double native_bytes(const Problem&);
 
 /// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
 enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };

@@ -34,7 +34,7 @@ class OwnConv final : public DeviceOp {
 template <class T>
 std::unique_ptr<Op> make(const Problem& p, core::Element e, runtime::Device& device) {
   const auto& s = std::get<ConvShape>(p.shape);
-  return std::make_unique<OwnConv<T>>(s, p.pass, e, runtime::Cost{.flops = flops(p), .bytes = bytes(p)}, device);
+  return std::make_unique<OwnConv<T>>(s, p.pass, e, runtime::Cost{.flops = flops(p), .bytes = native_bytes(p)}, device);
 }
 
 }  // namespace

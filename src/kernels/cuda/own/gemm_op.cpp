@@ -50,7 +50,7 @@ std::string own_gemm_refusal(const Problem& p) {
 
 std::unique_ptr<Op> make_own_gemm(const Problem& p, const OpOptions&, runtime::Device& device) {
   const auto& s = std::get<GemmShape>(p.shape);
-  const runtime::Cost cost{.flops = flops(p), .bytes = bytes(p)};
+  const runtime::Cost cost{.flops = flops(p), .bytes = native_bytes(p)};
   if (p.precision == Precision::bf16) return std::make_unique<OwnGemm<Bf16>>(s, core::Element::bf16, cost, device);
   if (p.precision == Precision::fp16) return std::make_unique<OwnGemm<Fp16>>(s, core::Element::f16, cost, device);
   return std::make_unique<OwnGemm<float>>(s, core::Element::f32, cost, device);

@@ -144,7 +144,7 @@ std::string own_rnn_refusal(const Problem& p) {
 
 std::unique_ptr<Op> make_own_rnn(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const auto& s = std::get<RnnShape>(p.shape);
-  const runtime::Cost cost{.flops = run_flops(p), .bytes = bytes(p)};
+  const runtime::Cost cost{.flops = run_flops(p), .bytes = native_bytes(p)};
   std::unique_ptr<Op> op;
   if (p.pass == Pass::forward) {
     op = std::make_unique<OwnRnnForward>(s, o.training, cost, device);
