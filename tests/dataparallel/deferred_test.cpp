@@ -15,6 +15,7 @@
 #include "core/format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
+#include "dataparallel/strategies/graphs.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
 #include "support/training.hpp"
@@ -126,6 +127,14 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
                                            "ps-sync"),
                          name_of_text);
 
+/// The third message to a rank comes where the second was, which has to be added first.
+TEST(Deferred, ThreeSendersToOneRankHaveTheHostsBits) {
+  constexpr int ranks = 6;
+  const Peers drawn(Graph::random, 7);  // the seed of all cases
+  ASSERT_EQ(drawn.to(0, ranks, 1).size(), 3);
+  expect_host_bits({.strategy = "gossip:graph=random", .ranks = ranks});
+}
+
 /// Nothing is the same every time where several workers meet, so these have one.
 TEST(DeferredAsynchronous, HasTheHostsBitsWithOneWorker) {
   for (const char* strategy : {"ps-async", "ps-async:push=2", "ps-async:prefetch=1", "ps-ssp", "easgd:every=1"})
@@ -136,6 +145,16 @@ TEST(DeferredAsynchronous, HasTheHostsBitsWithEncodedMessages) {
   for (const char* strategy : {"ps-async", "ps-async:prefetch=1", "ps-ssp"})
     for (const char* codec : {"qsgd8:min=100", "topk:density=0.05,min=100"})
       expect_host_bits({.strategy = strategy, .ranks = 1, .codec = codec, .progress = ProgressMode::thread});
+}
+
+/// What is still to be copied to the worker lies in memory of the client, which goes.
+TEST(DeferredAsynchronous, HasTheHostsBitsWithoutAnEvaluation) {
+  for (const char* codec : {"none", "qsgd8:min=100"})
+    expect_host_bits({.strategy = "ps-async:prefetch=1",
+                      .ranks = 1,
+                      .codec = codec,
+                      .progress = ProgressMode::thread,
+                      .evaluates = false});
 }
 
 /// In virtual time, where they are the same every time.
