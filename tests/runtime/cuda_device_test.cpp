@@ -154,6 +154,15 @@ TEST(CudaDevice, MemoryOfAnotherSizeAtTheSamePlaceIsSeenAsItIs) {
   });
 }
 
+/// What its work uses goes next.
+TEST(CudaDevice, AQueueEndsWithItsWork) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    submit_doubling(*device.make_queue(), b.buffer);
+  });
+}
+
 TEST(CudaDevice, OneThatIsNotThereIsRefused) {
   try {
     CudaDevice device(1000);
