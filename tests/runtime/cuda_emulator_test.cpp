@@ -39,10 +39,11 @@ __global__ void reverse(int* out, bool waits) {
 __global__ void sum_twice(int* out, bool waits) {
   GPU_SHARED(int, sums, [threads / 32]);
   int all = 0;
-  for (unsigned number = 1; number <= 2; ++number) {
-    const unsigned mine = __reduce_add_sync(~0u, number);
+  for (int number = 1; number <= 2; ++number) {
+    int mine = number;
+    for (int by = 16; by > 0; by /= 2) mine += __shfl_xor_sync(~0u, mine, by);
     if (waits) __syncthreads();
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = static_cast<int>(mine);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = mine;
     __syncthreads();
     for (unsigned w = 0; w < blockDim.x / 32; ++w) all += sums[w];
   }
