@@ -197,11 +197,9 @@ TEST(CapturedCalls, UnderWayCanBeGivenUp) {
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {
         const auto memory = r.device.allocate(core::Element::f32, 30'000);
-        auto nccl = std::make_unique<NcclCollective>("nccl", r.world, runtime::NcclOptions{},
-                                                     CollectiveKind::send_receive, 0, r.queue);
-        const auto graphs = capture_calls(std::move(nccl), r.queue, odd);
-        graphs.one->start({memory.buffer, memory.buffer});
-        for (int i = 0; i < polls; ++i) (void)graphs.one->advance();
+        const Captured captured(r, "nccl", CollectiveKind::send_receive, Placement::in_place);
+        captured->one->start({memory.buffer, memory.buffer});
+        for (int i = 0; i < polls; ++i) (void)captured->one->advance();
       });
     });
   }
