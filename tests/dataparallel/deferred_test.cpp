@@ -18,6 +18,7 @@
 #include "dataparallel/strategies/graphs.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
+#include "support/quadratic.hpp"
 #include "support/training.hpp"
 #include "support/training_runs.hpp"
 
@@ -148,13 +149,28 @@ TEST(DeferredAsynchronous, HasTheHostsBitsWithEncodedMessages) {
 }
 
 /// What is still to be copied to the worker lies in memory of the client, which goes.
-TEST(DeferredAsynchronous, HasTheHostsBitsWithoutAnEvaluation) {
-  for (const char* codec : {"none", "qsgd8:min=100"})
-    expect_host_bits({.strategy = "ps-async:prefetch=1",
-                      .ranks = 1,
-                      .codec = codec,
-                      .progress = ProgressMode::thread,
-                      .evaluates = false});
+TEST(DeferredAsynchronous, HasNoWorkLeftWhenTheClientGoes) {
+  runtime::run_thread_ranks(1, [](const runtime::Communicator& world) {
+    runtime::Activity activity;
+    DeferredDevice device;
+    DeferredQueue queue(device, {});
+    RankFabric fabric(world, {.progress = ProgressMode::thread, .memory_bytes = std::size_t{1} << 20, .queue = &queue},
+                      activity);
+    static constexpr std::size_t n = 1000;
+    Assembly assembly(fabric, {.model = [](auto&, auto&) { return std::make_unique<test::Quadratic>(n); },
+                               .optimizer = "sgd",
+                               .strategy = find_strategy("ps-async:prefetch=1"),
+                               .strategy_options = {.codec = compression::find_codec("qsgd8:min=100")}});
+    const std::vector<float> target(n, 0.5f);
+    const std::vector<std::int32_t> label(1, 0);
+    Strategy& strategy = assembly.strategy();
+    strategy.begin(assembly.worker());
+    (void)strategy.step(assembly.worker(), {target, label}, {.size = 0.1f, .number = 1});
+    strategy.settle(assembly.worker());
+    EXPECT_GT(queue.unfinished(), 0);
+    strategy.end(assembly.worker());
+    EXPECT_EQ(queue.unfinished(), 0);
+  });
 }
 
 /// In virtual time, where they are the same every time.

@@ -85,11 +85,9 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
   const std::uint64_t sent = decompose(assembly.probe().end_step(), {}).bytes_sent;
   if (!c.serves()) end.bytes_sent = sent;  // when a message has left is not the same every time
   fabric.wait(fabric.all_reduce(everybody, word, allreduce::Op::sum));  // evaluation needs all ranks settled
-  if (c.evaluates) {
-    strategy.evaluation_weights(worker, evaluated);
-    for (const model::Batch& b : batches)
-      outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::no_floats}, b));
-  }
+  strategy.evaluation_weights(worker, evaluated);
+  for (const model::Batch& b : batches)
+    outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::no_floats}, b));
   strategy.end(worker);
   for (const auto& o : outcomes) end.losses.push_back(o.get().loss_sum);
   end.weights = values_of(fabric, worker.parameters());

@@ -24,7 +24,6 @@ struct RunCase {
   kernels::Precision precision = kernels::Precision::fp32;
   std::string loss_scale = "none", gradients = "fp32";  ///< as StrategyOptions has them
   int overflowing_rank = -1;                            ///< its gradient of the second pass has an infinite element
-  bool evaluates = true;                                ///< else it ends right after its last step
 
   dataparallel::MeshShape shape() const;
   /// Does it use parameter servers, or other messages that come when they come?
