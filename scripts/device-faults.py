@@ -286,8 +286,8 @@ def finder_of(scratch, preset, program, seeds, tests, fault, limit):
 
 def find(scratch, passes, fault, sanitizer):
     # Preset, seeds, seconds of tests at seed 0, and how many times as long they may take.
-    plans = [("cuda-emulated", "1", 8, 1), ("cuda-emulated", "1", 60, 1),
-             ("cuda-emulated", f"1-{scratch.seeds - 1}", 4, scratch.seeds), ("cuda-emulated-tsan", "2", 2, 200)]
+    plans = [("cuda-emulated", "1", 8, 1), ("cuda-emulated", "1", 40, 1),
+             ("cuda-emulated", f"1-{scratch.seeds - 1}", 2, scratch.seeds), ("cuda-emulated-tsan", "2", 2, 200)]
     for preset, seeds, budget, times in plans if sanitizer else plans[:-1]:
         for program, tests, seconds in passes.of(fault, budget):
             if found := finder_of(scratch, preset, program, seeds, tests, fault, 30 + 4 * times * seconds):

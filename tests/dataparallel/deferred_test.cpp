@@ -236,6 +236,31 @@ TEST(DeferredMesh, HasTheHostsBits) {
   }
 }
 
+/// Whatever the others' queues have written there.
+TEST(DeferredMesh, AReplicaHasTheValuesOfTheRankWithTheLoss) {
+  for (const char* text : {"tensor=2", "pipeline=2", "tensor=2,pipeline=2"}) {
+    const MeshShape shape = parse_mesh(text).complete(parse_mesh(text).replica_ranks());
+    runtime::run_thread_ranks(shape.ranks(), [&](const runtime::Communicator& world) {
+      runtime::Activity activity;
+      DeferredDevice device;
+      DeferredQueue queue(device, {});
+      RankFabric fabric(world,
+                        {.memory_bytes = std::size_t{1} << 16,
+                         .max_call_bytes = 64,
+                         .groups = 1 + Mesh::groups(shape),
+                         .queue = &queue},
+                        activity);
+      const Mesh mesh(fabric, shape);
+      const bool has_loss = mesh.place().stage + 1 == shape.pipeline && mesh.place().tensor == 0;
+      const Buffer value = fabric.memory(1);
+      fabric.submit("own", {}, [value, x = has_loss ? 5.0f : 3.0f] { value.values<float>()[0] = x; });
+      mesh.send_to_replica(fabric, value);
+      EXPECT_EQ(test::values_of(fabric, value), std::vector{5.0f}) << text << ", rank " << world.rank();
+      world.barrier();  // nobody reads this rank's memory any more
+    });
+  }
+}
+
 bool is_for_threads(const std::string& algorithm, int ranks) {
   bool taken = false;
   const auto p = static_cast<std::uint32_t>(ranks);
