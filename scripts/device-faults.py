@@ -49,8 +49,13 @@ FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/queue.hpp", "src/r
 LEFT_OUT = r"src/runtime/cuda/launch\.hpp|src/dataparallel/(?:simulation/|decorators/forwarding)"
 # A server's clock; members that forward a call; a graph's launch is said, not asked for.
 NOT_WAITS = r"server_client_->reached|override \{|^\s*inner_->launched\(\);"
-# Places where no test can find a fault, and why.
-REASONS = {r"src/kernels/cuda/libraries/cudnn": "cuDNN is not emulated", r"src/kernels/cuda/libraries/cusparse": "cuSPARSE is not emulated"}
+# Places, kinds and statements of which no test finds a fault, and why.
+REASONS = {
+    r"src/kernels/cuda/libraries/cudnn": "cuDNN is not emulated",
+    r"src/kernels/cuda/libraries/cusparse": "cuSPARSE is not emulated",
+    r"src/runtime/cuda/host_view": "pinned memory goes there when an address comes back, and the emulated device gives none out again",
+    r".* fence": "memory has one order on the emulated device, so that ThreadSanitizer alone sees one",
+}
 BEFORE = r"(?<![\w.:>])"
 PROGRAMS = {
     "runtime": ["test_runtime_device", "test_runtime_nccl"],
@@ -66,7 +71,7 @@ LISTENERS = ["tests/support/device_environment.cpp", "tests/allreduce/late_queue
              "tests/kernels/late_cases_test.cpp", "tests/model/network_test.cpp"]
 # Of these: what runs on such queues. DeferredEvents* leaves events out itself.
 ONLY = {"test_allreduce": "LateQueue*:Staged*", "test_dataparallel_threads": "*Deferred*-*DeferredEvents*",
-        "test_model": "*WorksLaterWithTheHostsBits*"}
+        "test_model": "*WorksLater*"}
 # Code of the scratch copy. The first line of its files is for who reads them here.
 SWITCH, LISTENER = ((ROOT / "scripts/faults" / name).read_text().split("\n", 1)[1] for name in ("switch.inc", "listener.inc"))
 
@@ -300,7 +305,7 @@ HEAD = """# Faults on purpose
 `scripts/device-faults.py --seeds {seeds}{sanitizer} --out results/device-faults.md`, {when}. Each barrier, fence, event and wait of the
 device code, and of the host code that queues work on a device, was missing once; {counts}.
 A test that is named without ThreadSanitizer found it by what it asserts, on the emulated runtime at the seed named or, for tests
-`Deferred…`, `Late…`, `Networks` and `TableModel`, on a device of the tests' own whose work comes late. A `question` is answered by yes.
+`Deferred…`, `Late…`, `Networks`, `TableModel` and `ForwardOperations`, on a device of the tests' own whose work comes late. A `question` is answered by yes.
 
 """
 
@@ -339,7 +344,7 @@ def write_table(scratch, faults, outcomes, options):
     for fault in run:
         outcome = outcomes[key_of(fault)]
         if outcome in (NOTHING, NO_TEST):
-            reason = next((why for place, why in REASONS.items() if re.match(place, str(fault))), None)
+            reason = next((why for place, why in REASONS.items() if re.match(place, f"{fault} {fault.kind}")), None)
             missed, excused = missed + (not reason), excused + bool(reason)
             outcome = f"nothing: {reason}" if reason else outcome
         statement = fault.statement.removesuffix(";").removeprefix("return ").replace("|", r"\|")

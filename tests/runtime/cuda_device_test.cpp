@@ -163,6 +163,17 @@ TEST(CudaDevice, AQueueEndsWithItsWork) {
   });
 }
 
+TEST(CudaDevice, AQueueWaitsForEventsThatAreNoStreams) {
+  struct Later final : Event {
+    bool reached() const override { return ++polls > 3; }
+    mutable int polls = 0;
+  };
+  CudaDevice device(0);
+  const auto later = std::make_shared<Later>();
+  device.make_queue()->begin_after(later);
+  EXPECT_EQ(later->polls, 4);
+}
+
 TEST(CudaDevice, OneThatIsNotThereIsRefused) {
   try {
     CudaDevice device(1000);
