@@ -54,6 +54,7 @@ REASONS = {
     r"src/kernels/cuda/libraries/cudnn": "cuDNN is not emulated",
     r"src/kernels/cuda/libraries/cusparse": "cuSPARSE is not emulated",
     r"src/runtime/cuda/host_view": "pinned memory goes there when an address comes back, and the emulated device gives none out again",
+    r"src/compression/cuda/topk_state": "no order of the emulated device shows it; an earlier run under ThreadSanitizer did (a data race at `topk_state.cuh:62`)",
     r".* fence": "memory has one order on the emulated device, so that ThreadSanitizer alone sees one",
 }
 BEFORE = r"(?<![\w.:>])"
@@ -349,7 +350,7 @@ def write_table(scratch, faults, outcomes, options):
             outcome = f"nothing: {reason}" if reason else outcome
         statement = fault.statement.removesuffix(";").removeprefix("return ").replace("|", r"\|")
         rows.append(f"| `{statement}` | `{fault}` | {fault.kind} | {outcome} |")
-    counts = f"{len(run) - missed - excused} of {len(run)} were found, and {excused} cannot be, for the reason that their rows name"
+    counts = f"{len(run) - missed - excused} of {len(run)} were found, and {excused} were not, for the reasons in their rows"
     if len(run) < len(faults):
         counts += f"; {len(faults) - len(run)} more have not been run"
     print(counts, file=sys.stderr)
