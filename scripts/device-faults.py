@@ -54,7 +54,6 @@ REASONS = {
     r"src/kernels/cuda/libraries/cudnn": "cuDNN is not emulated",
     r"src/kernels/cuda/libraries/cusparse": "cuSPARSE is not emulated",
     r"src/runtime/cuda/host_view": "pinned memory goes there when an address comes back, and the emulated device gives none out again",
-    r"src/compression/cuda/topk_state": "no order of the emulated device shows it; an earlier run under ThreadSanitizer did (a data race at `topk_state.cuh:62`)",
     r".* fence": "memory has one order on the emulated device, so that ThreadSanitizer alone sees one",
 }
 BEFORE = r"(?<![\w.:>])"
