@@ -190,6 +190,21 @@ TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
   }
 }
 
+/// What follows NCCL's call in a graph uses memory that goes with the collective.
+TEST(CapturedCalls, UnderWayCanBeGivenUp) {
+  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  for (const int polls : {0, 1, 2}) {
+    test::each_device_seed([&] {
+      test::run_gpu_ranks(2, [&](const GpuRank& r) {
+        const auto memory = r.device.allocate(core::Element::f32, 30'000);
+        const Captured captured(r, "nccl", CollectiveKind::send_receive, Placement::in_place);
+        captured->one->start({memory.buffer, memory.buffer});
+        for (int i = 0; i < polls; ++i) (void)captured->one->advance();
+      });
+    });
+  }
+}
+
 TEST(CapturedCalls, WhatNeedsTheHostIsRefused) {
   test::run_gpu_ranks(1, [](const GpuRank& r) {
     EXPECT_THAT(

@@ -165,20 +165,22 @@ TEST(NcclMessagesErrors, ACallCanBeGivenUp) {
   EXPECT_THAT(cuda_emulator::take_reports(), ::testing::IsEmpty());
 }
 
-/// What follows NCCL's messages in the stream uses memory that goes with the collective.
+/// What follows NCCL's messages in the stream uses memory that goes with the collective: of a reduce-scatter the last
+/// is a sum.
 TEST(NcclMessagesErrors, ACallUnderWayCanBeGivenUp) {
-  for (const int polls : {1, 2, 4, 8}) {
-    test::each_device_seed<2>([&] {
-      test::run_gpu_ranks(2, [&](const GpuRank& r) {
-        const auto memory = r.device.allocate(core::Element::f32, 30'000);
-        runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
-        const auto link = network.connect(r.world, 1);
-        const auto c =
-            find_algorithm("nccl-messages")->bind({r.world, network, *link}, {.max_bytes = 120'000, .queue = &r.queue});
-        c->start({memory.buffer, memory.buffer});
-        for (int i = 0; i < polls; ++i) (void)c->advance();
-      });
-    });
+  const auto give_up = [](const GpuRank& r, CollectiveKind kind, int polls) {
+    const auto memory = r.device.allocate(core::Element::f32, 30'000);
+    runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
+    const auto link = network.connect(r.world, 1);
+    const ExecutorOptions o{.max_bytes = 120'000, .queue = &r.queue};
+    const auto c = find_algorithm("nccl-messages")->bind({r.world, network, *link}, o, kind);
+    c->start({memory.buffer, memory.buffer});
+    for (int i = 0; i < polls; ++i) (void)c->advance();
+  };
+  for (const auto kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter}) {
+    for (int polls = 1; polls <= 8; ++polls) {
+      test::each_device_seed<2>([&] { test::run_gpu_ranks(2, [&](const GpuRank& r) { give_up(r, kind, polls); }); });
+    }
   }
 }
 

@@ -352,6 +352,10 @@ TEST(NcclNames, ForceAlgorithmsAndProtocols) {
 TEST(NcclNames, AreInTheEnvironmentWhileCommunicatorsAreMade) {
   setenv("NCCL_PROTO", "^ll128", 1);
   test::run_gpu_ranks(3, [](const GpuRank& r) {
+    for (int i = 0; i < 5; ++i) {  // whichever rank is the last
+      const Bound another(r, "nccl:algorithm=tree,protocol=ll", CollectiveKind::all_reduce, Placement::out_of_place, 0);
+      EXPECT_EQ(cuda_emulator::nccl_environment(r.world.rank()), "tree ll");
+    }
     const Bound bound(r, "nccl:algorithm=ring,protocol=ll", CollectiveKind::all_reduce, Placement::out_of_place, 0);
     EXPECT_EQ(cuda_emulator::nccl_environment(r.world.rank()), "ring ll");
     const Bound other(r, "nccl", CollectiveKind::all_reduce, Placement::out_of_place, 0);

@@ -114,6 +114,20 @@ TEST(DeviceTopK, MakesNaNOfDamagedWires) {
   });
 }
 
+/// Each chunk has so many equal numbers that only those of the first chunks are taken: several warps must agree on
+/// which.
+TEST(DeviceTopK, OrdersTheChunksOfSeveralWarps) {
+  constexpr std::size_t n = 40 * 4096;
+  Floats x(n, 0.25F);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i % 5 == 0) x[i] = 1;
+    if (i % 41 == 0) x[i] = 2;
+  }
+  const auto choice = find_codec("topk:density=0.2");
+  const Bytes wire = encoded(*choice->codec, x);
+  test::each_device_seed([&] { EXPECT_TRUE(OnDevice(*choice, n).encode(x, {}) == wire); });
+}
+
 TEST(DeviceMomentumCorrection, StepsAsTheHost) {
   test::each_device_seed([] {
     for (const std::string name : {"dgc:density=0.01", "dgc:density=0.3,momentum=0.5", "dgc:clip=0.1"}) {

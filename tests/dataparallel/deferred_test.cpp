@@ -15,8 +15,10 @@
 #include "core/format.hpp"
 #include "dataparallel/ranks/fabric.hpp"
 #include "dataparallel/simulation/world.hpp"
+#include "dataparallel/strategies/graphs.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
+#include "support/quadratic.hpp"
 #include "support/training.hpp"
 #include "support/training_runs.hpp"
 
@@ -126,6 +128,14 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
                                            "ps-sync"),
                          name_of_text);
 
+/// The third message to a rank comes where the second was, which has to be added first.
+TEST(Deferred, ThreeSendersToOneRankHaveTheHostsBits) {
+  constexpr int ranks = 6;
+  const Peers drawn(Graph::random, 7);  // the seed of all cases
+  ASSERT_EQ(drawn.to(0, ranks, 1).size(), 3);
+  expect_host_bits({.strategy = "gossip:graph=random", .ranks = ranks});
+}
+
 /// Nothing is the same every time where several workers meet, so these have one.
 TEST(DeferredAsynchronous, HasTheHostsBitsWithOneWorker) {
   for (const char* strategy : {"ps-async", "ps-async:push=2", "ps-async:prefetch=1", "ps-ssp", "easgd:every=1"})
@@ -136,6 +146,31 @@ TEST(DeferredAsynchronous, HasTheHostsBitsWithEncodedMessages) {
   for (const char* strategy : {"ps-async", "ps-async:prefetch=1", "ps-ssp"})
     for (const char* codec : {"qsgd8:min=100", "topk:density=0.05,min=100"})
       expect_host_bits({.strategy = strategy, .ranks = 1, .codec = codec, .progress = ProgressMode::thread});
+}
+
+/// What is still to be copied to the worker lies in memory of the client, which goes.
+TEST(DeferredAsynchronous, HasNoWorkLeftWhenTheClientGoes) {
+  runtime::run_thread_ranks(1, [](const runtime::Communicator& world) {
+    runtime::Activity activity;
+    DeferredDevice device;
+    DeferredQueue queue(device, {});
+    RankFabric fabric(world, {.progress = ProgressMode::thread, .memory_bytes = std::size_t{1} << 20, .queue = &queue},
+                      activity);
+    static constexpr std::size_t n = 1000;
+    Assembly assembly(fabric, {.model = [](auto&, auto&) { return std::make_unique<test::Quadratic>(n); },
+                               .optimizer = "sgd",
+                               .strategy = find_strategy("ps-async:prefetch=1"),
+                               .strategy_options = {.codec = compression::find_codec("qsgd8:min=100")}});
+    const std::vector<float> target(n, 0.5f);
+    const std::vector<std::int32_t> label(1, 0);
+    Strategy& strategy = assembly.strategy();
+    strategy.begin(assembly.worker());
+    (void)strategy.step(assembly.worker(), {target, label}, {.size = 0.1f, .number = 1});
+    strategy.settle(assembly.worker());
+    EXPECT_GT(queue.unfinished(), 0);
+    strategy.end(assembly.worker());
+    EXPECT_EQ(queue.unfinished(), 0);
+  });
 }
 
 /// In virtual time, where they are the same every time.
@@ -198,6 +233,31 @@ TEST(DeferredMesh, HasTheHostsBits) {
       c.progress = progress;
       expect_host_bits(c);
     }
+  }
+}
+
+/// Whatever the others' queues have written there.
+TEST(DeferredMesh, AReplicaHasTheValuesOfTheRankWithTheLoss) {
+  for (const char* text : {"tensor=2", "pipeline=2", "tensor=2,pipeline=2"}) {
+    const MeshShape shape = parse_mesh(text).complete(parse_mesh(text).replica_ranks());
+    runtime::run_thread_ranks(shape.ranks(), [&](const runtime::Communicator& world) {
+      runtime::Activity activity;
+      DeferredDevice device;
+      DeferredQueue queue(device, {});
+      RankFabric fabric(world,
+                        {.memory_bytes = std::size_t{1} << 16,
+                         .max_call_bytes = 64,
+                         .groups = 1 + Mesh::groups(shape),
+                         .queue = &queue},
+                        activity);
+      const Mesh mesh(fabric, shape);
+      const bool has_loss = mesh.place().stage + 1 == shape.pipeline && mesh.place().tensor == 0;
+      const Buffer value = fabric.memory(1);
+      fabric.submit("own", {}, [value, x = has_loss ? 5.0f : 3.0f] { value.values<float>()[0] = x; });
+      mesh.send_to_replica(fabric, value);
+      EXPECT_EQ(test::values_of(fabric, value), std::vector{5.0f}) << text << ", rank " << world.rank();
+      world.barrier();  // nobody reads this rank's memory any more
+    });
   }
 }
 

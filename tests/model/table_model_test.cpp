@@ -13,6 +13,7 @@
 #include "kernels/op.hpp"
 #include "kernels/threads.hpp"
 #include "model/registry.hpp"
+#include "model/table/forward_operations.hpp"
 #include "support/deferred.hpp"
 
 namespace gradmeter::model {
@@ -239,6 +240,17 @@ TEST(TableModel, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
       EXPECT_TRUE(run.gradients == host.gradients) << "seed " << seed;
     }
   }
+}
+
+/// Weights are packed from memory that goes.
+TEST(ForwardOperations, ArePackedOnADeviceThatWorksLater) {
+  test::DeferredDevice device;
+  test::DeferredQueue queue(device, {});
+  const RepeatedProblem packed{.problem = {.shape = kernels::GemmShape{.m = 9, .n = 8, .k = 16, .packed = true}},
+                               .times = 2};
+  ForwardOperations all({&packed, 1}, queue, 3);
+  all.run(queue);
+  EXPECT_NO_THROW(queue.synchronise());
 }
 
 std::string refusal_of_table(const std::string& rows, Precision p = Precision::fp32, std::size_t shrink = 1) {

@@ -155,6 +155,26 @@ TEST(CudaDevice, MemoryOfAnotherSizeAtTheSamePlaceIsSeenAsItIs) {
   });
 }
 
+/// What its work uses goes next.
+TEST(CudaDevice, AQueueEndsWithItsWork) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    submit_doubling(*device.make_queue(), b.buffer);
+  });
+}
+
+TEST(CudaDevice, AQueueWaitsForEventsThatAreNoStreams) {
+  struct Later final : Event {
+    bool reached() const override { return ++polls > 3; }
+    mutable int polls = 0;
+  };
+  CudaDevice device(0);
+  const auto later = std::make_shared<Later>();
+  device.make_queue()->begin_after(later);
+  EXPECT_EQ(later->polls, 4);
+}
+
 TEST(CudaDevice, OneThatIsNotThereIsRefused) {
   try {
     CudaDevice device(1000);

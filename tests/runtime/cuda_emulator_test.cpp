@@ -34,6 +34,22 @@ __global__ void reverse(int* out, bool waits) {
   out[threadIdx.x] = numbers[blockDim.x - 1 - threadIdx.x];
 }
 
+/// The sum of all warps' numbers, and of their next ones in the same places. The mistake: a warp may write its next
+/// number while others still read.
+__global__ void sum_twice(int* out, bool waits) {
+  GPU_SHARED(int, sums, [threads / 32]);
+  int all = 0;
+  for (int number = 1; number <= 2; ++number) {
+    int mine = number;
+    for (int by = 16; by > 0; by /= 2) mine += __shfl_xor_sync(~0u, mine, by);
+    if (waits) __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = mine;
+    __syncthreads();
+    for (unsigned w = 0; w < blockDim.x / 32; ++w) all += sums[w];
+  }
+  out[threadIdx.x] = all;
+}
+
 __global__ void half_a_barrier() {
   if (threadIdx.x < 32) __syncthreads();
 }
@@ -95,10 +111,10 @@ TEST(CudaEmulator, AMissingEventGivesWrongData) {
   EXPECT_TRUE(take_reports().empty());
 }
 
-std::vector<int> reversed(bool waits) {
+std::vector<int> numbers_of(void (*kernel)(int*, bool), bool waits) {
   const Stream stream;
   DeviceBuffer<int> out(threads);
-  check_cuda(gpu::launch(reverse, one_block(threads), stream.get(), out.span().device_address(), waits), "reverse");
+  check_cuda(gpu::launch(kernel, one_block(threads), stream.get(), out.span().device_address(), waits), "a kernel");
   return read_back<int>(out.span(), stream);
 }
 
@@ -108,9 +124,21 @@ TEST(CudaEmulator, AMissingBarrierGivesWrongData) {
   std::iota(right.rbegin(), right.rend(), 0);
   for (unsigned seed = 0; seed < 10; ++seed) {
     set_seed(seed);
-    EXPECT_EQ(reversed(true), right) << seed;
-    EXPECT_NE(reversed(false), right) << seed << ": shared memory that nobody has written yet";
+    EXPECT_EQ(numbers_of(reverse, true), right) << seed;
+    EXPECT_NE(numbers_of(reverse, false), right) << seed << ": shared memory that nobody has written yet";
   }
+}
+
+TEST(CudaEmulator, AWarpThatRunsAheadGivesWrongData) {
+  if (test::finds_races) GTEST_SKIP() << "the thread sanitizer would find it: see CudaEmulatorRacesDeathTest";
+  const std::vector<int> right(threads, 3 * static_cast<int>(threads));
+  int wrong = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    set_seed(seed);
+    EXPECT_EQ(numbers_of(sum_twice, true), right) << seed;
+    wrong += numbers_of(sum_twice, false) != right;
+  }
+  EXPECT_GE(wrong, 3);
 }
 
 /// The first report of a kernel, and its error.

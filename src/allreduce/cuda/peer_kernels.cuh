@@ -48,9 +48,9 @@ __device__ inline CallNumbers numbers_of(const PeerCall& c) {
   return {calls % 2, c.barriers * calls + 1};
 }
 
-/// At the end of a call, by all threads. The last block counts it: by then all have read the number.
+/// At the end of a call, by all threads. The last block counts it: by then all have read the number, since each call
+/// has a barrier before its end.
 __device__ inline void count_call(const PeerCall& c) {
-  __syncthreads();
   if (threadIdx.x != 0) return;
   std::uint32_t* const counts = counts_of(c);
   __threadfence();

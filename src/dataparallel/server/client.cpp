@@ -138,14 +138,13 @@ void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
   }
 }
 
-/// Copies a chunk from `weights_`.
+/// Copies a chunk from `weights_`. The next answers change these behind it, since they are decoded on the same queue.
 void ServerClient::put(ServerConnection& connection, std::size_t i, const Buffer& to) {
   const Range chunk = sharding_.chunk(connection.server, i);
   const std::span<const float> from = std::span(weights_).subspan(chunk.first, chunk.count);
   fabric_.submit("weights", {0, 8.0 * double(chunk.count)}, [from, to = to.part(chunk.first, chunk.count)] {
     std::ranges::copy(from, to.values<float>().begin());
   });
-  fabric_.synchronise();  // the next answers change these weights
   connection.versions[i].waits = false;
 }
 
@@ -192,6 +191,7 @@ void ServerClient::disconnect() {
   tell(Opcode::disconnect, "servers to hear of the end", offers_);
   await_acknowledgements();
   port_->close();
+  fabric_.synchronise();  // copies from `weights_` may be under way
 }
 
 void ServerClient::take(const Message& message) {

@@ -49,10 +49,11 @@ class AdPsgd final : public Strategy {
     return outcome;
   }
 
-  /// Waits for all to call it, since only then no average is under way.
+  /// Waits for all to call it, since only then no average is under way. No event: an average is done when its answer is
+  /// sent, and the rank's own work comes first in its queue.
   void evaluation_weights(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), word_, allreduce::Op::sum, w.fabric().record()));
+    w.fabric().wait(w.fabric().all_reduce(w.axis(), word_, allreduce::Op::sum));
     if (passive_) {
       passive_->read(w, to);
     } else {

@@ -48,7 +48,8 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
   queue.at_once([&] { fill_random(plain.buffer, *o.format, seed); });
   if (!o.packed) return plain;
   runtime::OwnedBuffer stored = bytes(o.stored_bytes);
-  op.packing(input)->run(queue, "inference.pack", {plain.buffer}, {stored.buffer});
+  const std::unique_ptr<kernels::Op> packing = op.packing(input);
+  packing->run(queue, "inference.pack", {plain.buffer}, {stored.buffer});
   queue.synchronise();
   return stored;
 }

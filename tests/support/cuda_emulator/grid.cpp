@@ -154,18 +154,34 @@ std::size_t colors_of(const GridShape& shape) {
   return std::max<std::size_t>(2, most_fibers / (std::size_t{shape.block.x} * shape.block.y * shape.block.z));
 }
 
+/// Takes one of those that can run: the first with seed 0, else any. runs_ahead: mostly what was woken last, so that a
+/// warp goes as far as it can while others have not begun.
+Thread* take_runnable(bool runs_ahead) {
+  auto& all = grid->runnable;
+  if (runs_ahead && order.below(16) > 0) {
+    Thread* const last = all.back();
+    all.pop_back();
+    return last;
+  }
+  std::swap(all[order.choose(all.size())], all.front());
+  Thread* const any = all.front();
+  all.pop_front();
+  return any;
+}
+
 /// Until all threads of the blocks have left, or none of them can go on.
 void run_resident() {
   for_each_thread(*grid, [](Thread& t) { grid->runnable.push_back(&t); });
   grid->resident = grid->runnable.size();
   grid->left = 0;
+  const bool runs_ahead = order.choose(2) == 1;
   while (!grid->runnable.empty()) {
-    std::swap(grid->runnable[order.choose(grid->runnable.size())], grid->runnable.front());
-    current = grid->runnable.front();
-    grid->runnable.pop_front();
+    current = take_runnable(runs_ahead);
     place = &current->place;
     if (fiber_for(*current).resume() && !finds_races()) give_back(*current);
-    if (grid->pauses > 2 * grid->resident + 16) pause_grid();
+    // Early: others then see what some threads of this grid have written, and not what the rest will.
+    const bool pauses_early = runs_ahead && grid->pauses > 0 && order.below(32) == 0;
+    if (pauses_early || grid->pauses > 2 * grid->resident + 16) pause_grid();
   }
   if (grid->left < grid->resident) report_hang();
   all_threads += grid->resident;

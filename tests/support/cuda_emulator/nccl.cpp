@@ -100,6 +100,13 @@ SharedRanks* map_ranks(Id id) {
 
 bool have_all_joined(const Comm& c) { return c.shared->joined.load() == c.ranks; }
 
+/// As late as a rank may: NCCL initialises in a thread of its own.
+void read_environment(Comm& c) {
+  if (std::exchange(c.has_read_environment, true)) return;
+  const auto variable = [](const char* v) { return std::string(std::getenv(v) ? std::getenv(v) : ""); };
+  environments[static_cast<std::size_t>(c.rank)] = variable("NCCL_ALGO") + " " + variable("NCCL_PROTO");
+}
+
 ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, bool is_blocking) {
   Id id{};
   std::memcpy(&id, &unique_id, sizeof id);
@@ -114,8 +121,6 @@ ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, 
     return ncclInvalidArgument;
   }
   const auto comm = std::make_shared<Comm>();
-  const auto variable = [](const char* v) { return std::string(std::getenv(v) ? std::getenv(v) : ""); };
-  environments[static_cast<std::size_t>(rank)] = variable("NCCL_ALGO") + " " + variable("NCCL_PROTO");
   comm->id = {id.process, id.number};
   comm->shared = shared;
   comm->rank = rank;
@@ -126,7 +131,7 @@ ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, 
   // Whoever comes last finds the file mapped by all.
   if (++shared->joined == ranks && id.process == getpid()) close(id.file);
   if (!is_blocking) return ncclInProgress;
-  if (run_until([&] { return have_all_joined(*comm); })) return ncclSuccess;
+  if (run_until([&] { return have_all_joined(*comm); })) return read_environment(*comm), ncclSuccess;
   report("hang: ncclCommInitRank of rank %d waits for peers that do not come", rank);
   return ncclRemoteError;
 }
@@ -136,6 +141,7 @@ ncclResult_t state_of(Comm& c) {
   if (c.error != ncclSuccess) return c.error;
   if (c.shared->is_broken != 0) return ncclRemoteError;
   if (!have_all_joined(c)) return ncclInProgress;
+  read_environment(c);
   Deferred& d = deferred[&c];
   if (!d.calls.empty()) {
     if (d.questions > 0) return --d.questions, ncclInProgress;

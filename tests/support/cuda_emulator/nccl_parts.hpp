@@ -55,7 +55,7 @@ struct Comm {
   CommId id = {};
   SharedRanks* shared = nullptr;
   int rank = 0, ranks = 1;
-  bool is_blocking = true, is_aborted = false, is_finalized = false;
+  bool is_blocking = true, is_aborted = false, is_finalized = false, has_read_environment = false;
   ncclResult_t error = ncclSuccess;
   std::string last_error = {};
   std::array<unsigned, most_ranks> sent = {}, received = {};  ///< pieces
