@@ -203,12 +203,16 @@ measure_bars() { # ARGUMENTS of bench_device...
 
 # The emulated device runs a few million threads a second.
 measure_emulated() {
+  local model few=(--batch 4 --steps 3 --train-samples 1000 --validation-samples 20)
   local small=(--model mlp --batch 16 --steps 5 --train-samples 1000 --validation-samples 100)
   measure doctor 60 doctor --thread-ranks 1
   measure_bars 64 1
   measure_rows products 60 kernels --device cuda --thread-ranks 1 --shape gemm:m=64,n=64,k=64 --time-budget 5s
   measure_rows codecs 60 codecs --device cuda --size 4K --codec bf16,qsgd4,topk --time-budget 5s
   measure_rows "training of mlp" 60 train --device cuda --thread-ranks 1 "${small[@]}"
+  for model in cnn:convolutions=1,filters=2,hidden=8 lstm:hidden=8; do
+    measure_rows "training of ${model%%:*}" 60 train --device cuda --thread-ranks 1 --model "$model" "${few[@]}"
+  done
   measure_rows "two ranks of threads" 60 train --device cuda --thread-ranks 2 "${small[@]}" --strategy sync --algorithm ring
 }
 
@@ -274,7 +278,7 @@ else
 fi
 if must configure 60 cmake --preset "$preset" -B "$build" "${configuration[@]}"; then
   must build $((36 * minutes)) cmake --build "$build" --parallel "$(nproc)" --target gradmeter device_tests &&
-    must tests 150 ctest --test-dir "$build" --label-regex device --parallel 4 --timeout 100 --output-on-failure
+    must tests $((15 * minutes)) ctest --test-dir "$build" --label-regex device --parallel 4 --timeout 100 --output-on-failure
   [ ! -x "$gradmeter" ] || if $emulated; then measure_emulated; else measure_all; fi
 fi
 write_report

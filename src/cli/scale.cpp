@@ -90,7 +90,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
                                  const bench::NodeMap& map, int cores_per_node) {
   bench::ScaleOptions o;
   o.factors = read_training_flags(f, data, default_threads);
-  refuse_emulated(f.text("precision"));
+  refuse_emulated(f, o.factors.models, data);
   o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
   o.factors.ranks = parse_ranks(f, world);
   const auto placements = bench::placements();
@@ -109,7 +109,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.data_directory = data_directory(f);
   if (f.has("learn")) {
     o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
-    require_learning("--learn", o.factors.models, data);
+    require_learning("--learn", f, o.factors.models, data);
   }
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);

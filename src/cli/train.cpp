@@ -85,7 +85,7 @@ bench::TrainOptions read_options(const Flags& f, int ranks, bench::Occupancy at,
   c.threads = at.threads = only_one("--threads", lists.threads);
   c.device = f.text("device");
   c.model = only_one("--model", lists.models);
-  require_learning("train", lists.models, data);
+  require_learning("train", f, lists.models, data);
   c.batch_per_rank = only_one("--batch", lists.batches);
   if (f.has("servers")) only_one("--servers", split_list("--servers", f.text("servers")));  // each makes a strategy
   c.strategy = only_one("--strategy", lists.strategies);
@@ -142,13 +142,15 @@ std::string exchange_text(const bench::TrainingConfig& c, const bench::Layout& l
 }
 
 /// no_core: why automatic overlap is off.
-void print_training_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l, bool no_core) {
+/// rounded: by software.
+void print_training_head(const bench::Session& s, const bench::TrainOptions& o, const bench::Layout& l, bool no_core,
+                         bool rounded) {
   const auto& c = o.config;
   const bool plain = l.workers == s.world().size();
   const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
                                 : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
                                               l.workers, l.workers == 1 ? "" : "s");
-  const std::string how = kernels::info(c.precision).emulated ? "emulated" : kernels::how_multiplied(c.precision);
+  const std::string how = rounded ? "emulated" : kernels::how_multiplied(c.precision);
   const std::string precision =
       c.precision == kernels::Precision::fp32
           ? ""
@@ -265,7 +267,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
   options.config.codec =
       warming_up(options.config, model::Sampler(samples, layout.batch_global(options.config), 1).steps_per_epoch());
   const bool off = f.text("overlap") == "auto" && options.config.overlap == bench::Overlap::none;
-  if (root) print_training_head(session, options, layout, off && bench::exchanges(options.config, layout));
+  const bool rounded = bench::is_rounded_by_software(options.config, {data.features, data.classes, data.labels});
+  if (root) print_training_head(session, options, layout, off && bench::exchanges(options.config, layout), rounded);
   start_drift(options.config.injection, world);
   runtime::Progress progress("steps", 1, root);
   bench::TrainListener listener{.planned =
@@ -283,8 +286,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
                                 .progress = {}};
   const auto result = bench::run_train(session, options, listener);
   progress.finish();
-  const bool has_times = !kernels::info(options.config.precision).emulated && !session.device().is_emulated();
-  if (root) print_end(options, result, has_times);
+  if (root) print_end(options, result, result.has_times);
   if (root) print_perplexity(result);
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);

@@ -124,6 +124,21 @@ void add_op_backend(const OpBackend& row) { table().push_back(row); }
 
 std::string op_refusal(const Problem& p, const runtime::Device& device) { return find(p, device.name(), {}).why; }
 
+namespace {
+std::string_view known_device(std::string_view device) {
+  const bool known = std::ranges::any_of(table(), [&](const OpBackend& row) { return row.device == device; });
+  return known ? device : "host";
+}
+}  // namespace
+
+std::string op_refusal(const Problem& p, std::string_view device) { return find(p, known_device(device), {}).why; }
+
+bool is_rounded_by_software(const Problem& p, std::string_view device) {
+  if (!info(p.precision).emulated) return false;
+  const Found found = find(p, known_device(device), {});
+  return !found.row || found.row->is_definition;
+}
+
 std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime::Device& device) {
   if (!options.backend.empty()) require_known(p, device.name(), options.backend);
   const Found found = find(p, device.name(), options.backend);

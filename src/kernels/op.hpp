@@ -125,6 +125,11 @@ void add_op_backend(const OpBackend&);
 
 /// Empty: some backend of the device takes the problem. Else the reason of the last one that does not.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
+/// The same by the name of the device. One that has no rows, since it was not opened, counts as the host.
+std::string op_refusal(const Problem&, std::string_view device);
+/// Does software round to the precision, so that a time says nothing of it? On GPUs it does where they have no such
+/// products. device: as for `op_refusal`.
+bool is_rounded_by_software(const Problem&, std::string_view device);
 /// How the implementation of an operation begins whose device leaves it to the host, on copies: its time is no
 /// device's.
 inline constexpr std::string_view left_to_host = "on the host: ";

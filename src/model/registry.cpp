@@ -49,21 +49,21 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
 
 /// All of the whole network on every rank, so that all refuse.
 void require_backends(const std::string& name, const std::vector<std::unique_ptr<Layer>>& layers,
-                      kernels::Precision precision) {
+                      const ModelRequest& r) {
   std::string why;
-  if (kernels::info(precision).exact) why = "gradients are no whole numbers; it is for inference";
+  if (kernels::info(r.precision).exact) why = "gradients are no whole numbers; it is for inference";
   for (const auto& l : layers) {
     const LayerProblems problems = l->problems(1, l != layers.front());
     for (const auto* pass : {&problems.forward, &problems.backward})
       for (const kernels::Problem& p : *pass)
-        if (why.empty()) why = kernels::op_refusal(p);
+        if (why.empty()) why = kernels::op_refusal(p, r.device);
   }
   if (why.empty()) return;
-  throw core::UsageError(fmt::format("model '{}' does not train in {}: {}", name, kernels::name(precision), why));
+  throw core::UsageError(fmt::format("model '{}' does not train in {}: {}", name, kernels::name(r.precision), why));
 }
 
 std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
-  require_backends(name, layers, r.precision);
+  require_backends(name, layers, r);
   return std::make_unique<Network>(std::move(name), std::move(layers), r.part, r.loss_precision);
 }
 
@@ -278,6 +278,13 @@ std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest& r) 
   require_fit(*model, r.features, r.classes);
   if (r.part.stages > 1 || r.part.micro_batches == 1) return model;
   return std::make_unique<Accumulate>(std::move(model), r.part.micro_batches);
+}
+
+bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
+  if (!kernels::info(r.precision).emulated) return false;
+  return std::ranges::any_of(make_model(name, r)->pass_problems(1), [&](const RepeatedProblem& p) {
+    return kernels::is_rounded_by_software(p.problem, r.device);
+  });
 }
 
 std::unique_ptr<Network> make_network(std::string_view name, ModelRequest r) {

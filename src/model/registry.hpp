@@ -18,7 +18,8 @@ struct ModelRequest {
   kernels::Precision precision = kernels::Precision::fp32;
   kernels::Precision loss_precision = kernels::Precision::fp32;  ///< of softmax cross-entropy: fp32 or logarithms
   Part part = {};
-  std::uint64_t worker = 0;  ///< of the data axis: models that bring their own data differ by it
+  std::uint64_t worker = 0;          ///< of the data axis: models that bring their own data differ by it
+  std::string_view device = "host";  ///< runtime::Device::name: what its operations run on
 };
 
 /// One row of the table that `gradmeter list models` prints.
@@ -38,6 +39,8 @@ std::span<const ModelEntry> model_table();
 /// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
 /// no such precision, and when it cannot be split, or not so.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
+/// Does software round to the precision in some of the model's operations, so that its times say nothing of it?
+bool is_rounded_by_software(std::string_view name, const ModelRequest&);
 
 /// Of models that are lists of layers, mlp too, as inference takes them: tensors are those of make_model, at the same
 /// places. Null: a layer table. Errors: as above.

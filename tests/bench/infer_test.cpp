@@ -28,6 +28,12 @@ TEST(InferPlan, CrossesModelsBatchesAndPrecisionsInGroupsThatTakeTurns) {
   EXPECT_NE(points[1].group, points[2].group);
   EXPECT_NE(points[3].group, points[4].group);
   EXPECT_NE(points[4].group, points[5].group);
+  // A GPU has fp16, which a host emulates, and no int4.
+  const auto on_gpu =
+      plan_infer({.models = {"a"}, .batches = {1}, .precisions = {Precision::fp16, Precision::int4}, .on_host = false});
+  ASSERT_EQ(on_gpu.size(), 2u);
+  EXPECT_EQ(on_gpu[0].batch, 1u);
+  EXPECT_EQ(on_gpu[1].batch, 0u);
   const auto factors = to_factors(points[4], {.node_of = {0}}, 2, "cpu");
   EXPECT_TRUE(core::is_null(factors[core::Factor::batch_per_rank]));
   EXPECT_EQ(core::to_text(factors[core::Factor::precision]), "int4");

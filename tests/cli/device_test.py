@@ -63,6 +63,15 @@ def scale(test):
                    "--transport", "shm", *QUICK, ranks=2)
     test.equal(len(timed(rows)), len(rows), "scale: all rows are mistrusted, as an emulated device's")
     test.check(all(r["metrics"].get("limit_s") is None for r in rows), "scale: the host's limit is none of a device's", rows)
+    rows = rows_of(test, "scale in 16 and 8 bits", "scale", "--model", "mlp:784-16-10", "--precision", "fp16,fp8-e4m3", "--ranks", "1",
+                   "--batch", "4", *QUICK)
+    test.equal({r["factors"]["precision"] for r in timed(rows)}, {"fp16", "fp8-e4m3"}, "scale: what a host rounds to, a GPU is timed in")
+    for model, precision in (("cnn:convolutions=1,filters=2,hidden=8", "fp8-e4m3"), ("mlp:784-16-10", "int4")):
+        done = test.run("scale", "--device", "cuda", "--model", model, "--precision", precision, "--ranks", "1")
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "software rounds to it" in done.own_lines[0],
+                   f"scale: {precision} is refused where a GPU leaves it to the host", done)
+    done = test.run("train", "--device", "cuda", "--model", "mlp:784-16-10", "--precision", "fp16", "--steps", "1", "--threads", "1")
+    test.check(done.code == 0 and "fp16  1 rank" in done.out, "train: fp16 on a GPU is not called emulated", done)
 
 
 def codecs(test):
@@ -202,7 +211,7 @@ INFER = ["infer", "--threads", "1", "--train-samples", "64", "--train-batch", "8
 
 def infer(test):
     """The host's logits are those that a GPU's are compared with, so the error says whether it computes the same network."""
-    for name, precisions, on_the_host in (("mlp:784-16-10", "fp32,bf16,int8,int4", ["int4"]),
+    for name, precisions, on_the_host in (("mlp:784-16-10", "fp32,bf16,fp16,int8,int4", ["int4"]),
                                           ("cnn:convolutions=1,filters=2,hidden=8", "fp32,bf16,int8", ["int8"]),
                                           ("lstm:hidden=8", "fp32,bf16", [])):
         case = [*INFER, "--model", name, "--batch", "2", "--precision", precisions]

@@ -27,12 +27,14 @@ using test::RunCase;
 }();
 
 void expect_host_bits(const RunCase& c) {
+  if (const std::string why = test::host_refusal(c); !why.empty()) GTEST_SKIP() << why;
   const auto host = test::run(c, nullptr);
   test::each_device_seed([&] { EXPECT_EQ(test::run_on_gpu(c), host) << c.text(); });
 }
 
 /// Whose sums are kernels.
 void expect_host_bits_of_exchanges(const RunCase& c) {
+  if (const std::string why = test::host_refusal(c); !why.empty()) GTEST_SKIP() << why;
   const auto host = test::run(c, nullptr);
   test::each_device_seed([&] { EXPECT_EQ(test::run_on_gpu(c, true), host) << c.text(); });
 }

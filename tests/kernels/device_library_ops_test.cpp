@@ -83,10 +83,13 @@ class DeviceProducts : public testing::Test {
     for (const std::string& report : cuda_emulator::take_reports()) ADD_FAILURE() << report;
   }
 #endif
+  /// Of the host, which the device is held against.
+  static bool lacks_onednn(const Problem& p) { return op_refusal(p).find("built without oneDNN") != std::string::npos; }
   void expect_the_hosts(const Problem& p, int calls = 1) {
     const auto inputs = drawn(std::get<GemmShape>(p.shape));
     SCOPED_TRACE(std::string(name(p.precision)) + " " + text(p.shape));
     if (!op_refusal(p, device_).empty()) GTEST_SKIP() << op_refusal(p, device_);
+    if (lacks_onednn(p)) GTEST_SKIP() << op_refusal(p);
     const Floats expected = Runner(runtime::host_device()).run(p, inputs, calls);
     EXPECT_LE(distance(Runner(device_).run(p, inputs, calls), expected), tolerance(p));
   }
@@ -290,6 +293,7 @@ TEST_F(DeviceProducts, ChooseTheFastestAlgorithmAndSayWhich) {
   EXPECT_EQ(op->implementation(), "cublaslt algorithm 62, tile 15, stages 9, cluster 2, split-k 1");
   EXPECT_EQ(op->scratch_bytes(), 0U);
 #endif
+  if (lacks_onednn(p)) GTEST_SKIP() << op_refusal(p);
   const Floats expected = Runner(runtime::host_device()).run(p, inputs);
   EXPECT_LE(distance(Runner(device_).run(*op, inputs), expected), tolerance(p));
 }

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <deque>
 
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/decorators/verifier.hpp"
 #include "model/language.hpp"
@@ -107,6 +108,21 @@ bool RunCase::serves() const { return uses_ports(find_strategy(strategy)->info()
 std::string RunCase::text() const {
   return fmt::format("{} {} {} {} {} on {} ranks, {} {}, loss scale {}", model, kernels::name(precision), strategy,
                      optimizer, mesh, shape().ranks(), algorithm, codec, loss_scale);
+}
+
+std::string host_refusal(const RunCase& c) {
+  const model::Dataset& data = data_of(c);
+  try {
+    model::make_model(c.model, {.features = data.features(),
+                                .classes = data.classes(),
+                                .labels = data.labels(),
+                                .precision = c.precision,
+                                .loss_precision = c.precision});
+  } catch (const core::UsageError& e) {
+    const std::string why = e.what();
+    if (why.find("built without oneDNN") != std::string::npos) return why;
+  }
+  return {};
 }
 
 std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {

@@ -54,6 +54,9 @@ using QueuesOf = std::function<std::shared_ptr<RankQueues>(int rank)>;
 /// By rank. Null: all is done on the host.
 std::vector<RunEnd> run(const RunCase&, const QueuesOf&);
 
+/// Why this build's host, which devices are held against, cannot compute it: it has no oneDNN. Empty: it can.
+std::string host_refusal(const RunCase&);
+
 /// "ps-sync:push=2" as a test's name.
 std::string name_of_text(std::string text);
 

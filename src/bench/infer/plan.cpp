@@ -2,12 +2,18 @@
 
 namespace gradmeter::bench {
 
+namespace {
+bool is_emulated(const InferFactors& f, kernels::Precision p) {
+  return kernels::info(p).emulated && (f.on_host || kernels::info(p).native_bytes == 0);
+}
+}  // namespace
+
 std::vector<InferPoint> plan_infer(const InferFactors& f) {
   std::vector<InferPoint> out;
   std::size_t group = 0;
   const auto add = [&](const std::string& model, std::size_t batch) {
     for (const auto p : f.precisions)
-      if (kernels::info(p).emulated == (batch == 0))
+      if (is_emulated(f, p) == (batch == 0))
         out.push_back({.model = model, .batch = batch, .precision = p, .group = group});
     ++group;
   };

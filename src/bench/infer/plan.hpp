@@ -13,6 +13,7 @@ struct InferFactors {
   std::vector<std::string> models;  ///< canonical names
   std::vector<std::size_t> batches;
   std::vector<kernels::Precision> precisions;
+  bool on_host = true;
 };
 
 struct InferPoint {
@@ -23,8 +24,8 @@ struct InferPoint {
   bool is_timed() const { return batch > 0; }
 };
 
-/// By model, batch, precision, in the order given. Precisions that are emulated have one point a model, without a
-/// batch: they have no times.
+/// By model, batch, precision, in the order given. Precisions that software rounds to have one point a model, without a
+/// batch: they have no times. A GPU has all but int4.
 std::vector<InferPoint> plan_infer(const InferFactors&);
 core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 

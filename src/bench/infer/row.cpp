@@ -15,7 +15,7 @@ void fill_accuracy(const InferPoint& p, const PrecisionAccuracy& a, core::Point&
   m[Metric::accuracy_lost] = a.lost.value;
   m[Metric::accuracy_lost_ci95_low] = a.lost.low;
   m[Metric::accuracy_lost_ci95_high] = a.lost.high;
-  if (kernels::info(p.precision).emulated) m[Metric::emulated] = true;
+  if (!p.is_timed()) m[Metric::emulated] = true;
 }
 
 void fill_latency(const InferPoint& p, const LatencyFindings& f, int ranks,

@@ -78,6 +78,9 @@ struct DataFacts {
   std::size_t features = 0, classes = 0, labels = 1;
 };
 
+/// Does software round to the precision in some operation, so that times say nothing of it?
+bool is_rounded_by_software(const TrainingConfig&, DataFacts);
+
 struct Layout {
   dataparallel::MeshShape mesh = {};  ///< complete
   dataparallel::MeshPlace place = {};

@@ -29,7 +29,8 @@ class Run {
         data_(load_data(s.world(), o.data)),
         clock_(o.trace ? std::optional<runtime::SharedClock>(std::in_place, s.world()) : std::nullopt),
         training_(s, s.world(), data_, o.config),
-        batch_global_(training_.batch_global()) {
+        batch_global_(training_.batch_global()),
+        rounds_by_software_(is_rounded_by_software(o.config, facts_of(data_))) {
     if (const auto check = training_.check_sums(); !check.fault.empty()) throw core::WrongResult(check.fault);
   }
 
@@ -134,6 +135,7 @@ class Run {
   }
 
   void end() {
+    result_.has_times = !is_emulated();
     result_.weights_equal = training_.weights_agree();
     result_.totals = training_.finish();
     if (!trace_) return;
@@ -232,9 +234,7 @@ class Run {
   }
 
   double labels(std::size_t samples) const { return static_cast<double>(samples * data_.train->labels()); }
-  bool is_emulated() const {
-    return kernels::info(options_.config.precision).emulated || session_.device().is_emulated();
-  }
+  bool is_emulated() const { return rounds_by_software_ || session_.device().is_emulated(); }
 
   void fill_times(Point& p) const {
     p.raw_times_s = of_epoch_.times;
@@ -262,6 +262,7 @@ class Run {
   std::optional<runtime::SharedClock> clock_;  ///< before the training, which may keep MPI to itself, and at its end
   Training training_;
   std::size_t batch_global_;
+  const bool rounds_by_software_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> gradients_step_, weights_step_;  ///< before which they are dumped
   StepSamples of_epoch_;                                      ///< of this rank

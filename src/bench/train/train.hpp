@@ -51,6 +51,7 @@ struct TrainResult {
   bool weights_dumped = false;        ///< likewise
   bool reached = false;               ///< the target, if there is one
   std::optional<double> noise_scale;  ///< of the last epoch [samples]
+  bool has_times = true;              ///< software that rounds, or an emulated device, has none that say anything
   bool weights_equal = true;          ///< on all ranks; always true for strategies that do not promise it
   TrainingTotals totals = {};
 };

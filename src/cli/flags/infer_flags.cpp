@@ -17,6 +17,7 @@ bench::InferFactors read_infer_factors(const Flags& f, const DataShape& data) {
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1U << 20U)) out.batches.push_back(b);
   out.precisions = choose("--precision", "precision", f.text("precision"), kernels::precisions(),
                           [](auto p) { return std::string(kernels::name(p)); });
+  out.on_host = f.text("device") == "cpu";
   return out;
 }
 

@@ -155,14 +155,24 @@ void check_gradients(const Flags& f, const bench::ScaleFactors& factors) {
                     f.text("precision")));
 }
 
+/// As tables of operations have it.
+std::string_view operations_of(const Flags& f) { return f.text("device") == "cpu" ? "host" : "cuda"; }
+
+model::ModelRequest request_of(const Flags& f, const DataShape& data, kernels::Precision p = kernels::Precision::fp32) {
+  return {.features = data.features,
+          .classes = data.classes,
+          .labels = data.labels,
+          .precision = p,
+          .device = operations_of(f)};
+}
+
 /// Each precision for one of the models at least. Errors: UsageError with what the last one says.
-void check_precisions(const std::string& text, const std::vector<std::string>& models, const DataShape& data) {
-  for (const auto p : precisions_of(text)) {
+void check_precisions(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
+  for (const auto p : precisions_of(f.text("precision"))) {
     std::string why;
     for (const auto& name : models) {
       try {
-        model::make_model(name,
-                          {.features = data.features, .classes = data.classes, .labels = data.labels, .precision = p});
+        model::make_model(name, request_of(f, data, p));
         why.clear();
         break;
       } catch (const UsageError& e) {
@@ -224,7 +234,8 @@ constexpr std::array training_flags{
 
 }  // namespace
 
-std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data) {
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data,
+                                      std::string_view device) {
   std::vector<std::string> out;
   std::vector<std::string> items = split_list("--model", text);
   if (items == std::vector<std::string>{"all"}) {
@@ -232,7 +243,8 @@ std::vector<std::string> parse_models(const std::string& text, std::uint64_t shr
     for (const auto& m : model::model_table()) items.emplace_back(m.name);
   }
   for (const auto& item : items) {
-    const model::ModelRequest request{.features = data.features, .classes = data.classes, .labels = data.labels};
+    const model::ModelRequest request{
+        .features = data.features, .classes = data.classes, .labels = data.labels, .device = device};
     out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
   }
   return out;
@@ -246,8 +258,9 @@ void add_training_flags(options::options_description& d, Values values) {
 
 bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
   bench::ScaleFactors out;
-  out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data);
-  check_precisions(f.text("precision"), out.models, data);
+  out.models =
+      parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data, operations_of(f));
+  check_precisions(f, out.models, data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));
   if (f.has("servers")) {
@@ -269,19 +282,20 @@ bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, i
   return out;
 }
 
-void refuse_emulated(const std::string& precisions) {
-  for (const auto p : precisions_of(precisions))
-    if (kernels::info(p).emulated)
-      throw UsageError(
-          fmt::format("--precision {0}: software rounds to it here, so that its time says nothing about {0}; train "
-                      "shows its accuracy",
-                      kernels::name(p)));
+void refuse_emulated(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
+  for (const auto p : precisions_of(f.text("precision")))
+    for (const std::string& model : models)
+      if (model::is_rounded_by_software(model, request_of(f, data, p)))
+        throw UsageError(
+            fmt::format("--precision {0}: software rounds to it here in {1}, so that its time says nothing about {0}; "
+                        "train shows its accuracy",
+                        kernels::name(p), model));
 }
 
-void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape& data) {
+void require_learning(std::string_view what, const Flags& f, const std::vector<std::string>& models,
+                      const DataShape& data) {
   for (const std::string& name : models) {
-    if (model::make_model(name, {.features = data.features, .classes = data.classes, .labels = data.labels})->learns())
-      continue;
+    if (model::make_model(name, request_of(f, data))->learns()) continue;
     throw UsageError(
         fmt::format("{}: {} is a table of layers, which computes and exchanges but does not learn; take a model that "
                     "does, or scale without --learn",

@@ -16,13 +16,15 @@ bench::ScaleFactors read_training_flags(const Flags&, const DataShape&, int usua
 
 /// Canonical names. shrink: divides the widths of layer tables. Errors: UsageError for a model that does not fit the
 /// data.
-std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&);
+/// device: as tables of operations have it.
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
+                                      std::string_view device = "host");
 
-/// For what reports times. Errors: UsageError for a precision that is emulated.
-void refuse_emulated(const std::string& precisions);
+/// For what reports times. Errors: UsageError for a precision that software rounds to in one of the models.
+void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
 
 /// For what reads a loss. Errors: UsageError, beginning with `what`, for a model that only computes and exchanges.
-void require_learning(std::string_view what, const std::vector<std::string>& models, const DataShape&);
+void require_learning(std::string_view what, const Flags&, const std::vector<std::string>& models, const DataShape&);
 
 /// `--data`; empty: the built-in digits.
 std::string data_directory(const Flags&);
