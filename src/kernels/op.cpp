@@ -1,5 +1,6 @@
 #include "kernels/op.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/error.hpp"
