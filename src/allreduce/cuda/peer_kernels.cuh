@@ -56,7 +56,7 @@ __device__ inline void count_call(const PeerCall& c) {
   __threadfence();
   if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
   __threadfence();
-  counts[1] = 0;
+  atomicExch(&counts[1], 0U);  // not a plain store: others have added to it since their fences
   ++counts[0];
 }
 
