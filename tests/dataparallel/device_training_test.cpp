@@ -10,21 +10,14 @@
 #include "runtime/threads/thread_group.hpp"
 #include "support/device_seeds.hpp"
 #include "support/gpu_queues.hpp"
+#include "support/host_backends.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
 
 using test::RunCase;
 
-[[maybe_unused]] const bool has_operations = [] {
-  const auto rows = kernels::op_backends();
-  const std::vector<kernels::OpBackend> all(rows.begin(), rows.end());
-  for (kernels::OpBackend row : all) {
-    row.device = "cuda";
-    kernels::add_op_backend(row);
-  }
-  return true;
-}();
+[[maybe_unused]] const bool has_operations = test::host_computes_for("cuda");
 
 void expect_host_bits(const RunCase& c) {
   if (const std::string why = test::host_refusal(c); !why.empty()) GTEST_SKIP() << why;

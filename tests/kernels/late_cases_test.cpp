@@ -8,6 +8,7 @@
 
 #include "kernels/cases/op_case.hpp"
 #include "kernels/cases/pointwise_case.hpp"
+#include "support/host_backends.hpp"
 #include "support/kernel_cases.hpp"
 #include "support/late_queue.hpp"
 
@@ -17,15 +18,7 @@ namespace {
 using enum Precision;
 
 /// The host's kernels compute for it.
-[[maybe_unused]] const bool has_backends = [] {
-  const auto rows = op_backends();
-  const std::vector<OpBackend> all(rows.begin(), rows.end());
-  for (OpBackend row : all) {
-    row.device = "late";
-    add_op_backend(row);
-  }
-  return true;
-}();
+[[maybe_unused]] const bool has_backends = test::host_computes_for("late");
 
 const GemmShape product{.m = 9, .n = 8, .k = 16}, packed_product{.m = 9, .n = 8, .k = 16, .packed = true};
 const ConvShape convolution{.width = 7,

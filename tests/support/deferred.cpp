@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/op.hpp"
 #include "kernels/threads.hpp"
+#include "support/host_backends.hpp"
 
 // oneDNN keeps what it has prepared for all threads, under locks that the thread sanitizer does not see.
 extern "C" const char* __tsan_default_suppressions();   // NOLINT(bugprone-reserved-identifier)
@@ -22,15 +22,7 @@ namespace {
 constexpr std::size_t page = 4096;
 
 /// The host's kernels compute for the deferred device too: its work runs on this processor.
-[[maybe_unused]] const bool has_backends = [] {
-  const auto rows = kernels::op_backends();
-  const std::vector<kernels::OpBackend> all(rows.begin(), rows.end());
-  for (kernels::OpBackend row : all) {
-    row.device = "deferred";
-    kernels::add_op_backend(row);
-  }
-  return true;
-}();
+[[maybe_unused]] const bool has_backends = host_computes_for("deferred");
 
 }  // namespace
 

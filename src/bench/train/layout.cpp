@@ -141,20 +141,16 @@ kernels::Precision loss_precision(const TrainingConfig& c) {
   return everywhere ? c.precision : kernels::Precision::fp32;
 }
 
-/// As tables of operations have it.
-std::string_view operations_of(const TrainingConfig& c) {
-  if (c.device == "cpu") return "host";
-  return c.device;
-}
-
 }  // namespace
+
+std::string_view operations_of(std::string_view device) { return device == "cpu" ? "host" : "cuda"; }
 
 bool is_rounded_by_software(const TrainingConfig& c, DataFacts d) {
   return model::is_rounded_by_software(c.model, {.features = d.features,
                                                  .classes = d.classes,
                                                  .labels = d.labels,
                                                  .precision = c.precision,
-                                                 .device = operations_of(c)});
+                                                 .device = operations_of(c.device)});
 }
 
 model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, DataFacts d, model::Peers* peers) {
@@ -166,7 +162,7 @@ model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, Data
           .loss_precision = loss_precision(c),
           .part = l.mesh.part(l.place, c.accumulate, piece, peers),
           .worker = static_cast<std::uint64_t>(l.place.data),
-          .device = operations_of(c)};
+          .device = operations_of(c.device)};
 }
 
 std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, DataFacts d) {

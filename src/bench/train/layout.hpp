@@ -78,6 +78,8 @@ struct DataFacts {
   std::size_t features = 0, classes = 0, labels = 1;
 };
 
+/// A device of flags and rows ("cpu") as tables of operations have it ("host"): a name that stays.
+std::string_view operations_of(std::string_view device);
 /// Does software round to the precision in some operation, so that times say nothing of it?
 bool is_rounded_by_software(const TrainingConfig&, DataFacts);
 

@@ -155,15 +155,12 @@ void check_gradients(const Flags& f, const bench::ScaleFactors& factors) {
                     f.text("precision")));
 }
 
-/// As tables of operations have it.
-std::string_view operations_of(const Flags& f) { return f.text("device") == "cpu" ? "host" : "cuda"; }
-
 model::ModelRequest request_of(const Flags& f, const DataShape& data, kernels::Precision p = kernels::Precision::fp32) {
   return {.features = data.features,
           .classes = data.classes,
           .labels = data.labels,
           .precision = p,
-          .device = operations_of(f)};
+          .device = bench::operations_of(f.text("device"))};
 }
 
 /// Each precision for one of the models at least. Errors: UsageError with what the last one says.
@@ -258,8 +255,8 @@ void add_training_flags(options::options_description& d, Values values) {
 
 bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
   bench::ScaleFactors out;
-  out.models =
-      parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data, operations_of(f));
+  out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data,
+                            bench::operations_of(f.text("device")));
   check_precisions(f, out.models, data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));

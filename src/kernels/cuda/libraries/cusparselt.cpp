@@ -59,6 +59,11 @@ void check_cusparselt(cusparseStatus_t status, const char* call, std::source_loc
     throw core::BackendError("cuSPARSELt", call, cusparseLtGetErrorString(status), where);
 }
 
+void release_cusparselt(cusparseStatus_t status) noexcept {
+  if (status != CUSPARSE_STATUS_SUCCESS)
+    core::note_failed_release("cuSPARSELt", "destroy", cusparseLtGetErrorString(status));
+}
+
 SparseLtTypes sparselt_types(Precision p) {
   switch (p) {
     case Precision::bf16:
@@ -79,7 +84,7 @@ std::string cusparselt_refusal(const Problem& p) {
   if (s.format != SparseFormat::two_of_four)
     return fmt::format("sparse products in {} on a GPU are cuSPARSELt's, which multiplies 2:4 alone",
                        name(p.precision));
-  // PyTorch's torch/sparse/semi_structured.py has the same limits.
+  // Of bf16, fp16 and int8 those that PyTorch has for cuSPARSELt (torch/sparse/semi_structured.py); fp8 as int8.
   const std::size_t dense = 16 / core::size_of(sparselt_types(p.precision).operand), sparse = 2 * dense;
   if (s.m % sparse != 0 || s.k % sparse != 0 || s.n % dense != 0)
     return fmt::format("cuSPARSELt in {} takes m and k that are multiples of {}, and n of {}: not {}, {} and {}",

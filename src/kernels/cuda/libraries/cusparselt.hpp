@@ -27,6 +27,9 @@ SparseLtTypes sparselt_types(Precision);
 /// Errors: BackendError with the library's own text and the caller's place.
 void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
 
+/// For destructors: notes an error that cannot be thrown.
+void release_cusparselt(cusparseStatus_t) noexcept;
+
 /// Owns one of the library's structures. They refer to one another, so they stay where they are.
 template <class T, cusparseStatus_t (*destroy)(const T*)>
 class SparseLtObject {
@@ -35,8 +38,7 @@ class SparseLtObject {
   SparseLtObject(const SparseLtObject&) = delete;
   SparseLtObject& operator=(const SparseLtObject&) = delete;
   ~SparseLtObject() {
-    if (is_made_ && destroy(&value_) != CUSPARSE_STATUS_SUCCESS)
-      core::note_failed_release("cuSPARSELt", "destroy", "it returned an error");
+    if (is_made_) release_cusparselt(destroy(&value_));
   }
   /// `make` is given where the structure is to be, and returns what the call of this name did.
   template <class Make>
