@@ -93,7 +93,7 @@ CHANGED=src/core/gone.cpp run
 expect_contains "elsewhere it reads all" "clang-tidy src/core/one.cpp" "$output"
 stand_in git <<<'exit 128'
 run --quick --preset dev
-expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $(nproc) --label-regex unit" "$output"
+expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $((($(nproc) * 3 + 1) / 2)) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"
 expect_lacks "quick: no CUDA" cuda "$output"
 expect_lacks "quick: no Slurm" "slurm test" "$output"

@@ -2,12 +2,10 @@
 
 #include "compression/cuda/wire_access.cuh"
 #include "compression/detail/cast_plain.hpp"
-#include "runtime/cuda/handles.hpp"
+#include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
 namespace {
-
-constexpr unsigned threads = 256;
 
 template <bool half>
 __device__ Quad decoded_quad(const std::byte* wire, std::size_t i) {
@@ -59,7 +57,9 @@ __global__ void decode_casts(const std::byte* wire, std::size_t n, const float* 
 }
 
 gpu::Shape shape_for(std::size_t elements) {
-  return {.grid = dim3(static_cast<unsigned>((elements + 4 * threads - 1) / (4 * threads))), .block = dim3(threads)};
+  constexpr unsigned elements_of_block = 4 * kernels::cuda::threads_for_each;
+  return {.grid = dim3(static_cast<unsigned>((elements + elements_of_block - 1) / elements_of_block)),
+          .block = dim3(kernels::cuda::threads_for_each)};
 }
 
 template <bool half>

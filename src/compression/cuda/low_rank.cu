@@ -5,11 +5,11 @@
 
 namespace gradmeter::compression::cuda {
 
-using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::element_of_warp,
+    kernels::cuda::launch_each, kernels::cuda::warp_for_each;
 
 namespace {
 
-constexpr unsigned warps = 8;
 constexpr unsigned half = 16;  // lanes of a dot product: the host's partial sums
 
 __device__ std::size_t row_length(const Matrix& m, std::size_t i) {
@@ -18,7 +18,7 @@ __device__ std::size_t row_length(const Matrix& m, std::size_t i) {
 
 /// A warp to a row; each half of it to two columns of Q at a time.
 __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const float* q, float* p) {
-  const std::size_t row = std::size_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const std::size_t row = element_of_warp();
   if (row >= m.rows) return;
   const unsigned lane = threadIdx.x % half;
   const std::size_t n = row_length(m, row);
@@ -128,9 +128,8 @@ void multiply(const Matrix& m, std::size_t rank, DeviceSpan<const float> x, Devi
               DeviceSpan<float> p, cudaStream_t stream) {
   check_shape(m, rank, x.size(), q.size(), p.size());
   if (m.count == 0) return;
-  const dim3 grid(static_cast<unsigned>((m.rows + warps - 1) / warps));
-  runtime::check_cuda(gpu::launch(multiply_rows, {.grid = grid, .block = dim3(32 * warps)}, stream, m, rank,
-                                  x.device_address(), q.device_address(), p.device_address()),
+  runtime::check_cuda(gpu::launch(multiply_rows, warp_for_each(m.rows), stream, m, rank, x.device_address(),
+                                  q.device_address(), p.device_address()),
                       "multiply_rows");
 }
 

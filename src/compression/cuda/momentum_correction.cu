@@ -5,11 +5,10 @@
 
 namespace gradmeter::compression::cuda {
 
-using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::element_of_warp,
+    kernels::cuda::launch_each, kernels::cuda::warp_for_each;
 
 namespace {
-
-constexpr unsigned warps = 8;
 
 __global__ void gather_momentum(const float* g, float factor, float momentum, float* u, float* v, std::size_t n) {
   const std::size_t i = element_of_thread();
@@ -21,7 +20,7 @@ __global__ void gather_momentum(const float* g, float factor, float momentum, fl
 
 /// A warp to each piece.
 __global__ void square_pieces(const float* g, std::size_t n, double* sums) {
-  const std::size_t p = std::size_t{blockIdx.x} * warps + threadIdx.x / 32, first = p * piece_elements;
+  const std::size_t p = element_of_warp(), first = p * piece_elements;
   if (first >= n) return;
   const double sum = piece_squares(FromFloats{g, false}, 0, first, core::lesser(first + piece_elements, n));
   if (threadIdx.x % 32 == 0) sums[p] = sum;
@@ -54,10 +53,8 @@ void sum_of_squares(DeviceSpan<const float> g, DeviceSpan<std::byte> workspace, 
     runtime::check_cuda(cudaMemsetAsync(sums, 0, sizeof(double), stream), "cudaMemsetAsync");
     return;
   }
-  const dim3 grid(static_cast<unsigned>((pieces + warps - 1) / warps));
-  runtime::check_cuda(
-      gpu::launch(square_pieces, {.grid = grid, .block = dim3(32 * warps)}, stream, g.device_address(), g.size(), sums),
-      "square_pieces");
+  runtime::check_cuda(gpu::launch(square_pieces, warp_for_each(pieces), stream, g.device_address(), g.size(), sums),
+                      "square_pieces");
   runtime::check_cuda(gpu::launch(add_pieces, {.grid = dim3(1), .block = dim3(512)}, stream, sums, pieces),
                       "add_pieces");
 }

@@ -7,12 +7,12 @@
 
 namespace gradmeter::compression::cuda {
 
-using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::launch_each;
+using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::cuda::element_of_warp,
+    kernels::cuda::launch_each, kernels::cuda::warp_for_each;
 
 namespace {
 
 using Rule = detail::TernaryRule;
-constexpr unsigned warps = 8;
 
 /// What lies between the kernels, for each piece.
 struct Partials {
@@ -28,7 +28,7 @@ struct Partials {
 /// A warp to each piece.
 template <class Source>
 __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partials partials) {
-  const std::size_t p = std::size_t{blockIdx.x} * warps + threadIdx.x / 32, first = p * piece_elements;
+  const std::size_t p = element_of_warp(), first = p * piece_elements;
   if (first >= n) return;
   const std::size_t end = core::lesser(first + piece_elements, n);
   const Piece piece = source.piece(0, first + 4 * (threadIdx.x % 32), end);
@@ -71,15 +71,12 @@ __global__ void multiply_sums(const Sum* sums, std::size_t n, const float* scale
   if (i < n) out[i] = static_cast<float>(sums[i]) * *scale;
 }
 
-dim3 piece_grid(std::size_t pieces) { return dim3(static_cast<unsigned>((pieces + warps - 1) / warps)); }
-
 template <class Source>
 void measure(const Source& source, std::size_t n, double clip, float* scale, unsigned count, std::byte* workspace,
              cudaStream_t stream) {
   const Partials partials(workspace, n);
   runtime::check_cuda(
-      gpu::launch(measure_pieces<Source>, {.grid = piece_grid(partials.count), .block = dim3(32 * warps)}, stream,
-                  source, n, clip > 0, partials),
+      gpu::launch(measure_pieces<Source>, warp_for_each(partials.count), stream, source, n, clip > 0, partials),
       "measure_pieces");
   runtime::check_cuda(gpu::launch(find_scale, {.grid = dim3(1), .block = dim3(32 * most_warps)}, stream, partials, n,
                                   clip, scale, count),
@@ -93,8 +90,7 @@ void encode(const Source& source, std::size_t n, double clip, const detail::Draw
   // Pieces stand for buckets: where they lie is all that is asked of the shape.
   const WireShape pieces({.bucket = piece_elements, .bits = Rule::bits}, n);
   runtime::check_cuda(
-      gpu::launch(encode_pieces<Source>, {.grid = piece_grid(pieces.buckets), .block = dim3(32 * warps)}, stream,
-                  source, pieces, draws, wire),
+      gpu::launch(encode_pieces<Source>, warp_for_each(pieces.buckets), stream, source, pieces, draws, wire),
       "encode_pieces");
 }
 

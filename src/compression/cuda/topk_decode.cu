@@ -1,4 +1,5 @@
 #include "compression/cuda/topk_state.cuh"
+#include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
 namespace {
@@ -27,11 +28,11 @@ __device__ void apply(Sent how, float value, float& element) {
 }
 
 __global__ void spread_indices(Received wire, Sent how, float* out, std::uint32_t* damaged) {
-  const std::size_t j = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::size_t j = kernels::cuda::element_of_thread();
   if (j >= wire.k || !wire.was_finite()) return;
   const std::uint32_t index = wire.indices[j];
   if (index >= wire.n || (j > 0 && wire.indices[j - 1] >= index)) {
-    *damaged = 1;
+    atomicExch(damaged, 1u);  // several threads may
   } else {
     apply(how, wire.values[j], out[index]);
   }
@@ -52,7 +53,7 @@ __global__ void count_bits(Received wire, std::size_t bitmap_end, TopKState stat
   if (threadIdx.x != 0) return;
   state.above[blockIdx.x] = bits;
   state.ties[blockIdx.x] = 0;
-  if (outside > 0) *state.damaged = 1;
+  if (outside > 0) atomicExch(state.damaged, 1u);
 }
 
 __global__ void order_bits(TopKState state, Count k) {
@@ -89,9 +90,9 @@ __global__ void mark_damage(std::size_t n, const std::uint32_t* damaged, float* 
   for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n && all; i += step) out[i] = unfit;
 }
 
-constexpr unsigned threads = 256;
 /// Blocks that go on over all elements: few, since most calls have nothing to do.
 gpu::Shape few_blocks(std::size_t n) {
+  constexpr unsigned threads = kernels::cuda::threads_for_each;
   return {.grid = dim3(static_cast<unsigned>(core::lesser<std::size_t>((n + threads - 1) / threads, 1024))),
           .block = dim3(threads)};
 }
@@ -118,10 +119,7 @@ void topk_decode(const std::byte* wire, const TopKWire& w, Sent how, const float
           "order_bits");
     check(gpu::launch(spread_bits, chunk_shape(state.chunks), stream, received, how, out, state), "spread_bits");
   } else {
-    const auto blocks = static_cast<unsigned>((w.k + threads - 1) / threads);
-    check(gpu::launch(spread_indices, {.grid = dim3(blocks), .block = dim3(threads)}, stream, received, how, out,
-                      state.damaged),
-          "spread_indices");
+    kernels::cuda::launch_each(spread_indices, "spread_indices", w.k, stream, received, how, out, state.damaged);
   }
   check(gpu::launch(mark_damage, few_blocks(w.n), stream, w.n, state.damaged, out), "mark_damage");
 }

@@ -1,4 +1,4 @@
-// A thread for each element, and what such kernels share.
+// A thread or a warp for each element, and what such kernels share.
 #pragma once
 #include <cstddef>
 #include <stdexcept>
@@ -10,9 +10,16 @@
 
 namespace gradmeter::kernels::cuda {
 
-inline constexpr unsigned threads_for_each = 256;
+inline constexpr unsigned threads_for_each = 256, warps_for_each = threads_for_each / 32;
 
 __device__ inline std::size_t element_of_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ inline std::size_t element_of_warp() { return std::size_t{blockIdx.x} * warps_for_each + threadIdx.x / 32; }
+
+/// Of a kernel that asks for `element_of_warp`.
+inline gpu::Shape warp_for_each(std::size_t n) {
+  return {.grid = dim3(static_cast<unsigned>((n + warps_for_each - 1) / warps_for_each)),
+          .block = dim3(threads_for_each)};
+}
 
 /// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows.
 __device__ inline float sigmoid(float x) {

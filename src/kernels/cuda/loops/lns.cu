@@ -24,33 +24,33 @@ struct System {
   __device__ Lns16 exponential(Lns16 x) const { return {exponentials[x.code()]}; }
 };
 
-__global__ void round_each(System s, float* w, std::size_t n) {
+__global__ void lns_round_each(System s, float* w, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) w[i] = s.decode(s.encode(w[i]));
 }
 
-__global__ void add_each(System s, float* w, const float* target, float* carry, UpdateGate gate, std::size_t n) {
+__global__ void lns_add_each(System s, float* w, const float* target, float* carry, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   lns_change(s.conversion, s.sums, w[i], carry ? carry + i : nullptr, s.encode(target[i] - w[i]));
 }
 
-__global__ void descend_each(System s, float* w, const float* g, Lns16 factor, float* carry, UpdateGate gate,
-                             std::size_t n) {
+__global__ void lns_descend_each(System s, float* w, const float* g, Lns16 factor, float* carry, UpdateGate gate,
+                                 std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   const Lns16 change = lns_multiply(s.encode(g[i]), factor, nullptr);
   lns_change(s.conversion, s.sums, w[i], carry ? carry + i : nullptr, change);
 }
 
-struct Rows {
+struct LnsRows {
   double* loss;
   std::uint64_t* correct;
   Lns16* probabilities;  ///< [rows × classes]
 };
 
 /// The first of the largest; NaN is never larger.
-__device__ std::size_t top_of(const float* in, std::size_t classes) {
+__device__ std::size_t place_of_largest(const float* in, std::size_t classes) {
   std::size_t top = 0;
   for (std::size_t j = 1; j < classes; ++j)
     if (in[top] < in[j]) top = j;
@@ -69,14 +69,14 @@ __device__ void softmax(const System& s, const float* in, std::size_t top, std::
 }
 
 /// A thread to a row: each sum depends on the one before.
-__global__ void each_row(System s, const float* logits, const std::int32_t* labels, std::size_t rows,
-                         std::size_t classes, const float* loss_scale, float* gradient, Rows out) {
+__global__ void lns_each_row(System s, const float* logits, const std::int32_t* labels, std::size_t rows,
+                             std::size_t classes, const float* loss_scale, float* gradient, LnsRows out) {
   const std::size_t row = element_of_thread();
   if (row >= rows) return;
   const float* in = logits + row * classes;
   Lns16* p = out.probabilities + row * classes;
   const auto label = static_cast<std::size_t>(labels[row]);
-  const std::size_t top = top_of(in, classes);
+  const std::size_t top = place_of_largest(in, classes);
   softmax(s, in, top, classes, p);
   out.loss[row] = label < classes ? lns_negative_log(s.conversion.fraction_bits, p[label])
                                   : std::numeric_limits<double>::quiet_NaN();
@@ -88,7 +88,7 @@ __global__ void each_row(System s, const float* logits, const std::int32_t* labe
 }
 
 /// One thread, in the order of the rows.
-__global__ void add_rows_up(Rows rows, std::size_t count, CrossEntropy* total) {
+__global__ void lns_add_rows_up(LnsRows rows, std::size_t count, CrossEntropy* total) {
   CrossEntropy all{0, 0};
   for (std::size_t r = 0; r < count; ++r) {
     all.loss_sum += rows.loss[r];
@@ -105,13 +105,13 @@ void check_change(const char* what, DeviceSpan<float> w, DeviceSpan<const float>
 }  // namespace
 
 void lns_round(const DeviceLnsTables& t, DeviceSpan<float> w, cudaStream_t stream) {
-  launch_each(round_each, "round_each", w.size(), stream, System(t), w.device_address(), w.size());
+  launch_each(lns_round_each, "lns_round_each", w.size(), stream, System(t), w.device_address(), w.size());
 }
 
 void lns_add(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
              UpdateGate gate, cudaStream_t stream) {
   check_change("lns_add: target or carry", w, target, carry);
-  launch_each(add_each, "add_each", w.size(), stream, System(t), w.device_address(), target.device_address(),
+  launch_each(lns_add_each, "lns_add_each", w.size(), stream, System(t), w.device_address(), target.device_address(),
               carry.device_address(), gate, w.size());
 }
 
@@ -119,8 +119,8 @@ void lns_descend(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const
                  DeviceSpan<float> carry, UpdateGate gate, cudaStream_t stream) {
   check_change("lns_descend: g or carry", w, g, carry);
   const Lns16 factor = Lns(t.conversion.fraction_bits).encode(-double{size});
-  launch_each(descend_each, "descend_each", w.size(), stream, System(t), w.device_address(), g.device_address(), factor,
-              carry.device_address(), gate, w.size());
+  launch_each(lns_descend_each, "lns_descend_each", w.size(), stream, System(t), w.device_address(), g.device_address(),
+              factor, carry.device_address(), gate, w.size());
 }
 
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes) {
@@ -139,12 +139,12 @@ void lns_softmax_cross_entropy(const DeviceLnsTables& t, DeviceSpan<const float>
   check_lengths("lns_softmax_cross_entropy: workspace", workspace.size(), lns_cross_entropy_workspace(rows, classes));
   auto* loss = reinterpret_cast<double*>(workspace.device_address());
   auto* correct = reinterpret_cast<std::uint64_t*>(loss + rows);
-  const Rows out{loss, correct, reinterpret_cast<Lns16*>(correct + rows)};
-  launch_each(each_row, "each_row", rows, stream, System(t), logits.device_address(), labels.device_address(), rows,
-              classes, loss_scale.device_address(), gradient.device_address(), out);
+  const LnsRows out{loss, correct, reinterpret_cast<Lns16*>(correct + rows)};
+  launch_each(lns_each_row, "lns_each_row", rows, stream, System(t), logits.device_address(), labels.device_address(),
+              rows, classes, loss_scale.device_address(), gradient.device_address(), out);
   runtime::check_cuda(
-      gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(1)}, stream, out, rows, total.device_address()),
-      "add_rows_up");
+      gpu::launch(lns_add_rows_up, {.grid = dim3(1), .block = dim3(1)}, stream, out, rows, total.device_address()),
+      "lns_add_rows_up");
 }
 
 }  // namespace gradmeter::kernels::cuda

@@ -9,8 +9,6 @@
 namespace gradmeter::kernels::cuda {
 namespace {
 
-constexpr unsigned warps = 8, threads = 32 * warps;
-
 struct Rows {
   double* loss;
   std::uint64_t* correct;
@@ -37,7 +35,7 @@ __device__ Top top_of(const float* in, std::size_t classes) {
 /// A warp to a row. Sums are in doubles.
 __global__ void each_row(const float* logits, const std::int32_t* labels, std::size_t rows, std::size_t classes,
                          const float* loss_scale, float* gradient, Rows out) {
-  const std::size_t row = std::size_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* in = logits + row * classes;
   const unsigned lane = threadIdx.x % 32;
@@ -61,17 +59,17 @@ __global__ void each_row(const float* logits, const std::int32_t* labels, std::s
 
 /// One block: a fixed order, whatever ran first.
 __global__ void add_rows_up(Rows rows, std::size_t count, CrossEntropy* total) {
-  GPU_SHARED(double, losses, [threads]);
-  GPU_SHARED(std::uint64_t, corrects, [threads]);
+  GPU_SHARED(double, losses, [threads_for_each]);
+  GPU_SHARED(std::uint64_t, corrects, [threads_for_each]);
   double loss = 0;
   std::uint64_t correct = 0;
-  for (std::size_t r = threadIdx.x; r < count; r += threads) {
+  for (std::size_t r = threadIdx.x; r < count; r += threads_for_each) {
     loss += rows.loss[r];
     correct += rows.correct[r];
   }
   losses[threadIdx.x] = loss;
   corrects[threadIdx.x] = correct;
-  for (unsigned half = threads / 2; half > 0; half /= 2) {
+  for (unsigned half = threads_for_each / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x >= half) continue;
     losses[threadIdx.x] += losses[threadIdx.x + half];
@@ -97,14 +95,13 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
   const Rows out{loss, reinterpret_cast<std::uint64_t*>(loss + rows)};
   if (rows > 0) {
     runtime::check_cuda(
-        gpu::launch(each_row, {.grid = dim3(static_cast<unsigned>((rows + warps - 1) / warps)), .block = dim3(threads)},
-                    stream, logits.device_address(), labels.device_address(), rows, classes,
-                    loss_scale.device_address(), gradient.device_address(), out),
+        gpu::launch(each_row, warp_for_each(rows), stream, logits.device_address(), labels.device_address(), rows,
+                    classes, loss_scale.device_address(), gradient.device_address(), out),
         "each_row");
   }
-  runtime::check_cuda(
-      gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(threads)}, stream, out, rows, total.device_address()),
-      "add_rows_up");
+  runtime::check_cuda(gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(threads_for_each)}, stream, out, rows,
+                                  total.device_address()),
+                      "add_rows_up");
 }
 
 }  // namespace gradmeter::kernels::cuda

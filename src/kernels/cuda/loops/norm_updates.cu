@@ -9,7 +9,6 @@ namespace gradmeter::kernels::cuda {
 namespace {
 
 constexpr std::size_t lanes = NormBlocks::lanes;
-constexpr unsigned threads = 256;
 
 /// Some pieces, in a kernel's parameters, so that no table must be copied. Their blocks are numbered through.
 struct PieceTable {
@@ -136,7 +135,7 @@ __global__ void move_blocks(PieceTable table, Move move, UpdateGate gate, const 
   const auto block = table.block(blockIdx.x);
   if (threadIdx.x == 0) of_tensor[0] = move.of(sums[block.piece], gate);
   __syncthreads();
-  for (std::size_t i = threadIdx.x; i < block.elements; i += threads) move.at(block.begin + i, of_tensor[0]);
+  for (std::size_t i = threadIdx.x; i < block.elements; i += threads_for_each) move.at(block.begin + i, of_tensor[0]);
 }
 
 /// each(table, first): as many pieces at a time as a kernel's parameters hold, from piece `first` on.
@@ -178,8 +177,8 @@ void launch_moves(const char* what, Pieces pieces, std::size_t elements, const M
   each_table(what, pieces, elements, [&](const PieceTable& table, std::size_t first) {
     const std::uint32_t blocks = table.first_block[table.count];
     if (blocks == 0) return;
-    runtime::check_cuda(gpu::launch(move_blocks<Move>, {.grid = dim3(blocks), .block = dim3(threads)}, stream, table,
-                                    move, gate, sums.device_address() + first),
+    runtime::check_cuda(gpu::launch(move_blocks<Move>, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream,
+                                    table, move, gate, sums.device_address() + first),
                         "move_blocks");
   });
 }

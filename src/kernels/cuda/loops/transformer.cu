@@ -10,8 +10,6 @@
 namespace gradmeter::kernels::cuda {
 namespace {
 
-constexpr unsigned warps = 8;
-
 template <class T>
 struct Gates {
   const T *input, *forget, *candidate, *output;
@@ -62,7 +60,6 @@ __device__ double sum_of_warp(double mine) {
   for (int with = 16; with > 0; with /= 2) mine += __shfl_xor_sync(~0u, mine, with);
   return mine;
 }
-__device__ std::size_t row_of_warp() { return std::size_t{blockIdx.x} * warps + threadIdx.x / 32; }
 
 struct Moments {
   float mean, inverse_deviation;
@@ -81,7 +78,7 @@ __device__ Moments moments_of(const float* x, std::size_t width) {
 
 __global__ void normalise_rows(const float* x, const float* gain, const float* bias, float* y, std::size_t rows,
                                std::size_t width) {
-  const std::size_t row = row_of_warp();
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* in = x + row * width;
   const Moments m = moments_of(in, width);
@@ -93,7 +90,7 @@ __global__ void normalise_rows(const float* x, const float* gain, const float* b
 /// With x̂ the normalised row and g = delta·gain: (g − mean(g) − x̂·mean(g·x̂))/deviation.
 __global__ void normalised_gradient(const float* x, const float* gain, const float* delta, float* to, std::size_t rows,
                                     std::size_t width) {
-  const std::size_t row = row_of_warp();
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float *in = x + row * width, *above = delta + row * width;
   const Moments m = moments_of(in, width);
@@ -112,7 +109,7 @@ __global__ void normalised_gradient(const float* x, const float* gain, const flo
 }
 
 __global__ void row_moments(const float* x, std::size_t rows, std::size_t width, float* moments) {
-  const std::size_t row = row_of_warp();
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const Moments m = moments_of(x + row * width, width);
   if (threadIdx.x % 32 != 0) return;
@@ -136,7 +133,7 @@ __global__ void parameter_gradients(const float* x, const float* delta, const fl
 
 /// Row i of each matrix: the softmax of its first i + 1 scores, zeros after them.
 __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, float scale) {
-  const std::size_t row = row_of_warp();
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   float* in = scores + row * steps;
   const std::size_t seen = row % steps + 1;
@@ -154,7 +151,7 @@ __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps,
 
 __global__ void softmax_gradient(const float* probabilities, float* gradient, std::size_t rows, std::size_t steps,
                                  float scale) {
-  const std::size_t row = row_of_warp();
+  const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* p = probabilities + row * steps;
   float* g = gradient + row * steps;
@@ -171,8 +168,7 @@ template <class... P>
 void launch_rows(void (*kernel)(P...), const char* name, std::size_t rows, cudaStream_t stream,
                  std::type_identity_t<P>... arguments) {
   if (rows == 0) return;
-  const dim3 grid(static_cast<unsigned>((rows + warps - 1) / warps));
-  runtime::check_cuda(gpu::launch(kernel, {.grid = grid, .block = dim3(32 * warps)}, stream, arguments...), name);
+  runtime::check_cuda(gpu::launch(kernel, warp_for_each(rows), stream, arguments...), name);
 }
 
 /// Rows of `width` in a buffer that holds whole ones.
