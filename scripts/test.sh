@@ -76,17 +76,23 @@ check_format() {
   sources | xargs -r "$tool" --dry-run -Werror && echo "$(sources | wc -l) files are formatted"
 }
 
-configure() { # PRESET
-  cmake --preset "$1" -DGRADMETER_TESTS=ON
+has_nvcc() {
+  [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]
+}
+
+configure() { # PRESET [CMAKE ARGUMENTS...]
+  cmake --preset "$1" -DGRADMETER_TESTS=ON "${@:2}"
 }
 build() { # PRESET [CMAKE ARGUMENTS...]
   "${wrapper[@]}" cmake --build --preset "$1" --parallel "$jobs" "${@:2}"
 }
-# Tests on real ranks are registered to run alone, the others run side by side.
+# Tests on real ranks are registered to run alone, the others run side by side: of the whole program's, which wait half of
+# their time, half as many again as there are cores.
 run_tests() { # PRESET [CTEST ARGUMENTS...]
-  local log=build/$1/ctest.log
+  local log=build/$1/ctest.log at_once=$jobs
+  [ "$1" != "$preset" ] || at_once=$((jobs + (jobs + 1) / 2))
   summaries+=("$log")
-  "${wrapper[@]}" ctest --preset "$1" --parallel "$jobs" "${@:2}" 2>&1 | tee "$log"
+  "${wrapper[@]}" ctest --preset "$1" --parallel "$at_once" "${@:2}" 2>&1 | tee "$log"
 }
 
 prepare() { # PRESET
@@ -126,13 +132,15 @@ else
   [ "${CI:-}" != true ] || recent=(--recent 15)
   # Configured only, never built.
   stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh "${recent[@]}"
-  # A missing include that a unity build hides.
-  stage "configure alone" configure alone && stage "compile alone" scripts/compile-alone.py "${recent[@]}"
+  # A missing include that a unity build hides; in kernels too where the toolkit's headers are.
+  emulated=OFF
+  ! has_nvcc || emulated=ON
+  stage "configure alone" configure alone -DGRADMETER_CUDA_EMULATED=$emulated && stage "compile alone" scripts/compile-alone.py "${recent[@]}"
 fi
 # CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run.
 if $quick; then
   :
-elif [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
+elif has_nvcc; then
   scripts/cusparselt.sh || echo "products in 2:4 are neither compiled nor run: no cuSPARSELt"
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
   stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests
