@@ -20,9 +20,19 @@ OTHER_BITS = {"conv.cu", "gemm.cu", "loss.cu", "rnn.cu", "transformer.cu"}
 MOST_REGISTERS = 128  # 65,536 of a multiprocessor by 512 threads
 
 
+def kernels_of(build):
+    """Every .cu with its command, also those that a unit includes."""
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if not entry["file"].endswith(".cu"):
+            continue
+        included = re.findall(r'#include "(.*\.cu)"', pathlib.Path(entry["file"]).read_text())
+        for name in included or [entry["file"]]:
+            yield {**entry, "file": name, "command": entry["command"].replace(entry["file"], name)}
+
+
 def command_for(entry, extra, output):
     """The build's own command without its architectures and output."""
-    words = shlex.split(entry["command"]) if "command" in entry else entry["arguments"]
+    words = shlex.split(entry["command"])
     words = [w for w in words if not w.startswith(("--generate-code", "-gencode", "-arch"))]
     while words and "nvcc" not in pathlib.Path(words[0]).name:
         words.pop(0)  # a compiler launcher
@@ -62,7 +72,7 @@ def examine(entry, architecture, folder):
 
 def main():
     build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/cuda")
-    entries = [e for e in json.loads((build / "compile_commands.json").read_text()) if e["file"].endswith(".cu")]
+    entries = list(kernels_of(build))
     if not entries:
         sys.exit(f"{build} compiles no .cu: configure it with cmake --preset cuda")
     with tempfile.TemporaryDirectory() as folder:
