@@ -41,7 +41,7 @@ filter_of() { # PRESET PROGRAM
     cuda-emulated-tsan:test_dataparallel_device)
       echo '*HasTheHostsBits/sync:*HasTheHostsBits/gossip:*HasTheHostsBits/ps_sync:DeviceAsynchronous.*'
       ;;
-    cuda-emulated-tsan:test_dataparallel_device_losses) echo '*Mlp*:*mlp*' ;;
+    cuda-emulated-tsan:test_dataparallel_device_losses) echo '*/sync:*/bmuf*:DeviceSteps.*:DeviceLossesWithAScale.*' ;;
     *) echo '*' ;;
   esac
 }
