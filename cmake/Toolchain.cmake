@@ -16,7 +16,7 @@ endif()
 
 add_library(gradmeter_options INTERFACE)
 target_include_directories(gradmeter_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
-# GCC looks for memory to reuse from 128 MiB on, an eighth of a unit's time: no sooner than at 1 GiB where each core has 4.
+# GCC looks for memory to reuse from 128 MiB on, a tenth of a unit's time: no sooner than at 1 GiB where each core has 4.
 cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
 cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR memory_mib_a_core "${memory_mib} / ${cores}")
