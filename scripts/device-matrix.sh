@@ -95,7 +95,8 @@ done
 # Device tests under many orders
 
 \`scripts/device-matrix.sh --seeds $seeds --out $out\`, $(date -u +%Y-%m-%d), on the tests' emulated CUDA runtime: every test of device
-code, under so many orders of the device's work, and under both sanitizers. Seconds are of a busy machine.
+code, under so many orders of the device's work, and under both sanitizers; of whole trainings ThreadSanitizer has one case of each kind.
+Seconds are of a busy machine.
 
 $(printf '%s\n' "${rows[@]}")
 REPORT
