@@ -80,6 +80,15 @@ has_nvcc() {
   [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]
 }
 
+# The program built with CUDA starts without a driver; asked for a GPU it ends with one line and exit code 3.
+check_without_gpu() {
+  ! nvidia-smi -L >/dev/null 2>&1 || return 77
+  local said code=0
+  said=$(build/cuda/gradmeter allreduce --device cuda 2>&1) || code=$?
+  echo "$said"
+  [[ $code -eq 3 && $said == "gradmeter: --device cuda: "* && $said != *$'\n'* ]]
+}
+
 configure() { # PRESET [CMAKE ARGUMENTS...]
   cmake --preset "$1" -DGRADMETER_TESTS=ON "${@:2}"
 }
@@ -143,7 +152,8 @@ if $quick; then
 elif has_nvcc; then
   scripts/cusparselt.sh || echo "products in 2:4 are neither compiled nor run: no cuSPARSELt"
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
-  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests
+  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests gradmeter &&
+    stage "refuse cuda" check_without_gpu
 else
   echo "CUDA code is not checked: no nvcc"
 fi

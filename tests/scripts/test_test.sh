@@ -18,6 +18,12 @@ echo 'exit 0' >"$work/repo/scripts/reframe.sh"
 echo 'exit ${CUSPARSELT_CODE:-0}' >"$work/repo/scripts/cusparselt.sh"
 echo 'echo "slurm $*"; exit ${SLURM_CODE:-0}' >"$work/repo/scripts/slurm-in-a-box.sh"
 stand_in nvcc <<<'exit 0'
+stand_in nvidia-smi <<<"exit \${SMI_CODE:-9}"
+cat >"$work/repo/build/cuda/gradmeter" <<'END'
+echo "${REFUSAL-gradmeter: --device cuda: no CUDA driver on this machine}"
+exit "${REFUSAL_CODE:-3}"
+END
+chmod +x "$work/repo/build/cuda/gradmeter"
 stand_in cmake <<'END'
 echo "cmake $*"
 [ "$*" != "--build --preset ${BROKEN_BUILD:-} --parallel $(nproc)" ]
@@ -33,23 +39,30 @@ last() { tail -n 1 <<<"$output"; }
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 15 stages passed" "$(last)"
+expect_equal "the last line says so" "all 16 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
 expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
 expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
 expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
-expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests" "$output"
+expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests gradmeter" "$output"
 expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
 expect_lacks "no sanitizers unless asked" asan "$output"
 expect_lacks "nothing is missing of cuSPARSELt" "no cuSPARSELt" "$output"
 CUSPARSELT_CODE=1 run
-expect_equal "no cuSPARSELt: said, and no failure" "0 all 15 stages passed" "$code $(last)"
+expect_equal "no cuSPARSELt: said, and no failure" "0 all 16 stages passed" "$code $(last)"
 expect_contains "with what is not checked" "no cuSPARSELt" "$output"
 SLURM_CODE=77 run
-expect_equal "no Slurm here: said, and no failure" "0 all 15 stages passed, 1 of them skipped" "$code $(last)"
+expect_equal "no Slurm here: said, and no failure" "0 all 16 stages passed, 1 of them skipped" "$code $(last)"
 SLURM_CODE=1 run
 expect_equal "a job that fails fails" "1 FAILED: slurm" "$code $(last)"
+
+REFUSAL_CODE=127 run
+expect_equal "a program that needs a driver to start fails" "1 FAILED: refuse cuda" "$code $(last)"
+REFUSAL=$'gradmeter: --device cuda: no\nand more' run
+expect_equal "more than one line fails" "1 FAILED: refuse cuda" "$code $(last)"
+SMI_CODE=0 run
+expect_equal "with a GPU nothing is refused: said, and no failure" "0 all 16 stages passed, 1 of them skipped" "$code $(last)"
 
 BROKEN_TEST=ci run
 expect_equal "a failed test fails" 1 "$code"
