@@ -144,7 +144,8 @@ else
   # A missing include that a unity build hides; in kernels too where the toolkit's headers are.
   emulated=OFF
   ! has_nvcc || emulated=ON
-  stage "configure alone" configure alone -DGRADMETER_CUDA_EMULATED=$emulated && stage "compile alone" scripts/compile-alone.py "${recent[@]}"
+  stage "configure alone" configure alone -DGRADMETER_CUDA_EMULATED=$emulated &&
+    stage "compile alone" scripts/compile-alone.py "${recent[@]}"
 fi
 # CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run.
 if $quick; then
