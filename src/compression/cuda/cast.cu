@@ -23,7 +23,7 @@ __device__ void write_quad_codes(const Quad& q, std::byte* wire, std::size_t i) 
   *reinterpret_cast<ushort4*>(wire + 2 * i) = codes;
 }
 
-__device__ std::size_t first_of_thread() { return 4 * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x); }
+__device__ std::size_t first_of_thread() { return 4 * kernels::cuda::element_of_thread(); }
 
 /// Up to `codes_end`, where the padding ends.
 template <bool half>

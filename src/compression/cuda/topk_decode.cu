@@ -18,7 +18,7 @@ __global__ void begin(Received wire, Sent how, const float* addend, float* out) 
   const bool finite = wire.was_finite();
   const bool stays = finite && (how == Sent::clear || (how == Sent::add && addend == out));
   const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < wire.n && !stays; i += step) {
+  for (std::size_t i = kernels::cuda::element_of_thread(); i < wire.n && !stays; i += step) {
     out[i] = how == Sent::clear ? 0.0f : !finite ? unfit : how == Sent::add ? addend[i] : 0.0f;
   }
 }
@@ -87,7 +87,7 @@ __global__ void spread_bits(Received wire, Sent how, float* out, TopKState state
 __global__ void mark_damage(std::size_t n, const std::uint32_t* damaged, float* out) {
   const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
   const bool all = *damaged != 0;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n && all; i += step) out[i] = unfit;
+  for (std::size_t i = kernels::cuda::element_of_thread(); i < n && all; i += step) out[i] = unfit;
 }
 
 /// Blocks that go on over all elements: few, since most calls have nothing to do.
