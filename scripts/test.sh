@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every check; goes on after a failed check (not after a failed build), and
-# ends with ctest's own summaries and the stages that failed. Exit status 0: everything passed.
+# ends with ctest's own summaries and a table of the stages, with the files and tests that failed below theirs. Exit status 0:
+# everything passed. Every check looks at all files, wherever it runs; .ci/run is this command with --sanitizers.
 # Usage: scripts/test.sh [--preset NAME] [--quick] [--sanitizers]
 #   --preset NAME   a preset of CMakePresets.json (default: ci, warnings are errors)
 #   --quick         the unit tests and the format only: no real ranks, no clang-tidy
-#   --sanitizers    also the asan and tsan presets (implied by CI=true in the environment)
+#   --sanitizers    also the asan and tsan presets
 # shellcheck disable=SC2317  # the functions below are called through stage
 set -uo pipefail
 
 preset=ci
 quick=false
 sanitizers=false
-[ "${CI:-}" != true ] || sanitizers=true
 while [ $# -gt 0 ]; do
   case "$1" in
     --preset)
@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     --quick) quick=true ;;
     --sanitizers) sanitizers=true ;;
     -h | --help)
-      sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
@@ -40,18 +40,30 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 # What presets compile by the same command is compiled once: paths relative to the tree, and no build folder in what ccache compares.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 jobs=$(nproc)
-report=()      # one line for each stage
-failed=()      # names of the stages that failed
-skipped=''     # how many were skipped, in words
-summaries=()   # ctest logs, in order
-wrapper=(env)  # what builds and tests run under
+logs=build/stages  # what each stage printed
+report=()          # one line for each stage, then one for each file or test of it that failed
+failed=()          # names of the stages that failed
+stages=0           # that ran
+skipped=''         # how many were skipped, in words
+summaries=()       # logs of the stages that ran ctest, in order
+wrapper=(env)      # what builds and tests run under
 
-# Runs a stage, notes its time and its outcome, and returns the outcome.
+# What a stage says that failed, each once: files with an error of a compiler, clang-tidy or clang-format, ninja's targets, ctest's
+# tests, and lines "failed: NAME" of our own scripts.
+failures_in() { # LOG
+  sed -nE -e "s#^($PWD/)?([^: ]+):[0-9]+:[0-9]+: (fatal )?error: .*#\2#p" -e 's/^FAILED: (.*[^ ]) *$/\1/p' \
+    -e 's/^[[:blank:]]+[0-9]+ - (.*)$/\1/p' -e 's/^failed: (.*)$/\1/p' "$1" | awk '!seen[$0]++'
+}
+
+# Runs a stage, keeps what it prints, notes its time and its outcome, and returns the outcome.
 stage() { # NAME COMMAND...
   local name=$1 start=$SECONDS code=0
+  local log=$logs/${name// /-}.log
   shift
+  mkdir -p "$logs"
   printf '\n==> %s\n' "$name"
-  "$@" || code=$?
+  "$@" > >(tee "$log") 2>&1 || code=$?
+  wait $!
   local outcome=passed
   if [ "$code" -eq 77 ]; then
     outcome=skipped code=0
@@ -61,6 +73,8 @@ stage() { # NAME COMMAND...
     failed+=("$name")
   fi
   report+=("$(printf '%-24s %6d s  %s' "$name" $((SECONDS - start)) "$outcome")")
+  [ "$code" -eq 0 ] || mapfile -t -O ${#report[@]} report < <(failures_in "$log" | sed 's/^/    /')
+  stages=$((stages + 1))
   return "$code"
 }
 
@@ -98,10 +112,10 @@ build() { # PRESET [CMAKE ARGUMENTS...]
 # Tests on real ranks are registered to run alone, the others run side by side: of the whole program's, which wait half of
 # their time, half as many again as there are cores.
 run_tests() { # PRESET [CTEST ARGUMENTS...]
-  local log=build/$1/ctest.log at_once=$jobs
+  local at_once=$jobs
   [ "$1" != "$preset" ] || at_once=$((jobs + (jobs + 1) / 2))
-  summaries+=("$log")
-  "${wrapper[@]}" ctest --preset "$1" --parallel "$at_once" "${@:2}" 2>&1 | tee "$log"
+  summaries+=("$logs/test-$1.log")
+  "${wrapper[@]}" ctest --preset "$1" --parallel "$at_once" "${@:2}"
 }
 
 prepare() { # PRESET
@@ -122,7 +136,7 @@ finish() {
     echo "FAILED: ${names%, }"
     exit 1
   fi
-  echo "all ${#report[@]} stages passed$skipped"
+  echo "all $stages stages passed$skipped"
   exit 0
 }
 
@@ -136,16 +150,13 @@ if $quick; then
 else
   stage "test $preset" run_tests "$preset"
   stage slurm scripts/slurm-in-a-box.sh test "build/$preset/gradmeter"
-  # All sources take minutes: CI takes those that changed lately.
-  recent=()
-  [ "${CI:-}" != true ] || recent=(--recent 15)
   # Configured only, never built.
-  stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh "${recent[@]}"
+  stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh
   # A missing include that a unity build hides; in kernels too where the toolkit's headers are.
   emulated=OFF
   ! has_nvcc || emulated=ON
   stage "configure alone" configure alone -DGRADMETER_CUDA_EMULATED=$emulated &&
-    stage "compile alone" scripts/compile-alone.py "${recent[@]}"
+    stage "compile alone" scripts/compile-alone.py
 fi
 # CUDA code: over an emulated runtime, and by nvcc, where the toolkit is. The latter needs a GPU to run.
 if $quick; then

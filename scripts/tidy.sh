@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# clang-tidy over C++ sources, several at once, naming each as it starts; fails when any file has a finding.
-# Usage: scripts/tidy.sh [--preset NAME] [--recent COMMITS | FILE ...]      (default: preset tidy, all that it compiles of src/)
-#   --recent COMMITS   the units of sources that the last so many commits changed, and one that includes each header they changed, as
-#                      CI does; without git: all
+# clang-tidy over C++ sources, several at once, naming each as it starts; names the files that have a finding at the end, and fails
+# when there is one.
+# Usage: scripts/tidy.sh [--preset NAME] [FILE ...]      (default: preset tidy, all that it compiles of src/)
 # The preset must be configured, not built: its compile_commands.json says how each file is compiled. Preset tidy has unity
 # builds: most of the time goes into headers, which a unit of twelve sources reads once. A FILE stands for its unit.
 # CUDA code of the host (.cpp) is read as the toolkit compiles it, where there is one; kernels (.cu) are not.
@@ -18,18 +17,14 @@ if [ "${1:-}" = --one ]; then
   timeout 300 clang-tidy-16 --quiet --checks=-bugprone-suspicious-include,-clang-diagnostic-shadow* \
     --header-filter='src/.*\.[ch]pp$' --extra-arg=-DHWY_COMPILE_ONLY_STATIC \
     --extra-arg=-Wno-unused-command-line-argument -p "$2" "$5" \
-    2> >(grep -v ' warnings\? generated\.$' >&2)
-  exit
+    2> >(grep -v ' warnings\? generated\.$' >&2) && exit
+  echo "failed: ${5#"$PWD/"}"
+  exit 1
 fi
 
 preset=tidy
 if [ "${1:-}" = --preset ]; then
   preset=${2:?"--preset needs a name"}
-  shift 2
-fi
-recent=
-if [ "${1:-}" = --recent ]; then
-  recent=${2:?"--recent needs a number of commits"}
   shift 2
 fi
 if ! command -v clang-tidy-16 >/dev/null; then
@@ -45,36 +40,10 @@ compiled() {
   grep -o '"file": "[^"]*"' "build/$preset/compile_commands.json" | cut -d'"' -f4 |
     grep -E "^$PWD/(src/.*\.cpp|build/$preset/src/.*/Unity/.*\.cxx)\$" | sort
 }
-# Sources of src/ that the last commits changed, and for each header the source of its name, or else one that includes it.
-changed() {
-  local file
-  git log "-$recent" --no-merges --name-only --format= -- src | sort -u | while read -r file; do
-    case "$file" in
-      *.cpp) [ ! -e "$file" ] || echo "$file" ;;
-      *.hpp)
-        if [ -e "${file%.hpp}.cpp" ]; then
-          echo "${file%.hpp}.cpp"
-        elif [ -e "$file" ]; then
-          grep -rlF --include='*.cpp' "#include \"${file#src/}\"" src | head -n 1
-        fi
-        ;;
-    esac
-  done
-}
 unit_of() { # FILE
   compiled | xargs grep -lF "\"$PWD/$1\"" -- 2>/dev/null | grep 'Unity/' || echo "$PWD/$1"
 }
-if [ -n "$recent" ] && git rev-parse HEAD >/dev/null 2>&1; then
-  mapfile -t sources < <(changed)
-  # Without those that this preset does not compile (CUDA's).
-  mapfile -t files < <(for file in ${sources[@]+"${sources[@]}"}; do unit_of "$file"; done | sort -u | comm -12 - <(compiled))
-  if [ ${#files[@]} -eq 0 ]; then
-    echo "tidy: the last $recent commits change no source"
-    exit 0
-  fi
-else
-  mapfile -t files < <(if [ $# -eq 0 ]; then compiled; else for file in "$@"; do unit_of "$file"; done | sort -u; fi)
-fi
+mapfile -t files < <(if [ $# -eq 0 ]; then compiled; else for file in "$@"; do unit_of "$file"; done | sort -u; fi)
 if [ ${#files[@]} -eq 0 ]; then
   echo "tidy: build/$preset builds nothing of src/" >&2
   exit 2

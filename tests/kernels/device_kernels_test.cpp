@@ -1,6 +1,7 @@
 // The loops of a training step on the device against the host's, on ragged sizes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 

@@ -36,14 +36,19 @@ exit 8
 END
 run() { try bash "$work/repo/scripts/test.sh" "$@"; }
 last() { tail -n 1 <<<"$output"; }
+# Of the table at the end: the names of a stage and of what failed in it, and the first word of the next stage.
+table_from() { # STAGE
+  sed -n '/^==> stages$/,$p' <<<"$output" | sed -n "/^$1 /,/^[a-z]/p" | sed -E '1!s/^([a-z]+) .*/\1/; s/ +[0-9]+ s .*//' | head -n 3 |
+    paste -sd'|'
+}
 
 run
 expect_equal "all is well" 0 "$code"
 expect_equal "the last line says so" "all 16 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
 expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
-expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/ci/ctest.log}"
-expect_contains "every source is compiled alone" "1 sources compiled alone, 0 failed" "$output"
+expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/stages/test-ci.log}"
+expect_contains "every source is compiled alone" "1 sources and 0 headers compiled alone, 0 failed" "$output"
 expect_contains "CUDA code runs on the emulated runtime" "ctest --preset cuda-emulated" "$output"
 expect_contains "and is compiled by nvcc" "cmake --build --preset cuda --parallel $(nproc) --target device_tests gradmeter" "$output"
 expect_contains "job scripts run under Slurm, with the program that was built" "slurm test build/ci/gradmeter" "$output"
@@ -67,7 +72,8 @@ expect_equal "with a GPU nothing is refused: said, and no failure" "0 all 16 sta
 BROKEN_TEST=ci run
 expect_equal "a failed test fails" 1 "$code"
 expect_equal "the last line names the stage" "FAILED: test ci" "$(last)"
-expect_contains "the failed test is named at the end" "3 - Ring.Sums" "${output##*==> build/ci/ctest.log}"
+expect_contains "the failed test is named at the end" "3 - Ring.Sums" "${output##*==> build/stages/test-ci.log}"
+expect_equal "below its stage too" $'test ci|    Ring.Sums (Failed)|slurm' "$(table_from "test ci")"
 expect_contains "the rest is still checked" "clang-tidy src/core/one.cpp" "$output"
 
 BROKEN_BUILD=ci run --sanitizers
@@ -82,29 +88,31 @@ expect_contains "the other sanitizer is run" "ctest --preset tsan" "$output"
 UNFORMATTED=1 UNTIDY=1 run
 expect_equal "format and tidy fail" 1 "$code"
 expect_equal "and are named" "FAILED: format, clang-tidy" "$(last)"
+expect_equal "with the file that clang-tidy found fault with" $'clang-tidy|    src/core/one.cpp|configure' "$(table_from clang-tidy)"
 
 echo 'int one() { return two(); }' >"$work/repo/src/core/one.cpp"
 run
 expect_equal "a source that does not compile alone fails" "FAILED: compile alone" "$(last)"
+expect_equal "the table of stages names it, once" $'compile alone|    src/core/one.cpp|configure' "$(table_from "compile alone")"
 echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 
-BROKEN_TEST=tsan CI=true run
-expect_equal "CI=true brings the sanitizers" "FAILED: test tsan" "$(last)"
-stand_in git <<'END'
-case $1 in
-  rev-parse) ;;
-  log) echo "${CHANGED:-}" ;;
-  *) exit 128 ;;
-esac
-END
-CI=true CHANGED=src/core/one.cpp run
-expect_contains "CI has clang-tidy read what changed lately" "clang-tidy src/core/one.cpp" "$output"
-CI=true CHANGED=src/core/gone.cpp run
-expect_lacks "and nothing else" "clang-tidy src/core/one.cpp" "$output"
-expect_contains "which may be nothing" "change no source" "$output"
-CHANGED=src/core/gone.cpp run
-expect_contains "elsewhere it reads all" "clang-tidy src/core/one.cpp" "$output"
-stand_in git <<<'exit 128'
+BROKEN_TEST=tsan run --sanitizers
+expect_equal "a sanitizer's failed test is named" "FAILED: test tsan" "$(last)"
+
+# What CI runs is what the README says, with the sanitizers on top: the environment takes nothing away and adds nothing.
+mkdir -p "$work/repo/.ci"
+cp "$root/.ci/run" "$work/repo/.ci/"
+stages() { sed -n 's/^==> //p' <<<"$output"; }
+run
+here=$(stages)
+CI=true run
+expect_equal "CI=true has the same stages" "$here" "$(stages)"
+run --sanitizers
+here=$(stages)
+CI=true try bash "$work/repo/.ci/run"
+expect_equal "CI runs the same command" "0 $here" "$code $(stages)"
+expect_contains "with clang-tidy on every source" "clang-tidy src/core/one.cpp" "$output"
+expect_contains "and every source alone" "1 sources and 0 headers compiled alone, 0 failed" "$output"
 run --quick --preset dev
 expect_contains "quick: the unit tests of the preset named" "ctest --preset dev --parallel $((($(nproc) * 3 + 1) / 2)) --label-regex unit" "$output"
 expect_lacks "quick: no clang-tidy" clang-tidy "$output"

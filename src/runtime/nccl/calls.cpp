@@ -1,21 +1,11 @@
 #include "runtime/nccl/calls.hpp"
 
-#include <string>
-
 #include "core/error.hpp"
 #include "core/format.hpp"
 
 #ifdef GRADMETER_HAS_NCCL
 namespace gradmeter::runtime {
 namespace {
-
-/// NCCL's own text has more than one line where several things went wrong: the first says what.
-std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
-  std::string detail = ncclGetLastError(comm);
-  detail = detail.substr(0, detail.find('\n'));
-  const std::string text = ncclGetErrorString(result);
-  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
-}
 
 ncclDataType_t nccl_type(core::Element e) {
   switch (e) {
@@ -62,6 +52,13 @@ ncclRedOp_t nccl_operation(Combine c) {
 }
 
 }  // namespace
+
+std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
+  std::string detail = ncclGetLastError(comm);
+  detail = detail.substr(0, detail.find('\n'));
+  const std::string text = ncclGetErrorString(result);
+  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
+}
 
 void release_nccl(ncclResult_t result, const char* call) noexcept {
   if (result != ncclSuccess) core::note_failed_release("NCCL", call, ncclGetErrorString(result));

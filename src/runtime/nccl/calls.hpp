@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <source_location>
+#include <string>
 
 #include "core/element.hpp"
 #include "runtime/cuda/handles.hpp"
@@ -16,6 +17,9 @@ namespace gradmeter::runtime {
 /// would wait.
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
                 std::source_location where = std::source_location::current());
+
+/// NCCL's text for a result, with the first line of what it logged: it logs several where several things went wrong.
+std::string nccl_reason(ncclResult_t result, ncclComm_t comm);
 
 /// For destructors: notes an error that cannot be thrown.
 void release_nccl(ncclResult_t result, const char* call) noexcept;

@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include "runtime/cuda/device.hpp"
+#include "runtime/nccl/calls.hpp"
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 #define GRADMETER_NCCL_REGISTERS
 #endif
