@@ -97,8 +97,9 @@ class Unit:
 
     def shared_options(self):
         """The compiler, and those of its options that a precompiled header must have in common with what includes it."""
-        return self.command[0], tuple(word for word in self.command[1:] if word != "-fsyntax-only"
-                                      and word.startswith(("-std=", "-f", "-m", "--param", "-pthread")))
+        return self.command[0], tuple(word for word in self.command[1:] if word not in ("-fsyntax-only", "-Werror")
+                                      and word.startswith(("-std=", "-f", "-m", "-W", "-D", "--param", "-pthread"))
+                                      and not word.startswith("-DGRADMETER"))
 
     def worth_precompiling(self):
         return tuple(h for h in LARGE if h in self.libraries) + \
