@@ -1,6 +1,5 @@
 #include "cli/bucket_table.hpp"
 
-
 #include "core/format.hpp"
 #include "core/table.hpp"
 
