@@ -95,12 +95,13 @@ class Truth:
                 f, m = p["factors"], p["metrics"]
                 if f["algorithm"] is None or f["ranks"] == 1:
                     continue
-                found = (f"{f['algorithm']}: {m.get('bound_by')}, slowest rank {m.get('slowest_rank')}, straggle "
+                sure = m.get("bound_by_probability", 0) >= 0.9
+                found = (f"{f['algorithm']}: {m.get('bound_by_candidates')}, slowest rank {m.get('slowest_rank')}, straggle "
                          f"{1e3 * m['straggle_s']:.2f} of {1e3 * m['time_s']['median']:.2f} ms")
                 if way == "nothing":
-                    good = m.get("bound_by") != "straggle"
-                elif self.quick:  # among other tests the verdict may be undecided, but never another
-                    good = m.get("slowest_rank") in (1, None) and m.get("bound_by") in ("straggle", "undecided")
+                    good = m.get("bound_by") != "straggle" or not sure
+                elif self.quick:  # among other tests a verdict may be unsure, but no sure one may be another
+                    good = m.get("slowest_rank") in (1, None) and (m.get("bound_by") == "straggle" or not sure)
                 else:
                     good = m.get("slowest_rank") == 1 and m.get("bound_by") == "straggle"
                 self.row("a slow rank", way, found, good)

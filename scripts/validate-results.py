@@ -68,7 +68,7 @@ OTHER_WORK = ("es", "population")  # their step is not the baseline's
 
 
 def check_definitions(point):
-    """Parts add up to what was lost, no time is below its limit, and no rank is faster than one alone."""
+    """Parts add up to what was lost, verdicts are likely, no time is below its limit, no rank is faster than one alone."""
     f, m = point["factors"], point["metrics"]
     if point["status"] not in ("ok", "mistrusted") or "time_s" not in m:
         return
@@ -78,6 +78,9 @@ def check_definitions(point):
         parts = sum(m.get(name) or 0 for name in PARTS)
         if not math.isclose(parts, lost, rel_tol=1e-6, abs_tol=1e-9):
             raise ValueError(f"the parts add up to {parts} s where {lost} s were lost")
+    probability = m.get("bound_by_probability")
+    if probability is not None and not (probability >= 2 / 3 or m["bound_by"] == "undecided"):
+        raise ValueError(f"the verdict {m['bound_by']} has a probability of {probability}: below two thirds it is undecided")
     if point["status"] == "mistrusted":
         return  # the row says so itself
     if step.get("ci95_high") is not None and (m.get("limit_s") or 0) > step["ci95_high"]:

@@ -1,7 +1,5 @@
 #include "cli/bucket_table.hpp"
 
-#include <cmath>
-
 #include "core/format.hpp"
 #include "core/table.hpp"
 
@@ -39,11 +37,11 @@ std::string bucket_table(const core::Point& p, std::span<const bench::BucketTime
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const bench::BucketTimes& b = buckets[i];
     exposed += b.exposed.value;
-    table.add_row(
-        {fmt::format("{}", i + 1), fmt::format("{}", b.tensors), b.largest,
-         fmt::format("{:.0f}", 100 * b.largest_share), fmt::format("{:.3g}", static_cast<double>(b.bytes) / (1 << 20)),
-         ms(b.ready.value), ms(b.begin.value), ms(b.end.value), b.wire ? ms(b.wire->value) : "-", ms(b.exposed.value),
-         std::isfinite(b.exposed.low) ? fmt::format("{} to {}", ms(b.exposed.low), ms(b.exposed.high)) : "-"});
+    table.add_row({fmt::format("{}", i + 1), fmt::format("{}", b.tensors), b.largest,
+                   fmt::format("{:.0f}", 100 * b.largest_share),
+                   fmt::format("{:.3g}", static_cast<double>(b.bytes) / (1 << 20)), ms(b.ready.value),
+                   ms(b.begin.value), ms(b.end.value), b.wire ? ms(b.wire->value) : "-", ms(b.exposed.value),
+                   b.exposed.ci95 ? fmt::format("{} to {}", ms(b.exposed.ci95->low), ms(b.exposed.ci95->high)) : "-"});
   }
   return fmt::format(
       "{}{}\nexposed by bucket: {} ms, by the row: {} ms; time of several buckets counts for the first\n\n", head(p),

@@ -20,7 +20,30 @@ constexpr double noticeable = 0.05;
 double share(const Point& p, Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; }
 
 /// Threads that outnumber the cores wait for each other: that is no sign of other load.
-bool waits_for_cores(const Point& p) { return !oversubscribed(p) && share(p, Metric::noise_run_delay) > noticeable; }
+double run_delay(const Point& p) { return oversubscribed(p) ? 0 : share(p, Metric::noise_run_delay); }
+bool waits_for_cores(const Point& p) { return run_delay(p) > noticeable; }
+bool loses_cores(const Point& p) { return share(p, Metric::noise_steal) > noticeable; }
+bool mostly_disturbed(const Point& p) { return 2 * share(p, Metric::disturbed_blocks) > share(p, Metric::blocks); }
+
+/// "disturbed: 2 of 5 points: 2 waited for a core (up to 62 % of the time)", or nothing.
+std::string disturbed_points(std::span<const Point* const> points) {
+  const auto count = [&](bool (*is_so)(const Point&)) {
+    return std::ranges::count_if(points, [&](const Point* p) { return is_so(*p); });
+  };
+  double most_delay = 0, most_steal = 0;
+  for (const Point* p : points) {
+    most_delay = std::max(most_delay, run_delay(*p));
+    most_steal = std::max(most_steal, share(*p, Metric::noise_steal));
+  }
+  std::vector<std::string> causes;
+  if (const auto n = count(waits_for_cores); n > 0)
+    causes.push_back(fmt::format("{} waited for a core (up to {:.0f} % of the time)", n, 100 * most_delay));
+  if (const auto n = count(loses_cores); n > 0)
+    causes.push_back(fmt::format("{} lost cores to the hypervisor (up to {:.0f} %)", n, 100 * most_steal));
+  if (const auto n = count(mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
+  if (causes.empty()) return {};
+  return fmt::format("disturbed: {} of {} points: {}\n", count(noisy), points.size(), fmt::join(causes, ", "));
+}
 
 }  // namespace
 
@@ -95,9 +118,22 @@ std::string why_not(const Point& p) {
   return p.status == core::Status::ok ? "" : fmt::format("{}: {}", core::name(p.status), p.reason);
 }
 
-bool noisy(const Point& p) {
-  return share(p, Metric::noise_steal) > noticeable || waits_for_cores(p) ||
-         2 * share(p, Metric::disturbed_blocks) > share(p, Metric::blocks);
+bool noisy(const Point& p) { return loses_cores(p) || waits_for_cores(p) || mostly_disturbed(p); }
+
+std::string machine_line(std::span<const Point* const> points) {
+  double least = std::nan("");
+  std::int64_t disturbed = 0, left_out = 0, blocks = 0;
+  for (const Point* p : points) {
+    least = std::fmin(least, p->metrics.number(Metric::steadiness));
+    disturbed += integer(p->metrics[Metric::disturbed_blocks]);
+    left_out += integer(p->metrics[Metric::left_out_blocks]);
+    blocks += integer(p->metrics[Metric::blocks]);
+  }
+  if (!std::isfinite(least)) return {};
+  // The canary takes a twentieth of the time: it may miss what kept the points themselves from running.
+  for (const Point* p : points) least = std::min({least, 1 - run_delay(*p), 1 - share(*p, Metric::noise_steal)});
+  return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n{}",
+                     100 * std::max(0.0, least), blocks, disturbed, left_out, disturbed_points(points));
 }
 
 std::string slow_and_busy(const Point& p) {

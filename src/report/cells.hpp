@@ -34,6 +34,9 @@ std::string markup_text(std::string_view);
 std::string why_not(const core::Point&);
 /// Other processes had more than a twentieth of the time, or most blocks were disturbed: marked "~".
 bool noisy(const core::Point&);
+/// How steady the machine was above a table of these points: by the canary in their turns, the cores that others took
+/// and the points' own waiting for a core. Says how many points are disturbed, and by what.
+std::string machine_line(std::span<const core::Point* const>);
 /// "slow: rank 3 on node1; busy: node2" for a row's note: the rank whose median stands out, and the host whose cores
 /// others used (of a noisy point on several nodes, which a median of short calls does not show).
 std::string slow_and_busy(const core::Point&);

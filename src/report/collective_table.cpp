@@ -50,21 +50,6 @@ std::string collective_heading(const Point& p) {
   return out;
 }
 
-/// How steady the machine was, by the canary in the turns of each size.
-std::string steadiness_line(const std::vector<const Point*>& points) {
-  double least = std::nan("");
-  std::int64_t disturbed = 0, left_out = 0, blocks = 0;
-  for (const Point* p : points) {
-    least = std::fmin(least, p->metrics.number(Metric::steadiness));
-    disturbed += integer(p->metrics[Metric::disturbed_blocks]);
-    left_out += integer(p->metrics[Metric::left_out_blocks]);
-    blocks += integer(p->metrics[Metric::blocks]);
-  }
-  if (!std::isfinite(least)) return {};
-  return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n",
-                     100 * least, blocks, disturbed, left_out);
-}
-
 /// One row of a table: the same call out of place and in place.
 struct PlacementPair {
   const Point* out = nullptr;
@@ -234,7 +219,7 @@ std::string collective_tables(std::span<const Point> points, std::size_t width) 
   const Labels codecs = short_labels(points, Factor::codec);
   std::string out;
   for (const auto& [name, of] : by_name(points, collective_heading))
-    out += fmt::format("{}\n{}{}\n", name, steadiness_line(of), table(of, codecs, width));
+    out += fmt::format("{}\n{}{}\n", name, machine_line(of), table(of, codecs, width));
   return out;
 }
 

@@ -44,13 +44,28 @@ std::string strategy_cell(const Point& p, const Labels& labels) {
   return out;
 }
 
-/// "65 (63–67)", in percent.
+/// One rank's independent is 100 % by definition, and has no interval.
+bool is_baseline(const Point& p) {
+  return text(p.factors[Factor::ranks]) == "1" && text(p.factors[Factor::strategy]) == "independent";
+}
+
+/// "65 (63–67)", in percent; "256 ?" where there is no interval, or where all of it is above 100 %.
 std::string efficiency_cell(const Point& p) {
-  const double low = p.metrics.number(Metric::efficiency_ci95_low),
+  const double efficiency = p.metrics.number(Metric::efficiency), low = p.metrics.number(Metric::efficiency_ci95_low),
                high = p.metrics.number(Metric::efficiency_ci95_high);
-  std::string out = percent(p.metrics.number(Metric::efficiency));
-  if (std::isfinite(low) && std::isfinite(high)) out += fmt::format(" ({}–{})", percent(low), percent(high));
-  return out;
+  const bool known = std::isfinite(low) && std::isfinite(high);
+  std::string out = percent(efficiency);
+  if (known) out += fmt::format(" ({}–{})", percent(low), percent(high));
+  const bool doubtful = known ? low > 1 : !is_baseline(p);
+  return std::isfinite(efficiency) && doubtful ? out + " ?" : out;
+}
+
+/// "wire 93 %". Nothing that is drawn from samples is certain, so 99 % is the most.
+std::string bound_by_cell(const Point& p) {
+  const double probability = p.metrics.number(Metric::bound_by_probability);
+  const std::string word = text(p.metrics[Metric::bound_by]);
+  if (word == "undecided" || !std::isfinite(probability)) return word;
+  return fmt::format("{} {:.0f} %", word, std::min(99.0, 100 * probability));
 }
 
 std::string straggle_cell(const Point& p) {
@@ -59,8 +74,19 @@ std::string straggle_cell(const Point& p) {
          (core::is_null(rank) ? "" : fmt::format(" r{}", text(rank)));
 }
 
+/// "undecided: wire 55 %, straggle 40 %; a longer --time-budget would decide": for a row without a verdict.
+std::string undecided_note(const Point& p) {
+  const auto& candidates = p.metrics[Metric::bound_by_candidates];
+  if (text(p.metrics[Metric::bound_by]) != "undecided" || core::is_null(candidates)) return {};
+  return fmt::format("undecided: {}; {} would decide", text(candidates),
+                     noisy(p) ? "quieter cores" : "a longer --time-budget");
+}
+
 /// What else a reader must know of the point.
-std::string curve_note(const Point& p) { return p.status == core::Status::ok ? p.reason : why_not(p); }
+std::string curve_note(const Point& p) {
+  const std::string reason = p.status == core::Status::ok ? p.reason : why_not(p), undecided = undecided_note(p);
+  return reason.empty() || undecided.empty() ? reason + undecided : fmt::format("{}; {}", reason, undecided);
+}
 
 /// "-" where the point has no times.
 Columns<Point>::Cell timed(std::function<std::string(const Point&)> cell) {
@@ -95,7 +121,7 @@ Columns<Point> columns_of(const Labels& codecs, const Labels& strategies) {
   c.add({"limit", "ms", right, 7}, milliseconds_of(Metric::limit_s));
   c.add({"rate", "samples/s", right, 9},
         timed([](const Point& p) { return rate(p.metrics.number(Metric::samples_per_s)); }));
-  c.add({"bound by", "", left}, timed([](const Point& p) { return text(p.metrics[Metric::bound_by]); }));
+  c.add({"bound by", "", left}, timed(bound_by_cell));
   return c;
 }
 
@@ -122,19 +148,6 @@ std::string curve_name(const Point& p, const std::string& cadence) {
                   curve_batch(p), text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
                   core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]));
   return name;
-}
-
-/// How steady the machine was, by the canary in every turn of the curve.
-std::string curve_steadiness_line(const std::vector<const Point*>& curve) {
-  for (const Point* p : curve) {
-    const double steady = p->metrics.number(Metric::steadiness);
-    if (!std::isfinite(steady)) continue;
-    const auto& m = p->metrics;
-    return fmt::format("machine: {:.0f} % steady; of {} blocks a point {} are disturbed; {} were left out\n",
-                       100 * steady, text(m[Metric::blocks]), text(m[Metric::disturbed_blocks]),
-                       text(m[Metric::left_out_blocks]));
-  }
-  return {};
 }
 
 std::string baseline_line(const std::vector<const Point*>& curve) {
@@ -231,8 +244,8 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     auto table = columns.table();
     for (const Point* p : curve) table.add_row(columns.cells(*p), curve_note(*p));
-    out += fmt::format("{}\n{}{}\n{}", name, baseline_line(curve) + curve_steadiness_line(curve),
-                       table.to_string(width), apart ? strategy_table(curve, strategies, width) : "");
+    out += fmt::format("{}\n{}{}{}\n{}", name, baseline_line(curve), machine_line(curve), table.to_string(width),
+                       apart ? strategy_table(curve, strategies, width) : "");
   }
   return out;
 }
@@ -256,9 +269,10 @@ std::string scale_legend(std::span<const Point> points) {
       "            (servers: the worker's handling of messages); other: what is left\n"
       "limit       no step can be shorter: its operations at the library's best, or what a rank must send at the\n"
       "            link's rate, both measured in turn with it\n"
-      "bound by    the largest part: memory or cores (contend), straggle, interference, wait, wire, other; compute: "
-      "under\n"
-      "            a twentieth was lost; undecided: within the intervals, or what a disturbed machine explains\n";
+      "bound by    the largest part, and in how many of 100 resamples of the blocks it is: memory or cores (contend),\n"
+      "            straggle, interference, wait, wire, other; compute: nothing was lost, under a twentieth of the step "
+      "or\n"
+      "            within the noise; undecided: below two thirds\n";
   const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at the density that its warm-up in train ends at\n";
@@ -275,6 +289,7 @@ std::string scale_legend(std::span<const Point> points) {
       "~           a rank's threads were kept from running for over 5 % of the time, or most blocks of "
       "the\n"
       "            figure are disturbed: measure again\n"
+      "?           efficiency without an interval, or above 100 % with all of it: conclude nothing from it\n"
       "*           more busy threads than cores: shares cores, says nothing of a machine with a core for each\n";
   return out;
 }

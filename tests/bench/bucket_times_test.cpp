@@ -91,8 +91,8 @@ TEST(BucketTimes, AreMediansOverTheBlocksThatHaveOneCallForEachBucket) {
   EXPECT_DOUBLE_EQ(times[0].begin.value, 13);
   EXPECT_DOUBLE_EQ(times[0].end.value, 16);
   EXPECT_DOUBLE_EQ(times[0].exposed.value, 3);
-  EXPECT_DOUBLE_EQ(times[0].exposed.low, 2);
-  EXPECT_DOUBLE_EQ(times[0].exposed.high, 7);
+  EXPECT_DOUBLE_EQ(times[0].exposed.ci95.value().low, 2);
+  EXPECT_DOUBLE_EQ(times[0].exposed.ci95.value().high, 7);
   ASSERT_TRUE(times[0].wire.has_value());
   EXPECT_DOUBLE_EQ(times[0].wire->value, 2);
   m.wait_known = false;

@@ -72,6 +72,26 @@ def right_results(test):
                    f"{row['factors']['strategy']} is right and says what was injected")
 
 
+def slow_rank(test):
+    """Whichever it is, it is named with its probability, however busy the machine is: it computes 16 times as long as
+    the others."""
+    file = test.path("slow.jsonl")
+    for slow in (1, 2):
+        done = test.run("scale", "--model", "mlp:784-64-10", "--batch", "256", "--ranks", "4", "--strategy", "sync", "--algorithm",
+                        "ring", "--overlap", "none", "--threads", "1", "--time-budget", "5s", "--inject",
+                        f"slow:rank={slow},factor=16", "--out", file, "--force", ranks=4, threads=True)
+        test.valid(file)
+        with open(file, encoding="utf-8") as lines:
+            rows = [row for row in map(json.loads, lines) if "factors" in row and row["factors"]["ranks"] == 4]
+        test.equal(len(rows), 2, "the exchange and its control are measured")
+        for row in rows:
+            name, m = row["factors"]["strategy"], row["metrics"]
+            test.equal((m.get("slowest_rank"), m.get("bound_by")), (slow, "straggle"), f"{name}: rank {slow} is slow")
+            test.check(2 / 3 <= m["bound_by_probability"] <= 1 and m["bound_by_candidates"].startswith("straggle "),
+                       f"{name}: with its probability: {m['bound_by_probability']}, {m['bound_by_candidates']}")
+        test.check(re.search(rf" r{slow} .* straggle \d\d %", done.out), "and the table says so", done)
+
+
 def training(test):
     arguments = ("train", "--model", "mlp:784-8-10", "--batch", "4", "--train-samples", "400", "--validation-samples",
                  "50", "--epochs", "1", "--threads", "1")
@@ -137,6 +157,7 @@ def body(test):
     dropped_contributions(test)
     diverging_ranks(test)
     right_results(test)
+    slow_rank(test)
     training(test)
     late(test)
     late_messages(test)

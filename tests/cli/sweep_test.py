@@ -204,6 +204,7 @@ def controls(test, out, points):
     for what, (index, change) in {
             "parts that do not add up": (ring, lambda p: p["metrics"].update(wait_s=p["metrics"]["wait_s"] + 1e-3)),
             "a step below its limit": (mpi, lambda p: p["metrics"].update(limit_s=2 * p["metrics"]["time_s"]["max"])),
+            "a verdict that is not likely": (mpi, lambda p: p["metrics"].update(bound_by="wire", bound_by_probability=0.6)),
             "ranks faster than one alone": (mpi, lambda p: p["metrics"].update(efficiency_ci95_low=1.01))}.items():
         changed = [json.loads(line) for line in text.splitlines()]
         rows = [line for line in changed if line["kind"] == "point"]

@@ -61,7 +61,8 @@ TEST(CollectiveTable, SaysAboveTheRowsHowSteadyTheMachineWas) {
     p->metrics[Metric::steadiness] = p == &shaken ? 0.8 : 0.99;
   }
   EXPECT_THAT(collective_tables(std::vector{steady, shaken}),
-              HasSubstr("machine: 80 % steady where it was least; of 16 blocks 5 are disturbed; 0 were left out\n"));
+              HasSubstr("machine: 80 % steady where it was least; of 16 blocks 5 are disturbed; 0 were left out\n"
+                        "disturbed: 1 of 2 points: 1 in most blocks\n"));
   EXPECT_THAT(collective_tables(std::vector{shaken}), HasSubstr("~")) << "more than half";
   EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("~")));
 }

@@ -69,6 +69,67 @@ TEST(ScaleTable, NoiseAndCrowdingAreMarked) {
   EXPECT_THAT(scale_tables(std::vector{crowded}), HasSubstr("50.0~"));
 }
 
+TEST(ScaleTable, AVerdictStandsWithItsProbability) {
+  Point p = point(2, "sync", 0.1);
+  EXPECT_THAT(scale_tables(std::vector{p}), HasSubstr("wire\n")) << "an older file has none";
+  p.metrics[Metric::bound_by_probability] = 0.93;
+  EXPECT_THAT(scale_tables(std::vector{p}), HasSubstr("wire 93 %\n"));
+  p.metrics[Metric::bound_by_probability] = 1.0;
+  EXPECT_THAT(scale_tables(std::vector{p}), HasSubstr("wire 99 %\n"));
+}
+
+TEST(ScaleTable, WithoutAVerdictTheRowSaysWhatWouldDecide) {
+  Point p = point(2, "sync", 0.1);
+  p.metrics[Metric::bound_by] = std::string("undecided");
+  EXPECT_THAT(scale_tables(std::vector{p}), Not(HasSubstr("would decide"))) << "an older file has no candidates";
+  p.metrics[Metric::bound_by_probability] = 0.55;
+  p.metrics[Metric::bound_by_candidates] = std::string("wire 55 %, straggle 40 %");
+  EXPECT_THAT(scale_tables(std::vector{p}),
+              HasSubstr("undecided: wire 55 %, straggle 40 %; a longer --time-budget would decide\n"));
+  p.metrics[Metric::noise_steal] = 0.2;
+  EXPECT_THAT(scale_tables(std::vector{p}), HasSubstr("straggle 40 %; quieter cores would decide\n"));
+}
+
+TEST(ScaleTable, AnEfficiencyThatProvesNothingIsMarked) {
+  Point p = point(2, "sync", 0.1);
+  const auto shown = [&](double efficiency, double low, double high) {
+    p.metrics[Metric::efficiency] = efficiency;
+    p.metrics[Metric::efficiency_ci95_low] = low;
+    p.metrics[Metric::efficiency_ci95_high] = high;
+    return scale_tables(std::vector{p});
+  };
+  constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(shown(2.56, unknown, unknown), HasSubstr(" 256 ? "));
+  EXPECT_THAT(shown(0.63, unknown, unknown), HasSubstr(" 63 ? "));
+  EXPECT_THAT(shown(1.2, 1.1, 1.3), HasSubstr(" 120 (110–130) ? "));
+  EXPECT_THAT(shown(1.02, 0.97, 1.07), Not(HasSubstr("?")));
+  EXPECT_THAT(scale_tables(std::vector{point(1, "independent", 0.1)}), Not(HasSubstr("?"))) << "100 % by definition";
+}
+
+// The canary alone said 97 % over rows whose threads stood still for two thirds of the time.
+TEST(ScaleTable, TheMachineIsAsSteadyAsItsRowsSay) {
+  Point quiet = point(1, "independent", 0.1);
+  quiet.metrics[Metric::steadiness] = 0.97;
+  quiet.metrics[Metric::blocks] = std::int64_t{10};
+  quiet.metrics[Metric::left_out_blocks] = std::int64_t{2};
+  quiet.metrics[Metric::disturbed_blocks] = std::int64_t{0};
+  Point delayed = quiet, stolen = quiet, shaken = quiet, crowded = quiet;
+  delayed.metrics[Metric::noise_run_delay] = 0.66;
+  stolen.metrics[Metric::noise_steal] = 0.125;
+  shaken.metrics[Metric::disturbed_blocks] = std::int64_t{6};
+  crowded.metrics[Metric::noise_run_delay] = 0.9;
+  crowded.metrics[Metric::oversubscribed] = true;
+  EXPECT_THAT(
+      scale_tables(std::vector{quiet, crowded}),
+      HasSubstr("machine: 97 % steady where it was least; of 20 blocks 0 are disturbed; 4 were left out\nranks"));
+  EXPECT_THAT(
+      scale_tables(std::vector{quiet, delayed, stolen, shaken}),
+      HasSubstr(
+          "machine: 34 % steady where it was least; of 40 blocks 6 are disturbed; 8 were left out\n"
+          "disturbed: 3 of 4 points: 1 waited for a core (up to 66 % of the time), 1 lost cores to the hypervisor (up "
+          "to 12 %), 1 in most blocks\n"));
+}
+
 TEST(ScaleTable, ARowThatWasNotMeasuredShowsWhy) {
   Point p = point(3, "sync", 0.1);
   p.status = core::Status::skipped;

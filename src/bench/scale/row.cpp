@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#include "bench/scale/verdict.hpp"
 #include "core/format.hpp"
 #include "kernels/library.hpp"
 
@@ -84,6 +86,9 @@ void fill_row(const ScaleFindings& f, Point& row) {
 
 namespace {
 
+/// What all others are compared with: one rank's `independent`.
+bool is_baseline(const ScalePoint& p) { return p.ranks == 1 && !p.strategy->communicates(); }
+
 double rate_of_a_rank(const Point& p) {
   return p.metrics.number(Metric::samples_per_s) /
          static_cast<double>(std::get<std::int64_t>(p.factors[Factor::ranks]));
@@ -95,32 +100,38 @@ void fill_baseline(const Point& base, core::Metrics& m) {
   m[Metric::baseline_batch] = base.factors[Factor::batch_per_rank];
 }
 
+void add_reason(Point& row, const std::string& text) { row.reason += (row.reason.empty() ? "" : "; ") + text; }
+
+/// ci95: of the efficiency. Without it a gain that one would not believe is not believed.
+void doubt_gain(const ScalePoint& p, double efficiency, std::optional<Estimate::Interval> ci95, Point& row) {
+  // On one rank nothing is exchanged: only the order of the updates differs, and may well be faster.
+  const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
+  constexpr double plausible = 1.05;
+  if (!comparable || !(ci95 ? ci95->low > 1 : efficiency > plausible)) return;
+  if (p.scaling == Scaling::strong) {
+    if (ci95) row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
+    return;
+  }
+  row.status = core::Status::mistrusted;
+  row.reason = fmt::format("{:.0f} % of one rank's rate, {}", 100 * efficiency,
+                           ci95 ? "beyond the interval: the base was measured in a worse state"
+                                : "which is not possible, from too few blocks for an interval");
+}
+
 void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Point& row) {
   auto& m = row.metrics;
   const double efficiency = rate_of_a_rank(row) / rate_of_a_rank(base);
   m[Metric::efficiency] = efficiency;
-  if (p.ranks == 1 && !p.strategy->communicates()) return;  // it is the base itself
+  if (is_baseline(p)) return;
   // The speeds' ratio is the efficiency, but for ranks that serve and take no samples.
   const double share = efficiency / c.speed.value;
-  m[Metric::efficiency_ci95_low] = c.speed.low * share;
-  m[Metric::efficiency_ci95_high] = c.speed.high * share;
-  // On one rank nothing is exchanged: only the order of the updates differs, and may well be faster.
-  const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
-  if (!comparable || !(c.speed.low * share > 1)) return;
-  if (p.scaling == Scaling::strong) {
-    row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
-    return;
+  std::optional<Estimate::Interval> ci95;
+  if (c.speed.ci95) {
+    ci95 = {c.speed.ci95->low * share, c.speed.ci95->high * share};
+    m[Metric::efficiency_ci95_low] = ci95->low;
+    m[Metric::efficiency_ci95_high] = ci95->high;
   }
-  row.status = core::Status::mistrusted;
-  row.reason = fmt::format("{:.0f} % of one rank's rate, beyond the interval: the base was measured in a worse state",
-                           100 * efficiency);
-}
-
-/// Where clocks are less certain than the wait, wait and wire time cannot be told apart: then wire has both.
-void fill_exchange(const Measurement& measured, const Causes& c, core::Metrics& m) {
-  m[Metric::interference_s] = c.interference.value;
-  if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
-  m[Metric::wire_s] = c.wire.value + (measured.wait_known ? 0 : c.wait.value);
+  doubt_gain(p, efficiency, ci95, row);
 }
 
 void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes& c, Point& row) {
@@ -129,11 +140,17 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
   m[Metric::straggle_s] = c.straggle.value;
   if (p.strategy->communicates()) {
     m[Metric::exposed_s] = c.exposed.value;
-    m[Metric::exposed_ci95_low] = c.exposed.low;
-    m[Metric::exposed_ci95_high] = c.exposed.high;
+    if (c.exposed.ci95) {
+      m[Metric::exposed_ci95_low] = c.exposed.ci95->low;
+      m[Metric::exposed_ci95_high] = c.exposed.ci95->high;
+    }
   }
   // The ranks of one replica send each other something with any strategy.
-  if (p.strategy->communicates() || p.mesh.replica_ranks() > 1) fill_exchange(measured, c, m);
+  if (p.strategy->communicates() || p.mesh.replica_ranks() > 1) {
+    m[Metric::interference_s] = c.interference.value;
+    if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
+    m[Metric::wire_s] = c.wire.value;
+  }
   m[Metric::other_s] = c.other.value;
   if (c.straggler) m[Metric::slowest_rank] = static_cast<std::int64_t>(*c.straggler);
 }
@@ -143,16 +160,32 @@ bool is_crowded(const core::Metrics& m) {
   return crowded && *crowded;
 }
 
-/// How much of a step the machine's state may explain: 0 where nothing else noticeable ran.
-double unsteadiness(const core::Metrics& m) {
-  constexpr double noticeable = 0.05;
+/// The share of a point's times that the machine's state may account for, as far as its row knows.
+double disturbance_of(const core::Metrics& m) {
   const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
   // Threads that outnumber the cores wait for each other: the point itself causes that.
   const double delay = is_crowded(m) ? 0 : known(Metric::noise_run_delay);
-  const double kept = std::max(known(Metric::noise_steal), delay);
   const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);
-  if (!disturbed && !(kept > noticeable)) return 0;
-  return std::max(kept, disturbed ? 1 / m.number(Metric::steadiness) - 1 : 0);
+  const double slower = disturbed ? 1 - m.number(Metric::steadiness) : 0;
+  return std::clamp(std::max({known(Metric::noise_steal), delay, slower}), 0.0, 1.0);
+}
+
+void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlocks& blocks, const Causes& c,
+                  Point& row) {
+  auto& m = row.metrics;
+  const Disturbance disturbance{.base = disturbance_of(to.base->row.metrics),
+                                .control = disturbance_of(to.control->row.metrics),
+                                .point = disturbance_of(m)};
+  const auto verdict = judge(blocks, c, m.number(Metric::time_s), is_crowded(m), disturbance);
+  if (!verdict) {
+    add_reason(row, fmt::format("{} blocks in turn with the baseline and the control: no interval and no verdict",
+                                blocks.point.size()));
+    return;
+  }
+  m[Metric::bound_by] = verdict->bound_by;
+  if (is_baseline(p)) return;  // nothing is lost by definition, which has no probability
+  m[Metric::bound_by_probability] = verdict->probability;
+  m[Metric::bound_by_candidates] = to_text(verdict->candidates);
 }
 
 }  // namespace
@@ -168,18 +201,12 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
   ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
   blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
   blocks.lock_step = !uses_ports(p.strategy->info().communication);
+  blocks.wait_known = measured.wait_known;
   const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
   fill_baseline(to.base->row, m);
   fill_efficiency(p, to.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
-  const core::Seconds sample{step};
-  if (measured.blocks.size() < core::fewest_blocks && core::fewest_blocks_of(sample) < core::fewest_blocks) {
-    if (row.reason.empty())
-      row.reason = fmt::format("{} steps of {}: no interval and no verdict", measured.times.samples().size(),
-                               core::to_text(sample));
-    return;
-  }
-  m[Metric::bound_by] = bound_by(c, step, is_crowded(m), unsteadiness(m));
+  fill_verdict(p, to, blocks, c, row);
 }
 
 }  // namespace gradmeter::bench

@@ -40,7 +40,8 @@ struct References {
   const Reference* alone = nullptr;    ///< the same strategy on one rank
 };
 /// Efficiency, where lost time went and what bound the point. Above 100 % in weak scaling by more than its interval it
-/// is mistrusted: no rank can be faster than one alone at the same work.
+/// is mistrusted: no rank can be faster than one alone at the same work. Above 105 % without an interval it is too, and
+/// without an interval there is no verdict.
 void compare_row(const ScalePoint&, const References&, const Measurement&, core::Point&);
 
 }  // namespace gradmeter::bench
