@@ -14,8 +14,10 @@ std::vector<std::string> sentences(std::span<const analysis::Side> sides,
       out.push_back(sides.size() > 1 ? fmt::format("{}: {}", side.name, finding.sentence) : finding.sentence);
     }
   }
-  for (const auto& c : comparisons)
+  for (const auto& c : comparisons) {
     out.push_back(fmt::format("{} against {}: {}", c.b_name, c.a_name, comparison_summary(c)));
+    out.push_back(comparison_verdict(c));
+  }
   return out;
 }
 
