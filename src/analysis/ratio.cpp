@@ -76,6 +76,8 @@ RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> 
   return out;
 }
 
+double geometric_mean(std::span<const double> values) { return std::exp(log_moments(values).mean); }
+
 LaunchInterval launch_interval(std::span<const double> values) {
   const LogMoments m = log_moments(values);
   if (m.n < 2) throw core::UsageError("one launch has no interval; it needs two at least");

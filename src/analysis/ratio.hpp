@@ -16,8 +16,12 @@ struct RatioEstimate {
   double ci95_low, ci95_high;
   double p_value;
 };
-/// All values positive. Errors: UsageError for an empty side and for a value that is not positive and finite.
+/// All values positive. Errors: UsageError for an empty side and for a value that is not positive and finite. The ratio
+/// is that of the sides' geometric means.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
+
+/// exp(mean log), the figure of a side whose quotient is the ratio. Errors: as of `estimate_ratio`.
+double geometric_mean(std::span<const double> values);
 
 /// The 95 % interval of a side's own typical value: Student's t of the logarithms. Two launches at least, all positive.
 struct LaunchInterval {

@@ -105,6 +105,7 @@ struct Display {
   Format format;
   std::size_t width;  ///< of tables
   bool per_rank;
+  const Invocation& invocation;
 };
 
 int sweep(bench::Session& session, const bench::NodeMap& map, const bench::CollectiveOptions& options,
@@ -115,7 +116,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
-  const auto [format, width, per_rank] = display;
+  const auto& [format, width, per_rank, invocation] = display;
   core::Table ranks = own_times_table();
   RowOutput out(format, {report::collective_tables, report::collective_csv()}, width, session.run_info().run_id, writer,
                 progress);
@@ -132,12 +133,11 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
           ranks.to_string(width));
     }
     if (root && format == Format::table) {
+      fmt::print("{}", report::collective_winners(out.points(), width));
       const std::string codecs = report::codec_comparison(out.points(), width);
       fmt::print("{}{}{}", codecs, report::collective_legend(),
                  codecs.empty() ? "" : report::codec_comparison_legend());
-      if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(),
-                   writer->path().string());
+      out.close(invocation);
     }
     if (root && !table.empty()) {
       write_measured_table(table, out.points(), session.run_info());
@@ -176,7 +176,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
   const auto options = read_collective_options(f, world.size(), threads);
-  const Display display{read_format(f), table_width(f), f.on("per-rank")};
+  const Display display{read_format(f), table_width(f), f.on("per-rank"), invocation};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   const std::string table = f.has("write-table") ? f.text("write-table") : "";

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "analysis/codec_links.hpp"
 #include "bench/codecs/codecs.hpp"
 #include "bench/engine/run_info.hpp"
 #include "cli/command.hpp"
@@ -66,6 +67,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   const OpenedDevice device = open_device(f.text("device"));
   const Experiment experiment = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
                                                   : speeds(f, host, invocation.process.signals, device);
+  const auto link = read_link(f);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
@@ -81,9 +83,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
     const std::size_t wrong = experiment.run(earlier.finished, listener);
     out.finish();
     if (format == Format::table) fmt::print("{}", experiment.legend);
-    if (format == Format::table && writer) {
-      fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
-    }
+    out.close(invocation, link ? analysis::codecs_on_link(out.points(), *link) : std::nullopt);
     return end(wrong, experiment.total);
   } catch (const core::Interrupted&) {
     out.finish();

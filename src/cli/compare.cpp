@@ -162,6 +162,32 @@ int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& com
   return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::below_bar);
 }
 
+/// More launches where they would decide something; a page that shows where a difference comes from; else every point.
+std::string next_command(const CompareOptions& o, const analysis::Side& last,
+                         const std::vector<analysis::Comparison>& comparisons) {
+  std::int64_t needed = 0;
+  bool differs = false;
+  for (const auto& c : comparisons) {
+    differs = differs || c.count(analysis::Verdict::slower) + c.count(analysis::Verdict::faster) > 0;
+    for (const auto& p : c.points) {
+      if (p.verdict != analysis::Verdict::undecided) continue;
+      const bool is_single = p.a.size() < 2 || p.b.size() < 2;
+      needed = std::max(needed, is_single ? 5 : p.launches_needed - static_cast<std::int64_t>(p.b.size()));
+    }
+  }
+  const std::string files = fmt::format("{}", fmt::join(o.words, " "));
+  if (differs) return fmt::format("gradmeter report {} -o report.html", files);
+  const core::RunInfo& run = last.runs.front().info;
+  if (needed == 0 || !run.command.starts_with("gradmeter ")) {
+    return fmt::format("gradmeter compare {}{} --all", files,
+                       o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
+  }
+  const bool has_threads = run.command.find("--thread-ranks") != std::string::npos;
+  return fmt::format("scripts/launches.sh {} -- {}{}", needed,
+                     run.ranks > 1 && !has_threads ? fmt::format("mpirun -np {} ", run.ranks) : std::string(),
+                     run.command);
+}
+
 int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& sides, std::size_t width) {
   std::vector<analysis::Comparison> comparisons;
   for (std::size_t i = 1; i < sides.size(); ++i) {
@@ -171,7 +197,11 @@ int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& si
     if (o.by) fmt::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
     print_comparison(o, comparisons.back(), width);
   }
-  if (o.csv != "-") fmt::print("{}", report::comparison_legend(o.tolerance));
+  if (o.csv != "-") {
+    fmt::print("{}\n", report::comparison_legend(o.tolerance));
+    for (const auto& c : comparisons) fmt::print("{}\n", report::comparison_verdict(c));
+    fmt::print("next: {}\n", next_command(o, sides.back(), comparisons));
+  }
   return finish(o, comparisons);
 }
 

@@ -92,8 +92,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
     if (root) out.finish();
     if (root && format == Format::table) {
       fmt::print("{}", report::infer_legend());
-      if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), output.path);
+      out.close(invocation);
     }
     return end_infer(wrong, total, root);
   } catch (const core::Interrupted&) {

@@ -97,6 +97,7 @@ struct Sweep {
   std::size_t width;  ///< of tables
   const OutputFlags& output;
   Earlier earlier;
+  const Invocation& invocation;
 };
 
 int end(std::size_t wrong, std::size_t total, const std::vector<std::string>& faults) {
@@ -139,8 +140,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
     out.finish();
     if (s.format == Format::table) {
       fmt::print("{}", report::kernel_legend());
-      if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(), s.output.path);
+      out.close(s.invocation);
     }
     return end(wrong, total, s.request.faults);
   } catch (const core::Interrupted&) {
@@ -196,7 +196,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const auto finished = share_finished(world, earlier.finished);
   agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
   return among(session, f.on("solo"), [&](const runtime::Communicator& c) {
-    return sweep(session, c, {request, format, table_width(f), output, earlier}, writer, finished);
+    return sweep(session, c, {request, format, table_width(f), output, earlier, invocation}, writer, finished);
   });
 }
 

@@ -70,6 +70,7 @@ int end(const LinkRequest& request, std::span<const core::Point> points, std::si
 struct LinkDisplay {
   Format format;
   std::size_t width;  ///< of tables
+  const Invocation& invocation;
 };
 
 /// What links and a soak do differently.
@@ -114,9 +115,7 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
     if (root) out.finish();
     if (root && display.format == Format::table) {
       fmt::print("{}", experiment.legend());
-      if (writer)
-        fmt::print("\n{} points measured, {} kept; {}\n", out.measured_count(), out.kept_count(),
-                   writer->path().string());
+      out.close(display.invocation);
     }
     return world.broadcast_value(root ? end(request, out.points(), wrong) : 0);
   } catch (const core::Interrupted&) {
@@ -136,7 +135,7 @@ int measure_links(const Flags& f, const Invocation& invocation) {
                          invocation.command_line);
   const auto& world = session.world();
   const auto request = read_link_request(f, world.size(), world.ranks_as());
-  const LinkDisplay display{read_format(f), table_width(f)};
+  const LinkDisplay display{read_format(f), table_width(f), invocation};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   agree(world,

@@ -5,6 +5,7 @@
 
 #include "bench/replay/replay.hpp"
 #include "cli/agree.hpp"
+#include "cli/closing.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
 #include "cli/output.hpp"
@@ -82,7 +83,8 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   if (f.has("interconnect")) row.factors[core::Factor::interconnect] = f.text("interconnect");
   if (session.is_root()) {
     const std::array rows{importers::trace_rows(read, {}).run.points[0], row};
-    fmt::print("{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend());
+    fmt::print("{}{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend(),
+               closing({&row, 1}, invocation, output.path));
     if (writer) writer->append(row);
   }
   return static_cast<int>(row.status == core::Status::wrong ? core::ExitCode::wrong_result : core::ExitCode::done);

@@ -33,16 +33,27 @@ bench::RowListener RowOutput::listener() {
           .measured =
               [this](const core::Point& p) {
                 if (writer_) writer_->append(p);
-                ++measured_;
+                counts_.add(p);
                 show(p);
               },
-          .kept = [this](const core::Point& p) { show(p); },
+          .kept =
+              [this](const core::Point& p) {
+                counts_.keep();
+                show(p);
+              },
           .progress = [this](const std::string& now) { progress_.update(points_.size(), now); }};
 }
 
 void RowOutput::finish() {
   progress_.finish();
   if (format_ == Format::table) fmt::print("{}", printers_.tables(points_, width_));
+}
+
+void RowOutput::close(const Invocation& invocation, std::optional<analysis::Finding> answer) const {
+  if (format_ != Format::table) return;
+  const std::string file = writer_ ? writer_->path().string() : "";
+  fmt::print("{}", closing(points_, invocation, file, std::move(answer)));
+  if (writer_) fmt::print("\n{}; {}\n", counts_.text(), file);
 }
 
 void RowOutput::show(const core::Point& p) {

@@ -1,10 +1,12 @@
 // The output of rows: at once for programs, as tables at the end for people, and to the result file.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bench/engine/sweep.hpp"
+#include "cli/closing.hpp"
 #include "cli/flags/flags.hpp"
 #include "core/result_file.hpp"
 #include "report/columns.hpp"
@@ -41,11 +43,12 @@ class RowOutput {
   /// Rows of a sweep are shown as they come, and new ones written.
   bench::RowListener listener();
   void finish();
+  /// Below the legend: the closing of the points, and what the result file got. Only of tables.
+  void close(const Invocation&, std::optional<analysis::Finding> answer = {}) const;
 
   std::span<const core::Point> points() const { return points_; }
   std::size_t count() const { return points_.size(); }
-  std::size_t measured_count() const { return measured_; }
-  std::size_t kept_count() const { return points_.size() - measured_; }
+  const PointCounts& counts() const { return counts_; }
 
  private:
   void show(const core::Point&);
@@ -57,7 +60,7 @@ class RowOutput {
   core::ResultWriter* writer_;
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
-  std::size_t measured_ = 0;
+  PointCounts counts_;
 };
 
 }  // namespace gradmeter::cli

@@ -7,6 +7,7 @@
 #include "bench/scale/scale.hpp"
 #include "cli/agree.hpp"
 #include "cli/bucket_table.hpp"
+#include "cli/closing.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "cli/devices.hpp"
@@ -196,7 +197,7 @@ void print_overlap(const bench::ScaleFactors& f) {
 
 struct Collected {
   std::vector<core::Point> points;
-  std::size_t measured = 0, kept = 0;
+  PointCounts counts = {};
   std::string ranks = {};    ///< what each rank did, as text
   std::string buckets = {};  ///< when each bucket was exchanged, as text
 };
@@ -211,13 +212,13 @@ bench::ScaleListener listen(Collected& got, core::ResultWriter* writer, runtime:
                    [&got, writer, &progress](const core::Point& p) {
                      if (writer) writer->append(p);
                      got.points.push_back(p);
-                     ++got.measured;
+                     got.counts.add(p);
                      progress.update(got.points.size(), "");
                    },
                .kept =
                    [&got](const core::Point& p) {
                      got.points.push_back(p);
-                     ++got.kept;
+                     got.counts.keep();
                    },
                .progress = [&got, &progress](const std::string& now) { progress.update(got.points.size(), now); }},
       .ranks = [&got](const core::Point& p,
@@ -265,7 +266,8 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
     if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
     if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
     if (root && f.on("per-bucket")) fmt::print("\n{}", got.buckets);
-    if (root && writer) fmt::print("\n{} points measured, {} kept; {}\n", got.measured, got.kept, output.path);
+    if (root) fmt::print("{}", closing(got.points, invocation, output.path));
+    if (root && writer) fmt::print("\n{}; {}\n", got.counts.text(), output.path);
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
     progress.finish();

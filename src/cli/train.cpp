@@ -6,6 +6,7 @@
 #include "bench/train/timeline.hpp"
 #include "bench/train/train.hpp"
 #include "cli/agree.hpp"
+#include "cli/closing.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "cli/devices.hpp"
@@ -271,6 +272,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_training_head(session, options, layout, off && bench::exchanges(options.config, layout), rounded);
   start_drift(options.config.injection, world);
   runtime::Progress progress("steps", 1, root);
+  std::vector<core::Point> measured;
   bench::TrainListener listener{.planned =
                                     [&](std::size_t rows) {
                                       if (writer) writer->append(core::make_plan(rows, 0));
@@ -278,6 +280,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
                                 .row =
                                     [&](const core::Point& p) {
                                       if (writer) writer->append(p);
+                                      if (root) measured.push_back(p);
                                       if (core::is_null(p.metrics[core::Metric::accuracy])) return;
                                       progress.clear();
                                       fmt::print("{}", report::train_row(p));
@@ -291,6 +294,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
   if (root) print_unwritten(options, result);
+  if (root) fmt::print("{}", closing(measured, invocation, output.path));
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
   if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
   const bool below = options.target && !result.reached;

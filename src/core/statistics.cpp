@@ -28,6 +28,39 @@ double half_width_share(double low, double high, double middle) {
   return middle == 0 ? std::numeric_limits<double>::infinity() : half / std::fabs(middle);
 }
 
+/// All samples in ascending order, where every block weighs the same: a sample of a block that is half as long as the
+/// mean one weighs 2. Places begin at 0, and neighbours are half of both weights apart. So quantiles of blocks of equal
+/// length are those of `core::quantile`, to the bit.
+class WeightedSamples {
+ public:
+  explicit WeightedSamples(const Blocks& blocks) {
+    const double mean = static_cast<double>(blocks.samples().size()) / static_cast<double>(blocks.count());
+    for (std::size_t b = 0; b < blocks.count(); ++b) {
+      const double weight = mean / static_cast<double>(blocks.block(b).size());
+      for (const double value : blocks.block(b)) sorted_.push_back({value, weight, 0});
+    }
+    std::sort(sorted_.begin(), sorted_.end(), [](const Sample& a, const Sample& b) { return a.value < b.value; });
+    for (std::size_t i = 1; i < sorted_.size(); ++i) {
+      sorted_[i].place = sorted_[i - 1].place + (sorted_[i - 1].weight + sorted_[i].weight) / 2;
+    }
+  }
+
+  double quantile(double q) const {
+    const double place = q * sorted_.back().place;
+    const auto above = std::upper_bound(sorted_.begin(), sorted_.end(), place,
+                                        [](double wanted, const Sample& s) { return wanted < s.place; });
+    if (above == sorted_.end()) return sorted_.back().value;
+    const auto below = above - 1;
+    return std::lerp(below->value, above->value, (place - below->place) / (above->place - below->place));
+  }
+
+ private:
+  struct Sample {
+    double value, weight, place;
+  };
+  std::vector<Sample> sorted_;
+};
+
 }  // namespace
 
 std::string_view name(Stop stop) {
@@ -114,12 +147,20 @@ std::span<const double> Blocks::block(std::size_t i) const {
 }
 
 Summary summarise(const Blocks& blocks) {
-  Summary all = summarise(blocks.samples());
+  check_samples(blocks.samples());
+  const WeightedSamples all(blocks);
   const Summary between = summarise(blocks.medians());
-  all.median = between.median;
-  all.ci95_low = between.ci95_low;
-  all.ci95_high = between.ci95_high;
-  return all;
+  const double median = all.quantile(0.5);
+  return {.median = median,
+          .q1 = all.quantile(0.25),
+          .q3 = all.quantile(0.75),
+          .ci95_low = std::min(between.ci95_low, median),
+          .ci95_high = std::max(between.ci95_high, median),
+          .p95 = all.quantile(0.95),
+          .p99 = all.quantile(0.99),
+          .min = all.quantile(0),
+          .max = all.quantile(1),
+          .n = blocks.samples().size()};
 }
 
 std::size_t fewest_blocks_of(Seconds sample) { return sample.value > 5 ? 3 : fewest_blocks; }

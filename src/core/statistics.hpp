@@ -70,7 +70,7 @@ class Blocks {
   std::vector<double> samples_, medians_;
   std::vector<std::size_t> ends_;  ///< of each block in samples_
 };
-/// Quartiles, tail and extremes of all samples; the median is that of the blocks' medians, and so is its interval.
+/// Quantiles of one distribution, in which each block weighs the same. The interval is that of the blocks' medians.
 Summary summarise(const Blocks&);
 
 /// Fewer blocks have no 95 % interval of their median, and a time without its interval is half a number.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
 
@@ -15,11 +16,20 @@ using core::Point;
 
 double bytes_of(const Point& p) { return static_cast<double>(integer(p.factors[Factor::size_bytes])); }
 
+/// "4 parts · pays below: against the dense exchange in fp32 between 8 ranks" of "parts=4,ranks=8,baseline=fp32".
+std::string exchange_words(const Point& p) {
+  const auto& said = core::parse_name("exchange:" + text(p.factors[Factor::problem])).parameters;
+  std::string out = said.contains("parts") ? fmt::format(" · {} parts", said.at("parts")) : "";
+  if (!said.contains("baseline") || !said.contains("ranks")) return out;
+  return fmt::format("{} · pays below: against the dense exchange in {} between {} ranks", out, said.at("baseline"),
+                     said.at("ranks"));
+}
+
 std::string speed_heading(const Point& p) {
   const auto& f = p.factors;
-  return fmt::format("{} of fp32 · {} · {} thread · {}",
+  return fmt::format("{} of fp32 · {} · {} thread{}",
                      core::to_text(core::Bytes{static_cast<std::size_t>(integer(f[Factor::size_bytes]))}),
-                     text(f[Factor::distribution]), text(f[Factor::threads]), text(f[Factor::problem]));
+                     text(f[Factor::distribution]), text(f[Factor::threads]), exchange_words(p));
 }
 
 std::string gigabytes(const Point& p, double seconds) { return digits(bytes_of(p) / seconds * 1e-9); }
@@ -90,9 +100,11 @@ std::string codec_legend() {
          "           of copy: share of memcpy's rate, measured in turn; reduce: parts added up and encoded again;\n"
          "           dgc, powersgd, randomk: the steps of one rank, with what they keep (momentum, residual, basis);\n"
          "           dgc: at the density that its warm-up in train ends at\n"
-         "pays below the link on which saved bytes are worth the arithmetic, in an exchange of so many ranks against "
-         "the\n"
-         "           baseline; a codec that pays below 10 Gbit/s is a loss on faster links\n"
+         "pays below the link on which saved bytes are worth the arithmetic, against the dense exchange in --baseline "
+         "(fp32\n"
+         "           unless given) between --ranks ranks: a codec that pays below 10 Gbit/s is a loss on faster links; "
+         "never:\n"
+         "           it saves no bits over that exchange\n"
          "~          over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
 }
 

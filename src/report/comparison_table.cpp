@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -31,7 +32,10 @@ core::Factors common_factors(const Comparison& c, const std::vector<Factor>& var
 
 std::string plural(std::size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
-double middle(const std::vector<double>& values) { return values.empty() ? NAN : core::median(values); }
+/// The figures whose quotient is the ratio.
+double mean_of(const std::vector<double>& launches) {
+  return launches.empty() ? NAN : analysis::geometric_mean(launches);
+}
 
 /// What numbers are shown in: times in a unit that their middle has digits in, rates in 10⁹, shares as they are.
 struct Scale {
@@ -44,7 +48,7 @@ Scale scale_of(const Comparison& c) {
   if (unit != "s") return {1, unit == "1" ? "" : unit};
   std::vector<double> times;
   for (const auto& p : c.points) times.insert(times.end(), p.a.begin(), p.a.end());
-  const double typical = middle(times);
+  const double typical = times.empty() ? NAN : core::median(times);
   if (typical < 1e-3) return {1e6, "µs"};
   return typical < 1 ? Scale{1e3, "ms"} : Scale{1, "s"};
 }
@@ -78,6 +82,33 @@ std::string comparison_summary(const Comparison& c) {
   return text;
 }
 
+std::string comparison_verdict(const Comparison& c) {
+  using enum analysis::Verdict;
+  const Scale scale = scale_of(c);
+  std::vector<std::string> said;
+  for (const auto v : {slower, faster}) {
+    const auto most = std::find_if(c.points.begin(), c.points.end(), [v](const auto& p) { return p.verdict == v; });
+    if (most == c.points.end()) continue;
+    const std::string where = common_factors(c, varying_factors(c)).key() == most->sample.factors.key()
+                                  ? ""
+                                  : fmt::format(", most at {}", comparison_label(c, *most));
+    said.push_back(fmt::format("{} at {} of {}{}: {} instead of {}{}, × {:.2f} ({:.2f}–{:.2f}) of the rate",
+                               analysis::name(v), c.count(v), plural(c.points.size(), "point"), where,
+                               digits(mean_of(most->b) * scale.factor), digits(mean_of(most->a) * scale.factor),
+                               scale.unit.empty() ? "" : " " + scale.unit, most->ratio.ratio, most->ratio.ci95_low,
+                               most->ratio.ci95_high));
+  }
+  if (said.empty()) {
+    const std::string open =
+        c.count(undecided) + c.count(missing) == 0
+            ? ""
+            : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
+    return fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", c.a_name, c.b_name,
+                       c.count(same), plural(c.points.size(), "point"), open);
+  }
+  return fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(said, "; and "));
+}
+
 std::string comparison_table(const Comparison& c, std::size_t most, std::size_t width) {
   const auto varying = varying_factors(c);
   const Scale scale = scale_of(c);
@@ -90,8 +121,9 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
   for (const Factor f : varying) {
     columns.add(word(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
   }
-  columns.add(column("first", scale.unit), [scale](const auto& p) { return digits(middle(p.a) * scale.factor); });
-  columns.add(column("second", scale.unit), [scale](const auto& p) { return digits(middle(p.b) * scale.factor); });
+  const std::string unit = fmt::format("geom. mean{}", scale.unit.empty() ? "" : ", " + scale.unit);
+  columns.add(column("first", unit), [scale](const auto& p) { return digits(mean_of(p.a) * scale.factor); });
+  columns.add(column("second", unit), [scale](const auto& p) { return digits(mean_of(p.b) * scale.factor); });
   columns.add(column("ratio"), [](const auto& p) { return digits(p.ratio.ratio); });
   columns.add(column("95 % interval"), [](const auto& p) {
     return std::isnan(p.ratio.ci95_low) ? "-" : fmt::format("{:.3f}–{:.3f}", p.ratio.ci95_low, p.ratio.ci95_high);
@@ -124,6 +156,7 @@ std::string comparison_label(const Comparison& c, const ComparedPoint& p) {
 
 std::string comparison_legend(double tolerance) {
   return fmt::format(
+      "first, second: geometric means of each side's launches, whose quotient is the ratio\n"
       "ratio: of rates, above 1 the second side is better; its interval is over launches (Welch, of logarithms)\n"
       "faster, slower: the interval excludes 1, also when all points are counted (q at most 0.05, Benjamini-Hochberg)\n"
       "same: the interval lies within {:.3f} to {:.3f}; else undecided\n"
@@ -135,14 +168,15 @@ std::string comparison_csv(const Comparison& c) {
   const auto varying = varying_factors(c);
   std::string out = "experiment";
   for (const Factor f : varying) out += fmt::format(",{}", core::name(f));
-  out +=
-      fmt::format(",first_{0},second_{0},ratio,ci95_low,ci95_high,p,q,first_launches,second_launches,verdict,reason\n",
-                  core::name(c.selection.metric));
+  out += fmt::format(
+      ",first_geometric_mean_{0},second_geometric_mean_{0},ratio,ci95_low,ci95_high,p,q,first_launches,second_launches,"
+      "verdict,reason\n",
+      core::name(c.selection.metric));
   for (const auto& p : c.points) {
     out += csv_cell(p.sample.experiment);
     for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.sample.factors[f]));
     for (const double v :
-         {middle(p.a), middle(p.b), p.ratio.ratio, p.ratio.ci95_low, p.ratio.ci95_high, p.ratio.p_value, p.q_value}) {
+         {mean_of(p.a), mean_of(p.b), p.ratio.ratio, p.ratio.ci95_low, p.ratio.ci95_high, p.ratio.p_value, p.q_value}) {
       out += fmt::format(",{}", csv_cell(v));
     }
     out += fmt::format(",{},{},{},{}\n", p.a.size(), p.b.size(), analysis::name(p.verdict), csv_cell(remark(p)));

@@ -36,6 +36,12 @@ std::string collective_legend();
 
 const CsvColumns& collective_csv();
 
+// collective_winners.cpp
+
+/// The fastest algorithm of each size and placement with the vendor's beside it, where several were measured: of the
+/// findings "fastest_exchange". Empty where there is nothing to choose.
+std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
+
 // codec_comparison.cpp
 
 /// Each point with a codec and the one without at otherwise equal factors; empty when there is no such pair.
@@ -56,6 +62,9 @@ const CsvColumns& codec_csv();
 
 /// "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
+/// One sentence: what is slower, what faster, each where it is most, with both geometric means; or that no difference
+/// is shown.
+std::string comparison_verdict(const analysis::Comparison&);
 /// What the points have in common, then a row for each of the first `most`, those that matter first.
 std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);
 /// The factors in which the point differs from others.

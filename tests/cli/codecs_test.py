@@ -62,7 +62,7 @@ def table_and_file(test):
     test.valid(out)
     points = support.points(out)
     test.equal({p["factors"]["codec"].split(":")[0] for p in points}, {"bf16", "fp16", "qsgd8", "qsgd4"}, "each codec once")
-    bad = {support.key(p): r for p in points if (r := bad_row(p, 4, 16))}
+    bad = {support.key(p): r for p in points if (r := bad_row(p, 4, 32))}
     test.equal(bad, {}, "each row has times, wire bits, its error beside the expected one, and the formula's crossover")
     shown = rates_of(done.out)
     differs = []
@@ -81,12 +81,12 @@ def table_and_file(test):
 
 def every_codec(test):
     out = test.path("all.jsonl")
-    done = test.run("codecs", "--size", "40K", "--distribution", "all", "--baseline", "fp32", "--time-budget", "4s",
+    done = test.run("codecs", "--size", "40K", "--distribution", "all", "--baseline", "bf16", "--time-budget", "4s",
                     "--precision-goal", "0.5", "--out", out)
     test.check(done.code == 0, "every codec on every distribution", done)
     test.valid(out)
     points = support.points(out)
-    bad = {support.key(p): r for p in points if (r := bad_row(p, 8, 32))}
+    bad = {support.key(p): r for p in points if (r := bad_row(p, 8, 16))}
     test.equal(bad, {}, "each row is right")
     test.equal({p["factors"]["distribution"] for p in points}, {"gaussian", "laplace", "sparse:density=0.05"},
                "all distributions, with their parameters")
@@ -202,6 +202,9 @@ BAD = [
     (["--distribution", "file:/no/such/file"], ["/no/such/file"]),
     (["--baseline", "fp8"], ["fp8", "bf16"]),
     (["--parts", "0"], ["--parts", "from 1"]),
+    (["--link", "1G"], ["--link", "1Gbit"]),
+    (["--link", "-1Gbit"], ["--link", "-1"]),
+    (["--exchange", "ring", "--link", "1Gbit"], ["--link", "--exchange"]),
     (["--ranks", "1"], ["--ranks", "from 2"]),
     (["--exchange", "rings"], ["rings", "ring"]),
     (["--exchange", "ring", "--ranks", "9999"], ["--ranks", "9999"]),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -143,6 +144,57 @@ TEST(Blocks, TheIntervalIsThatOfTheBlocksMedians) {
   EXPECT_EQ(s.ci95_low, 1);
   EXPECT_EQ(s.ci95_high, 8);
   EXPECT_LT(summarise(blocks.samples()).relative_half_width(), s.relative_half_width());
+}
+
+void expect_ascending(const Summary& s) {
+  const std::array quantiles{s.min, s.q1, s.median, s.q3, s.p95, s.p99, s.max};
+  EXPECT_TRUE(std::is_sorted(quantiles.begin(), quantiles.end())) << testing::PrintToString(quantiles);
+  EXPECT_LE(s.ci95_low, s.median);
+  EXPECT_GE(s.ci95_high, s.median);
+}
+
+// A disturbed machine makes few samples in as much time. Counted by samples, 97 % are fast; by blocks, most are slow.
+TEST(Blocks, QuantilesAreOfOneDistributionWhereSlowBlocksAreShort) {
+  Blocks blocks;
+  for (int i = 0; i < 3; ++i) blocks.add(std::vector<double>(1000, 1.0));
+  for (int i = 0; i < 5; ++i) blocks.add(std::vector<double>(20, 2.0));
+  const Summary s = summarise(blocks);
+  expect_ascending(s);
+  EXPECT_EQ(s.q1, 1.0);
+  EXPECT_EQ(s.median, 2.0);
+  EXPECT_EQ(s.p95, 2.0);
+  EXPECT_EQ(s.n, 3100u);
+}
+
+TEST(Blocks, QuantilesAscendAndTheIntervalHoldsTheMedianWhateverTheBlocks) {
+  const Random random(7, 44);
+  std::size_t at = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    Blocks blocks;
+    const std::size_t count = 6 + trial % 9;
+    for (std::size_t b = 0; b < count; ++b) {
+      const double level = std::exp(2 * random.uniform(at++));
+      std::vector<double> block(1 + static_cast<std::size_t>(50 * random.uniform(at++) / level));
+      for (double& x : block) x = level - std::log1p(-random.uniform(at++));
+      blocks.add(block);
+    }
+    expect_ascending(summarise(blocks));
+  }
+}
+
+TEST(Blocks, OfEqualLengthHaveTheQuantilesOfTheirSamples) {
+  const Random random(3, 5);
+  Blocks blocks;
+  for (std::size_t b = 0; b < 9; ++b) {
+    std::vector<double> block(7);
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = random.uniform(7 * b + i);
+    blocks.add(block);
+  }
+  const Summary of_blocks = summarise(blocks), of_samples = summarise(blocks.samples());
+  for (const auto part :
+       {&Summary::min, &Summary::q1, &Summary::median, &Summary::q3, &Summary::p95, &Summary::p99, &Summary::max}) {
+    EXPECT_EQ(of_blocks.*part, of_samples.*part);
+  }
 }
 
 TEST(Blocks, FewerThanSixHaveNoInterval) {

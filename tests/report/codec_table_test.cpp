@@ -22,7 +22,7 @@ Point measured() {
   p.factors[Factor::size_bytes] = std::int64_t{1} << 20;
   p.factors[Factor::distribution] = std::string("gaussian");
   p.factors[Factor::threads] = std::int64_t{1};
-  p.factors[Factor::problem] = std::string("parts=4");
+  p.factors[Factor::problem] = std::string("parts=4,ranks=8,baseline=bf16");
   p.metrics[Metric::implementation] = std::string("qsgd4");
   p.metrics[Metric::memcpy_s] = seconds(1e-4);
   for (const Metric m : {Metric::encode_s, Metric::decode_s, Metric::decode_add_s, Metric::reduce_encode_s}) {
@@ -37,7 +37,8 @@ Point measured() {
 
 TEST(CodecTable, ShowsSpeedsAsRatesAndAsSharesOfACopy) {
   const std::string table = codec_tables(std::vector{measured()});
-  EXPECT_THAT(table, HasSubstr("1 MiB of fp32 · gaussian · 1 thread · parts=4"));
+  EXPECT_THAT(table, HasSubstr("1 MiB of fp32 · gaussian · 1 thread · 4 parts · pays below: "
+                               "against the dense exchange in bf16 between 8 ranks\n"));
   EXPECT_THAT(table, HasSubstr("qsgd4  4.06"));
   EXPECT_THAT(table, Not(HasSubstr("ef=off"))) << "names are short";
   EXPECT_THAT(table, HasSubstr("5.24  2.62–10.5       50")) << table;  // 1 MiB in 200 us, a copy takes half of that
@@ -70,6 +71,7 @@ TEST(CodecTable, ShowsBoundsNeversAndReasons) {
 TEST(CodecCsv, HasAsManyCellsAsNames) {
   Point p = measured();
   p.factors[Factor::codec] = std::string("plain");
+  p.factors[Factor::problem] = std::string("parts=4");
   const auto cells = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
   EXPECT_EQ(cells(codec_csv().row(p)), cells(codec_csv().header()));
   EXPECT_THAT(codec_csv().header(), HasSubstr("encode_median_s,encode_ci95_low_s,encode_ci95_high_s,encode_samples"));

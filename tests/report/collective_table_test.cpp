@@ -77,6 +77,33 @@ TEST(CollectiveTable, OneRowHoldsBothPlacesOfACall) {
   }
 }
 
+/// With a narrow interval, so that what differs by a tenth is shown to.
+Point timed(const char* algorithm, bool in_place, double seconds) {
+  Point p = point(algorithm, in_place, seconds);
+  auto& time = std::get<core::Summary>(p.metrics[Metric::time_s]);
+  time.ci95_low = 0.99 * seconds;
+  time.ci95_high = 1.01 * seconds;
+  if (std::string_view(algorithm) == "mpi") p.factors[Factor::transport] = {};
+  return p;
+}
+
+// 5.79 ms of the one in place beside 8 ms of the other out of place would name a winner of neither.
+TEST(CollectiveWinners, StandForEachPlaceApartWithTheVendorsTime) {
+  const std::string text = collective_winners(std::vector{timed("ring", false, 800e-6), timed("ring", true, 579e-6),
+                                                          timed("swing", false, 700e-6), timed("swing", true, 900e-6),
+                                                          timed("mpi", false, 1400e-6), timed("mpi", true, 600e-6)});
+  EXPECT_THAT(text, HasSubstr("4096  out    swing/shm   700  693–707  mpi     1400  2.00 (1.96–2.04)\n")) << text;
+  EXPECT_THAT(text, HasSubstr("4096  in     ring/shm    579  573–585  mpi      600  1.04 (1.02–1.06)\n")) << text;
+}
+
+TEST(CollectiveWinners, SayWhereNoneIsShown) {
+  EXPECT_EQ(collective_winners(std::vector{timed("ring", true, 1e-3), timed("ring", false, 1e-3)}), "") << "no choice";
+  const std::string text = collective_winners(std::vector{timed("ring", true, 1000e-6), timed("swing", true, 1001e-6)});
+  EXPECT_THAT(text, HasSubstr("ring/shm  1000  990–1010  -          -         -  not shown to be faster")) << text;
+  const std::string vendors = collective_winners(std::vector{timed("ring", true, 2e-3), timed("mpi", true, 1e-3)});
+  EXPECT_THAT(vendors, HasSubstr("in     mpi      1000  990–1010  -          -         -\n")) << "itself the fastest";
+}
+
 TEST(CollectiveTable, AHalfThatWasNotAskedForIsNotThere) {
   const auto text = collective_tables(std::vector{point("ring", true, 45.6e-6)});
   EXPECT_THAT(text, HasSubstr("in place"));

@@ -17,7 +17,7 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
 }
 
 core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians) {
-  medians = c.gather_value(core::median(mine.medians()));
+  medians = c.gather_value(core::summarise(mine).median);
   const auto slowest = c.broadcast_value(static_cast<int>(std::ranges::max_element(medians) - medians.begin()));
   core::Blocks all;
   for (std::size_t i = 0; i < mine.count(); ++i) {

@@ -42,9 +42,9 @@ std::vector<bench::TestGradientPtr> read_distributions(const Flags& f) {
 
 bench::WireBaseline read_baseline(const Flags& f) {
   const auto chosen = choose("--baseline", "baseline", f.text("baseline"),
-                             std::vector{bench::WireBaseline::bf16, bench::WireBaseline::fp32},
+                             std::vector{bench::WireBaseline::fp32, bench::WireBaseline::bf16},
                              [](auto b) { return std::string(bench::name(b)); });
-  if (chosen.size() != 1) throw UsageError("--baseline takes one value: bf16 or fp32");
+  if (chosen.size() != 1) throw UsageError("--baseline takes one value: fp32 or bf16");
   return chosen.front();
 }
 
@@ -76,6 +76,7 @@ std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
 /// Refuses flags of how speeds are measured, which would have no effect.
 void refuse_beside_exchange(const Flags& f) {
   if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
+  if (f.has("link")) throw UsageError("--link has no meaning with --exchange: nothing is timed");
   if (f.text("device") != "cpu") throw UsageError("--device has no meaning with --exchange: the host computes errors");
   if (f.text("distribution") != "gaussian") {
     throw UsageError(
@@ -96,7 +97,8 @@ options::options_description describe_codecs() {
   add_text(d, "ranks", "", "of the exchange that the crossover is worked out for: 8; with --exchange a list");
   add_text(d, "exchange", "",
            "the error of exchanged sums against --ranks, instead of speeds: all-gather, sra, ring, or an algorithm");
-  add_text(d, "baseline", "bf16", "what travels without the codec: bf16, fp32");
+  add_text(d, "baseline", "fp32", "the dense exchange that codecs are held against: fp32, bf16");
+  add_text(d, "link", "", "also which codec pays on a link of this rate, and by how much: 1Gbit, 100Mbit");
   add_text(d, "device", "cpu", "that encodes and decodes: cpu, cuda");
   add_text(d, "seed", "1", "of gradients and of random rounding");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 3 s a point at most");
@@ -122,6 +124,16 @@ bench::CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts&
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
   o.memory_bytes = host.available_memory_bytes;
   return o;
+}
+
+std::optional<core::BytesPerSecond> read_link(const Flags& f) {
+  if (!f.has("link")) return std::nullopt;
+  const std::string text = f.text("link");
+  for (const auto& [unit, bits] : {std::pair{"Gbit", 1e9}, {"Mbit", 1e6}}) {
+    if (!text.ends_with(unit)) continue;
+    return core::BytesPerSecond{parse_number("--link", text.substr(0, text.size() - 4), 1e-6, 1e9) * bits / 8};
+  }
+  throw UsageError(fmt::format("--link {}: must be a rate in bits a second, such as 1Gbit or 100Mbit", text));
 }
 
 bench::ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime::HostFacts& host) {

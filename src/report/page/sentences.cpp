@@ -11,11 +11,13 @@ std::vector<std::string> sentences(std::span<const analysis::Side> sides,
   std::vector<std::string> out;
   for (const auto& side : sides) {
     for (const auto& finding : analysis::findings(side.runs)) {
-      out.push_back(sides.size() > 1 ? fmt::format("{}: {}", side.name, finding) : finding);
+      out.push_back(sides.size() > 1 ? fmt::format("{}: {}", side.name, finding.sentence) : finding.sentence);
     }
   }
-  for (const auto& c : comparisons)
+  for (const auto& c : comparisons) {
     out.push_back(fmt::format("{} against {}: {}", c.b_name, c.a_name, comparison_summary(c)));
+    out.push_back(comparison_verdict(c));
+  }
   return out;
 }
 

@@ -1,0 +1,92 @@
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "analysis/comparison.hpp"
+#include "core/format.hpp"
+#include "report/tables.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using analysis::Comparison;
+using core::Factor;
+using core::Metric;
+using testing::HasSubstr;
+using testing::Not;
+
+/// A launch for each time, which measured two sizes; the larger one takes as long on both sides.
+analysis::Side side(const std::string& name, const std::vector<double>& times) {
+  analysis::Side out{.name = name, .runs = {}};
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    core::Run run;
+    run.info.run_id = fmt::format("{}-{}", name, i);
+    for (const auto& [size, seconds] : {std::pair{1024, times[i]}, {65536, 0.020 + 0.0001 * static_cast<double>(i)}}) {
+      core::Point p;
+      p.experiment = "allreduce";
+      p.factors[Factor::algorithm] = std::string("ring");
+      p.factors[Factor::size_bytes] = std::int64_t{size};
+      p.metrics[Metric::time_s] = seconds;
+      run.points.push_back(p);
+    }
+    out.runs.push_back(run);
+  }
+  return out;
+}
+
+// The medians are 15.9 and 14.8 ms, and their quotient is 1.07; one launch each moves the geometric means.
+Comparison skewed() {
+  return analysis::compare(side("before", {0.0157, 0.0158, 0.0159, 0.0200, 0.0210}),
+                           side("after", {0.0100, 0.0102, 0.0148, 0.0149, 0.0150}), {}, 0.05);
+}
+
+TEST(ComparisonTable, TheRatioIsTheQuotientOfTheFiguresBesideIt) {
+  const Comparison c = skewed();
+  const auto& p = *std::find_if(c.points.begin(), c.points.end(), [](const auto& q) {
+    return core::to_text(q.sample.factors[Factor::size_bytes]) == "1024";
+  });
+  const double first = std::pow(0.0157 * 0.0158 * 0.0159 * 0.0200 * 0.0210, 0.2),
+               second = std::pow(0.0100 * 0.0102 * 0.0148 * 0.0149 * 0.0150, 0.2);
+  ASSERT_NEAR(p.ratio.ratio, first / second, 1e-12);
+  const std::string row =
+      fmt::format("{:<10}  {:>14.1f}  {:>14.1f}  {:>5.2f}", 1024, 1e3 * first, 1e3 * second, first / second);
+  const std::string table = comparison_table(c, 9);
+  EXPECT_THAT(table, HasSubstr(row)) << table;
+  EXPECT_THAT(table, HasSubstr("geom. mean, ms"));
+  EXPECT_THAT(comparison_legend(0.05),
+              HasSubstr("geometric means of each side's launches, whose quotient is the ratio"));
+}
+
+TEST(ComparisonTable, CsvAndJunitNameTheSameFigures) {
+  const Comparison c = skewed();
+  EXPECT_THAT(comparison_csv(c), HasSubstr("first_geometric_mean_time_s,second_geometric_mean_time_s,ratio"));
+  const std::string xml = comparison_junit({&c, 1}, 0.95);
+  for (const auto& p : c.points) {
+    const double of_a = analysis::geometric_mean(p.a), of_b = analysis::geometric_mean(p.b);
+    EXPECT_THAT(xml, HasSubstr(fmt::format("name=\"first_geometric_mean_time_s\" value=\"{}\"", of_a)));
+    EXPECT_THAT(xml, HasSubstr(fmt::format("name=\"second_geometric_mean_time_s\" value=\"{}\"", of_b)));
+    EXPECT_NEAR(of_a / of_b, p.ratio.ratio, 1e-12);
+    EXPECT_THAT(comparison_csv(c), HasSubstr(fmt::format("{},{},{}", core::to_text(of_a), core::to_text(of_b),
+                                                         core::to_text(p.ratio.ratio))));
+  }
+}
+
+TEST(ComparisonVerdict, SaysWhatIsSlowerWhereAndByHowMuch) {
+  const auto a = side("before", {0.0100, 0.0101, 0.0099, 0.0100, 0.0102}),
+             b = side("after", {0.0200, 0.0201, 0.0199, 0.0202, 0.0200});
+  const std::string text = comparison_verdict(analysis::compare(a, b, {}, 0.05));
+  EXPECT_THAT(text, HasSubstr("after against before is slower at 1 of 2 points, most at allreduce size_bytes=1024: "
+                              "20.0 instead of 10.0 ms, × 0.50 (0."));
+  EXPECT_THAT(text, Not(HasSubstr("faster")));
+}
+
+TEST(ComparisonVerdict, SaysThatNoDifferenceIsShown) {
+  const std::string same = comparison_verdict(
+      analysis::compare(side("a", {0.0100, 0.0101, 0.0099}), side("b", {0.0100, 0.0101, 0.0099}), {}, 0.05));
+  EXPECT_EQ(same, "No difference is shown between a and b: 2 of 2 points the same.");
+  const std::string open = comparison_verdict(analysis::compare(side("a", {0.01}), side("b", {0.02}), {}, 0.05));
+  EXPECT_EQ(open, "No difference is shown between a and b: 0 of 2 points the same, but 2 undecided and 0 missing.");
+}
+
+}  // namespace
+}  // namespace gradmeter::report
