@@ -367,16 +367,62 @@ std::string share_in_words(double share) {
   return share > 0.95 ? "almost all" : percent(share);
 }
 
-std::vector<std::string> findings(std::span<const core::Run> runs) {
+std::string_view name(FindingKind kind) {
+  static constexpr std::array names{
+      "mixed_machines", "outlier_launch",   "shared_cores", "slow_rank",   "slow_host",     "slow_link",  "disturbance",
+      "change",         "fastest_exchange", "small_batch",  "lost_to",     "nothing_wrong", "efficiency", "accuracy",
+      "crossover",      "roofline",         "replayed",     "not_trusted", "no_figure"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
+std::vector<Finding> findings(std::span<const core::Run> runs) {
   const auto merged = merge_launches(runs);
   Points points;
   for (const auto& m : merged) points.push_back(&m.point);
-  std::vector<std::string> out;
-  for (auto* about : {about_scaling, about_training, about_exchanges, about_codecs, about_kernels, about_inference,
-                      about_links, about_soak, about_gaps}) {
-    if (std::string text = about(points); !text.empty()) out.push_back(as_sentence(std::move(text)));
+  struct Rule {
+    FindingKind kind;
+    std::string (*about)(std::span<const Point* const>);
+  };
+  std::vector<Finding> out;
+  for (const auto& [kind, about] :
+       {Rule{FindingKind::efficiency, about_scaling}, Rule{FindingKind::accuracy, about_training},
+        Rule{FindingKind::fastest_exchange, about_exchanges}, Rule{FindingKind::crossover, about_codecs},
+        Rule{FindingKind::roofline, about_kernels}, Rule{FindingKind::change, about_inference},
+        Rule{FindingKind::slow_link, about_links}, Rule{FindingKind::disturbance, about_soak},
+        Rule{FindingKind::no_figure, about_gaps}}) {
+    if (std::string text = about(points); !text.empty())
+      out.push_back({.kind = kind, .sentence = as_sentence(std::move(text))});
   }
   return out;
+}
+
+std::optional<Finding> verdict(std::span<const Point> points) {
+  const core::Run run{.info = {}, .points = {points.begin(), points.end()}};
+  auto found = findings({&run, 1});
+  if (found.empty()) return std::nullopt;
+  return std::move(found.front());
+}
+
+core::Json to_json(const Finding& f) {
+  const auto number = [](double x) { return std::isfinite(x) ? core::Json(x) : core::Json(nullptr); };
+  core::Json factors = core::Json::object(), figures = core::Json::object(), over = core::Json::array();
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const auto factor = static_cast<Factor>(i);
+    const core::Value& value = f.factors[factor];
+    const std::string key(core::name(factor));
+    if (const auto* text = std::get_if<std::string>(&value)) factors[key] = *text;
+    if (const auto* count = std::get_if<std::int64_t>(&value)) factors[key] = *count;
+    if (const auto* truth = std::get_if<bool>(&value)) factors[key] = *truth;
+    if (const auto* real = std::get_if<double>(&value)) factors[key] = number(*real);
+  }
+  for (const Factor factor : f.over) over.push_back(core::name(factor));
+  for (const auto& [key, figure] : f.figures) {
+    figures[key] = {{"value", number(figure.value)}, {"low", number(figure.low)}, {"high", number(figure.high)}};
+  }
+  return {{"kind", name(f.kind)},   {"experiment", f.experiment},
+          {"factors", factors},     {"over", over},
+          {"figures", figures},     {"probability", f.probability ? number(*f.probability) : core::Json(nullptr)},
+          {"sentence", f.sentence}, {"next", f.next.empty() ? core::Json(nullptr) : core::Json(f.next)}};
 }
 
 }  // namespace gradmeter::analysis

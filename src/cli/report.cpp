@@ -3,6 +3,7 @@
 #include <map>
 
 #include "analysis/comparison.hpp"
+#include "analysis/findings.hpp"
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
 #include "cli/result_input.hpp"
@@ -26,6 +27,7 @@ options::options_description describe_report() {
   add_text(d, "csv", "", "every point and number as CSV in this file, - for standard output");
   add_switch(d, "text", "the tables that the measuring commands print, on standard output");
   add_text(d, "markdown", "", "findings and tables in this file, - for standard output: for a pull request");
+  add_text(d, "findings", "", "what the points say as JSON lines in this file, - for standard output: for programs");
   add_text(d, "png", "", "each chart as NAME.png in this folder, without a browser");
   add_text(d, "svg", "", "each chart as NAME.svg in this folder, without a browser");
   add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
@@ -75,6 +77,19 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
   return out;
 }
 
+/// A line each, of all sides; with several each says of which.
+std::string finding_lines(const std::vector<analysis::Side>& sides) {
+  std::string out;
+  for (const auto& side : sides) {
+    for (const auto& finding : analysis::findings(side.runs)) {
+      core::Json line = analysis::to_json(finding);
+      if (sides.size() > 1) line["side"] = side.name;
+      out += line.dump(-1, ' ', false, core::Json::error_handler_t::replace) + "\n";
+    }
+  }
+  return out;
+}
+
 void tell(const std::vector<std::filesystem::path>& pictures, const std::string& folder) {
   fmt::print("{} pictures in {}\n", pictures.size(), folder);
 }
@@ -85,12 +100,14 @@ int make_report(const Flags& f) {
   for (const auto& word : f.words()) sides.push_back({word, runs_of(word, reading)});
   analysis::refuse_twice(sides);
   const auto comparisons = comparisons_of(sides);
-  const bool other = f.has("csv") || f.on("text") || f.has("markdown") || f.has("png") || f.has("svg");
+  const bool other =
+      f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || f.has("png") || f.has("svg");
   report::RowTable rows = report::make_rows(sides);
   if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
   for (const auto& c : comparisons) report::add_comparison(rows, c);
   if (f.on("text")) fmt::print("{}", tables(sides, table_width(f)));
   if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(sides, comparisons));
+  if (f.has("findings")) write_text(f.text("findings"), finding_lines(sides));
   if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
   if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
   if (f.has("out") || !other) {

@@ -39,7 +39,7 @@ Point step(std::int64_t batch, double efficiency, double half = 0.01) {
 std::string first(const std::vector<Point>& points) {
   const core::Run run{.info = {}, .points = points};
   const auto out = findings({&run, 1});
-  return out.empty() ? "" : out.front();
+  return out.empty() ? "" : out.front().sentence;
 }
 
 TEST(Findings, SayHowEfficiencyFallsAndWhatItIsLostTo) {

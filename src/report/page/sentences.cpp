@@ -11,7 +11,7 @@ std::vector<std::string> sentences(std::span<const analysis::Side> sides,
   std::vector<std::string> out;
   for (const auto& side : sides) {
     for (const auto& finding : analysis::findings(side.runs)) {
-      out.push_back(sides.size() > 1 ? fmt::format("{}: {}", side.name, finding) : finding);
+      out.push_back(sides.size() > 1 ? fmt::format("{}: {}", side.name, finding.sentence) : finding.sentence);
     }
   }
   for (const auto& c : comparisons)

@@ -1,0 +1,194 @@
+#include "analysis/words.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+#include <variant>
+
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::analysis {
+namespace {
+
+using core::Factor;
+using core::ParsedName;
+
+struct Words {
+  std::string_view name, words;
+};
+constexpr std::array codec_words{Words{"none", "uncompressed gradients"},
+                                 Words{"bf16", "bf16 gradients"},
+                                 Words{"fp16", "fp16 gradients"},
+                                 Words{"fp8-e4m3", "fp8-e4m3 gradients"},
+                                 Words{"fp8-e5m2", "fp8-e5m2 gradients"},
+                                 Words{"lns4", "4-bit logarithmic gradients"},
+                                 Words{"natural8", "8-bit powers of two"},
+                                 Words{"onebit", "signs of gradients"},
+                                 Words{"qsgd-elias", "Elias-coded gradients"},
+                                 Words{"qsgd1", "1-bit gradients"},
+                                 Words{"qsgd2", "2-bit gradients"},
+                                 Words{"qsgd4", "4-bit gradients"},
+                                 Words{"qsgd8", "8-bit gradients"},
+                                 Words{"terngrad", "ternary gradients"}};
+constexpr std::array strategy_words{Words{"ad-psgd", "asynchronous gossip"},
+                                    Words{"adacomm", "averaging at adaptive intervals"},
+                                    Words{"bmuf", "block-momentum averaging"},
+                                    Words{"d-psgd", "averaging with neighbours"},
+                                    Words{"dc-asgd", "delay-compensated parameter server"},
+                                    Words{"diloco", "DiLoCo"},
+                                    Words{"easgd", "elastic averaging"},
+                                    Words{"es", "evolution strategies"},
+                                    Words{"independent", "no exchange"},
+                                    Words{"model-averaging", "model averaging"},
+                                    Words{"population", "population-based training"},
+                                    Words{"ps-async", "asynchronous parameter server"},
+                                    Words{"ps-backup", "parameter server with backup workers"},
+                                    Words{"ps-softsync", "softsync parameter server"},
+                                    Words{"ps-ssp", "stale-synchronous parameter server"},
+                                    Words{"ps-sync", "synchronous parameter server"},
+                                    Words{"sharded", "sharded optimizer"},
+                                    Words{"slowmo", "slow momentum"},
+                                    Words{"sync", "synchronous SGD"}};
+
+/// Empty where the table has no such name.
+std::string_view found(std::span<const Words> table, std::string_view name) {
+  for (const auto& row : table)
+    if (row.name == name) return row.words;
+  return {};
+}
+
+/// "1 %" of "0.01"; the text itself where it is no number.
+std::string percent_of(const std::string& share) {
+  char* end = nullptr;
+  const double value = std::strtod(share.c_str(), &end);
+  return end == share.c_str() ? share : fmt::format("{:.3g} %", 100 * value);
+}
+
+std::string codec_in_words(const ParsedName& name) {
+  const auto parameter = [&](const char* key) {
+    const auto at = name.parameters.find(key);
+    return at == name.parameters.end() ? std::string() : at->second;
+  };
+  const std::string density = parameter("density");
+  const std::string share = density.empty() ? "" : percent_of(density) + " ";
+  if (name.base == "topk") return fmt::format("largest {}of gradients", share);
+  if (name.base == "dgc")
+    return fmt::format("deep gradient compression{}{}", share.empty() ? "" : " to ",
+                       share.empty() ? "" : percent_of(density));
+  if (name.base == "randomk") return fmt::format("random {}of gradients", share);
+  if (name.base == "powersgd")
+    return parameter("rank").empty() ? "low-rank gradients" : fmt::format("rank-{} gradients", parameter("rank"));
+  const auto words = found(codec_words, name.base);
+  return words.empty() ? name.base : std::string(words);
+}
+
+std::string without_parameters(Factor f, const ParsedName& name) {
+  if (f == Factor::codec) return codec_in_words(name);
+  const auto words = f == Factor::strategy ? found(strategy_words, name.base) : std::string_view{};
+  return words.empty() ? name.base : std::string(words);
+}
+
+/// The parameters in which `name` differs from one of `beside` that has the same words.
+std::string telling_parameters(Factor f, const ParsedName& name, std::span<const core::Value> beside) {
+  std::map<std::string, std::string> telling;
+  for (const auto& value : beside) {
+    const auto* text = std::get_if<std::string>(&value);
+    if (!text || text->empty()) continue;
+    const ParsedName other = core::parse_name(*text);
+    if (without_parameters(f, other) != without_parameters(f, name)) continue;
+    for (const auto& [key, own] : name.parameters) {
+      const auto at = other.parameters.find(key);
+      if (at == other.parameters.end() || at->second != own) telling[key] = own;
+    }
+  }
+  std::string out;
+  for (const auto& [key, value] : telling) out += fmt::format("{}{}={}", out.empty() ? "" : ",", key, value);
+  return out.empty() ? "" : fmt::format(" ({})", out);
+}
+
+bool has_parameters(Factor f) {
+  return f == Factor::codec || f == Factor::strategy || f == Factor::algorithm || f == Factor::update;
+}
+
+std::string counted(std::int64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string number_in_words(Factor f, std::int64_t n) {
+  switch (f) {
+    case Factor::ranks:
+      return counted(n, "rank");
+    case Factor::nodes:
+      return counted(n, "node");
+    case Factor::ranks_per_node:
+      return counted(n, "rank") + " on a node";
+    case Factor::threads:
+      return counted(n, "thread") + " a rank";
+    case Factor::batch_per_rank:
+      return fmt::format("batch {}", n);
+    case Factor::batch_global:
+      return fmt::format("global batch {}", n);
+    case Factor::accumulate:
+      return counted(n, "micro-batch");
+    case Factor::pairs:
+      return counted(n, "pair");
+    case Factor::size_bytes:
+      return core::to_text(core::Bytes{static_cast<std::size_t>(n)});
+    case Factor::bucket_bytes:
+      return "buckets of " + core::to_text(core::Bytes{static_cast<std::size_t>(n)});
+    default:
+      return fmt::format("{} {}", core::name(f), n);
+  }
+}
+
+std::string text_in_words(Factor f, const std::string& text, std::span<const core::Value> beside) {
+  if (has_parameters(f) && !text.empty()) {
+    const ParsedName name = core::parse_name(text);
+    return without_parameters(f, name) + telling_parameters(f, name, beside);
+  }
+  switch (f) {
+    case Factor::scaling:
+      return text + " scaling";
+    case Factor::overlap:
+      return text == "none" ? "no overlap" : text + " overlap";
+    case Factor::bucket_bytes:
+      return "buckets of a size found by timing";
+    case Factor::gradients:
+      return "gradients in " + text;
+    case Factor::accum_dtype:
+      return "sums in " + text;
+    case Factor::inject:
+      return "injected " + text;
+    case Factor::mapping:
+    case Factor::placement:
+    case Factor::cadence:
+    case Factor::reduction:
+    case Factor::op:
+    case Factor::cache:
+    case Factor::buffers:
+    case Factor::loss_scale:
+    case Factor::search:
+    case Factor::mesh:
+      return fmt::format("{} {}", core::name(f), text);
+    default:
+      return text;
+  }
+}
+
+}  // namespace
+
+std::string in_words(Factor f, const core::Value& value, std::span<const core::Value> beside) {
+  if (core::is_null(value)) return "";
+  if (const auto* n = std::get_if<std::int64_t>(&value)) return number_in_words(f, *n);
+  if (const auto* truth = std::get_if<bool>(&value)) {
+    if (f == Factor::in_place) return *truth ? "in place" : "out of place";
+    return fmt::format("{} {}", core::name(f), *truth);
+  }
+  if (const auto* text = std::get_if<std::string>(&value)) return text_in_words(f, *text, beside);
+  return core::to_text(value);
+}
+
+}  // namespace gradmeter::analysis
