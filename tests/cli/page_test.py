@@ -41,11 +41,11 @@ def timeline(base, wire):
             "timeline_exposed": [{"name": "1 fc1", "begin_s": base, "end_s": base + wire / 2}]}
 
 
-def scale_points(name):
+def scale_points(name, batches=(16, 64, 256), counts=(1, 2, 4, 8)):
     """Efficiency falls with ranks and small batches; most of the loss is on the wire; bf16 gradients win a half of it back."""
-    for batch in (16, 64, 256):
+    for batch in batches:
         base = batch * 1e-5 + 2e-4
-        for ranks in (1, 2, 4, 8):
+        for ranks in counts:
             for gradients in (None, "bf16"):
                 wire = 0 if ranks == 1 else 6e-4 * (1 - 1 / ranks) * (0.5 if gradients else 1)
                 factors = {"ranks": ranks, "nodes": 1, "model": "mlp:784-64-10", "batch_per_rank": batch, "batch_global": batch * ranks,
@@ -56,12 +56,12 @@ def scale_points(name):
                     continue
                 time = base + wire
                 yield point(name, "scale", factors, {
-                    "time_s": summary(time), "baseline_time_s": base, "efficiency": base / time, "efficiency_ci95_low": base / time * 0.99,
+                    "time_s": summary(time), "baseline_time_s": base, "samples_per_s": batch * ranks / time, "efficiency": base / time, "efficiency_ci95_low": base / time * 0.99,
                     "efficiency_ci95_high": base / time * 1.01, "wire_s": wire * 0.9, "wait_s": wire * 0.1, "limit_s": base * 0.8,
                     "bound_by": "wire" if wire else "compute", "slowest_rank": 3, "slowest_host": "n1", **(timeline(base, wire) if wire else {})})
 
 
-def other_points(name):
+def other_points(name, ranks=6, intervals=40):
     for size in (1024, 65536, 4194304):
         for algorithm, factor in (("ring", 1.0), ("recursive-doubling", 0.5 if size < 10000 else 3.0)):
             time = factor * (2e-6 + size / 4e9)
@@ -84,8 +84,8 @@ def other_points(name):
                      "staleness": 1.5, "staleness_p99": 4, "staleness_max": 9})
     yield point(name, "allreduce", {"ranks": 2, "size_bytes": 8, "collective": "allreduce"},  # as imported logs are
                 {"time_s": 1e-6, "busbw_bytes_per_s": 0.0})
-    yield from link_points(name)
-    yield from soak_points(name)
+    yield from link_points(name, ranks)
+    yield from soak_points(name, ranks, intervals)
     yield point(name, "scale", {"ranks": 8, "model": HOSTILE, "batch_per_rank": 64}, {}, "unsupported", f"no such model {HOSTILE}")
 
 
@@ -105,8 +105,8 @@ def link_points(name, ranks=6):
                                  "from_host": host(sender), "to_host": host(receiver)})
 
 
-def soak_points(name, ranks=6):
-    for interval in range(40):
+def soak_points(name, ranks=6, intervals=40):
+    for interval in range(intervals):
         for rank in range(ranks):
             slow = 2 if rank == 2 and 10 < interval < 15 else 1
             yield point(name, "soak", {"ranks": ranks, "from_rank": rank, "interval": interval, "size_bytes": 262144, "pattern": "ring"},
@@ -116,6 +116,77 @@ def soak_points(name, ranks=6):
 def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+# What each variation changes of points that are otherwise the same, for the audit: conditions and choices of every experiment.
+VARIATIONS = ({}, {"model": "lenet5"}, {"interconnect": "1gbe"}, {"scaling": "strong"}, {"strategy": "ps-async"}, {"precision": "bf16"},
+              {"codec": "qsgd4:bucket=512,ef=off"}, {"codec": "qsgd4:bucket=128,ef=off"}, {"algorithm": "tree"}, {"transport": "shm"}, {"threads": 2}, {"device": "cuda"},
+              {"inject": "slow-rank:1"}, {"in_place": True}, {"collective": "allgather"}, {"cache": "cold"}, {"pass": "forward"}, {"distribution": "laplace"}, {"outstanding": 1})
+
+
+def mixed(path):
+    """Rows of three networks and more, two links, machines, builds and so on, which no mark may put together."""
+    lines = []
+    for run, changed in (("r0", {}), ("commit", {"commit": "c1"}), ("machine", {"fingerprint": "g", "cpu": "another cpu"})):
+        lines.append(run_line(run, **changed))
+        for variation in VARIATIONS if run == "r0" else ({},):
+            for line in (*scale_points(run, (16, 64), (1, 2, 4)), *other_points(run, 3, 4)):
+                if line["status"] == "ok" and not (line["factors"]["ranks"] == 1 and set(variation) & {"scaling", "strategy", "codec", "algorithm", "transport"} if "ranks" in line["factors"] else False):
+                    lines.append({**line, "factors": {**line["factors"], **variation}})
+    return write(path, lines)
+
+
+# For each chart: its marks whose rows differ in a factor that neither an axis of the chart nor a panel, a colour or a label names. Aggregates get
+# a count of the different values of each factor; the items of a line, which are rows, are compared; and marks that cover each other are found.
+AUDIT = """
+const [name, broken] = arguments, read = (id) => JSON.parse(document.getElementById(id).textContent);
+const {columns, rows, curve_starts} = read('data'), {charts} = read('specs');
+const factors = %s, origin = ['side', 'machine', 'build'];
+const follows = {ranks: ['ranks', 'nodes', 'ranks_per_node', 'batch_global'], batch: ['batch_per_rank', 'batch_global'], batch_per_rank: ['batch_per_rank', 'batch_global', 'problem'],
+  interconnect: ['interconnect', 'transport', 'nodes', 'ranks_per_node']};
+const object = (cells) => Object.fromEntries(columns.map((key, i) => [key, cells[i]]).filter(([, value]) => value !== null));
+const taken = (list, ranges) => ranges.flatMap((begin, i) => (i %% 2 ? [] : list.slice(begin, ranges[i + 1]))).map(object);
+const of_exchange = ['scaling', 'strategy', 'algorithm', 'codec', 'gradients', 'transport', 'in_place', 'collective'];
+const each = (value, use) => { if (value && typeof value === 'object') { if (!Array.isArray(value)) use(value); Object.values(value).forEach((part) => each(part, use)); } };
+return (async () => {
+  const bad = [];
+  for (const found of charts.filter((c) => c.name === name)) {
+    const chart = broken ? {...found, spec: broken} : found;
+    const named = new Set(chart.along.flatMap((key) => follows[key] || [key])), held = [...factors, ...origin].filter((key) => !named.has(key));
+    const data = {name: 'points', values: [...taken(curve_starts, chart.starts), ...taken(rows, chart.rows)]};
+    const patch = (spec) => { each(spec, (part) => {
+      if (part.type !== 'aggregate' && part.type !== 'joinaggregate') return;
+      const counts = !part.ops || part.ops.every((op) => op === 'count'), layout = part.as && part.as.every((name) => name.startsWith('layout_'));
+      if (layout) return;
+      part.ops = part.ops || ['count']; part.fields = part.fields || [null]; part.as = part.as || ['count'];
+      (counts ? origin : held).forEach((key) => { part.ops.push('distinct'); part.fields.push(key); part.as.push('different_' + key); });
+    }); return spec; };
+    const {view} = await window.vegaEmbed(document.createElement('div'), {...chart.spec, data}, {mode: 'vega-lite', renderer: 'canvas', actions: false, patch});
+    const tell = (mark, key, text) => bad.push(chart.name + ': ' + mark.marktype + ' ' + key + ' ' + text);
+    const check = (mark) => {
+      if (mark.role !== 'mark') return;
+      const places = new Set();
+      mark.items.forEach((item) => {
+        const datum = item.datum || {};
+        Object.keys(datum).filter((key) => key.startsWith('different_') && datum[key] > 1).forEach((key) => tell(mark, key, datum[key]));
+        if (['symbol', 'rule'].includes(mark.marktype) || (mark.marktype === 'rect' && !(item.width > 3 && item.height > 3))) return;  // ticks
+        const place = mark.marktype === 'line' || mark.marktype === 'area' ? [item.x] : [item.x, item.y, item.x2, item.y2, item.width, item.height, item.text];
+        const text = place.map((v) => (typeof v === 'number' ? v.toFixed(2) : v)).join();
+        if (places.has(text)) tell(mark, 'covers another at', text);
+        places.add(text);
+      });
+      if (mark.marktype !== 'line' && mark.marktype !== 'area') return;
+      held.forEach((key) => {
+        const list = mark.items.filter((item) => !('different_' + key in item.datum) && !(item.datum.ranks === 1 && of_exchange.includes(key))).map((item) => JSON.stringify(item.datum[key]));
+        if (new Set(list).size > 1) tell(mark, key, [...new Set(list)].join(' and '));
+      });
+    };
+    const walk = (group) => group.items.forEach((item) => { if (item.marktype) { check(item); if (item.marktype === 'group') item.items.forEach(walk); } });
+    walk(view.scenegraph().root.items[0]);
+    view.finalize();
+  }
+  return [...new Set(bad)];
+})();"""
 
 
 CONTRAST = """
