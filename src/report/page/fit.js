@@ -2,7 +2,7 @@
 // Fits a chart's specification into a width [px]: panels below each other, narrower plots, shorter labels, legends on top and
 // in place of labels behind curves. `shade` gives a colour's equal on the page's ground.
 const fitted = (() => {
-  const axisRoom = 80; // of an axis of y with numbers and a title
+  const axisRoom = 86; // of an axis of y with numbers and a title
   const labelRoom = (limit) => limit + 24;
   const narrow = 600;
 
@@ -23,14 +23,21 @@ const fitted = (() => {
   /** What stands right of it: names of curves, figures of bars. */
   function roomBehind(view, rows) {
     const layers = view.layer || [];
+    if (hasLegendBeside(view)) return 100;
     if (layers.some(namesCurves)) return Math.min(220, longest(rows, "series")) + 24;
     if (layers.some((layer) => layer.description === "label")) return 190;
     return layers.some((layer) => layer.mark && layer.mark.align === "left") ? 110 : 0;
   }
+  function hasLegendBeside(view) {
+    let found = false;
+    each(view, (part) => { found = found || (part.legend && part.legend.orient === "right"); });
+    return found;
+  }
   const namesCurves = (layer) => layer.description === "label" && layer.layer;
   function shortened(spec, width) {
     each(spec, (part) => {
-      if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, Math.round(0.42 * width));
+      const room = part.labelAnchor ? width - 110 : Math.round(0.42 * width); // above a panel, or beside its rows
+      if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, room);
       if (part.legend && part.legend.columns && width < 1000) part.legend.columns = width < narrow ? 2 : 4;
       if (!part.legend || width >= narrow) return;
       if (part.legend.orient === "right") Object.assign(part.legend, { orient: "top", direction: "horizontal", gradientLength: Math.round(0.4 * width) });
@@ -40,10 +47,11 @@ const fitted = (() => {
   function withSteps(spec, width, rows) {
     const view = spec.spec, x = view.encoding.x, key = (x.sort && x.sort.field) || x.field;
     const count = Math.max(1, new Set(rows.map((row) => row[key])).size);
-    const step = Math.max(4, Math.min(view.width.step, Math.floor((width - room(view, rows)) / count)));
+    const beside = room(view, rows), legend = roomBehind(view, rows);
+    const step = Math.max(4, Math.min(view.width.step, Math.floor((width - beside - legend) / count)));
     if (view.height.step === view.width.step) view.height = { step };
     view.width = { step };
-    spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (step * count + room(view, rows) + 24))));
+    spec.columns = Math.max(1, Math.min(spec.columns, Math.floor((width - legend) / (beside + Math.max(step * count + 24, longest(rows, "panel") + 60)))));
   }
   function withPanels(spec, width, rows) {
     const view = spec.spec, beside = room(view, rows) + roomBehind(view, rows);

@@ -52,7 +52,7 @@
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12,
         labelOverlap: "greedy", labelSeparation: 6 },
       legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 120), orient: "bottom", columns: width < 600 ? 1 : 2, symbolOpacity: 1 },
-      header: { labelAnchor: "start", labelFontWeight: "bold", labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 40) },
+      header: { labelAnchor: "start", labelFontWeight: "bold", labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(480, width - 110) },
       title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: colours() },
       rule: { color: text }, tick: { color: text },
     };
@@ -149,7 +149,7 @@
     const everywhere = $("columns").value === "all";
     const passed = rows.filter(passes);
     return plain.filter((key) => {
-      if (key === "source" || /_over_links$/.test(key) || (!everywhere && interval.test(key))) return false;
+      if (["source", "batch"].includes(key) || /_over_links$/.test(key) || (!everywhere && interval.test(key))) return false;
       const values = new Set(passed.map((row) => row[key]));
       return everywhere ? [...values].some((v) => v !== undefined) : values.size > 1 || key === "experiment";
     });

@@ -131,11 +131,16 @@ void find_words(FactorUse& use, Factor factor) {
   for (const auto& [key, value] : use.values) use.words[key] = analysis::in_words(factor, value, beside);
 }
 
+/// Of the points that were measured: one without figures makes no difference that a chart would have to tell.
 Uses uses_of(std::span<const analysis::Side> sides) {
   Uses out;
   for (const auto& side : sides) {
     for (const auto& run : side.runs) {
-      for (const auto& point : run.points) add_values(out[point.experiment], point.factors);
+      for (const auto& point : run.points) {
+        auto& uses = out[point.experiment];
+        const bool is_measured = point.status == core::Status::ok || point.status == core::Status::mistrusted;
+        if (is_measured) add_values(uses, point.factors);
+      }
     }
   }
   for (auto& [experiment, uses] : out) {
@@ -161,7 +166,8 @@ std::string words_of(const core::Point& point, const Uses& uses, const std::stri
     const bool is_only_strategy =
         factor == Factor::strategy && use.exchanged.size() < 2 && text(value) != "independent";
     if (is_only_strategy) continue;
-    std::string words = use.words.at(core::to_text(value));
+    const auto known = use.words.find(core::to_text(value));
+    std::string words = known == use.words.end() ? analysis::in_words(factor, value) : known->second;
     if (factor == Factor::problem && !core::is_null(batch)) words = without_batch(words, batch);
     out += fmt::format("{}{}", out.empty() ? "" : ", ", words);
   }
@@ -177,12 +183,17 @@ void put_labels(Json& row, const core::Point& point, const Uses& uses, const std
                 const Origin& origin) {
   const std::string build =
       fmt::format("{}{}{}", source, source.empty() || origin.build.empty() ? "" : ", ", origin.build);
-  const auto or_measured = [](std::string words) { return words.empty() ? "measured" : std::move(words); };
-  row["series"] = or_measured(words_of(point, uses, build, [](Factor f) { return is_in(choices, f); }));
+  // One rank of a strategy that is not named has no other choice to be told by.
+  const core::Value& strategy = point.factors[Factor::strategy];
+  const auto or_strategy = [&strategy](std::string words) {
+    if (!words.empty()) return words;
+    return core::is_null(strategy) ? "measured" : analysis::in_words(Factor::strategy, strategy);
+  };
+  row["series"] = or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f); }));
   row["panel"] = words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f); });
   if (!row.contains("codec_gain")) return;
   row["series_over_links"] =
-      or_measured(words_of(point, uses, build, [](Factor f) { return is_in(choices, f) && !is_in(of_link, f); }));
+      or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f) && !is_in(of_link, f); }));
   row["panel_over_links"] =
       words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f) && !is_in(of_link, f); });
 }
