@@ -59,6 +59,13 @@ const Json* best(const Rows& rows, const std::function<double(const Json&)>& val
   return out;
 }
 
+/// Rows of one link, scaling and so on: what is fastest on another link is no better choice on this one.
+void keep_first_panel(Rows& rows) {
+  if (rows.empty()) return;
+  const std::string panel = rows.front()->at("panel");
+  std::erase_if(rows, [&](const Json* row) { return row->at("panel") != panel; });
+}
+
 std::string described(const Json& row) {
   std::string out;
   const auto add = [&](const std::string& words) {
@@ -111,6 +118,7 @@ Headline of_scale(const Rows& all) {
     rows.push_back(row);
   }
   std::erase_if(rows, [&](const Json* row) { return ranks_of(*row) != most; });
+  keep_first_panel(rows);
   const Json* row = best(rows, [](const Json& r) { return number_of(r, "samples_per_s"); });
   if (!row) row = best(rows, [](const Json& r) { return number_of(r, "efficiency"); });
   if (!row) return {};
@@ -136,6 +144,7 @@ Headline of_allreduce(const Rows& all) {
   for (const Json* row : all) largest = std::max(largest, number_of(*row, "size_bytes"));
   Rows rows = all;
   std::erase_if(rows, [&](const Json* row) { return number_of(*row, "size_bytes") != largest; });
+  keep_first_panel(rows);
   const Json* row = best(rows, [](const Json& r) { return -number_of(r, "time_s"); });
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a call of the fastest exchange of the largest buffer")},

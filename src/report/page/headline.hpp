@@ -19,9 +19,10 @@ struct Headline {
 };
 
 /// Of one point, which `of` names, since figures of several points would be of none. Of a scaling: at the most ranks,
-/// of the first network of the file, the point that has most samples/s and is not in doubt. Of other experiments the
-/// point that answers their question: the fastest exchange of the largest buffer, the kernel with the most arithmetic a
-/// second, the slowest link, the fastest forward pass, the highest accuracy. Empty where no point has figures.
+/// of the file's first network and conditions there, the point that has most samples/s and is not in doubt. Of other
+/// experiments the point that answers their question: the fastest exchange of the largest buffer, the kernel with the
+/// most arithmetic a second, the slowest link, the fastest forward pass, the highest accuracy. Empty where no point has
+/// figures.
 Headline headline(const RowTable&);
 
 }  // namespace gradmeter::report
