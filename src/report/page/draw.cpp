@@ -60,6 +60,7 @@ Json config() {
           {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
           {"header", {{"labelAnchor", "start"}, {"labelFontWeight", "bold"}, {"labelLimit", 500}}},
           {"axis", {{"labelOverlap", "greedy"}, {"labelSeparation", 6}}},
+          {"tick", {{"color", "#000000"}}},
           {"range", {{"category", palette}}}};
 }
 
