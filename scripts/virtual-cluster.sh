@@ -29,6 +29,8 @@ COMMAND runs on a head node, inside namespaces that vanish with it: no packet le
 mpirun spreads its ranks over the hosts in turn, so as many ranks as hosts are one on each. Each host has its share of this
 machine's cores (where there are fewer cores than hosts, hosts share them), and all have its files and its memory: what is
 measured there is the link, not more computers.
+Where COMMAND runs gradmeter's scale, allreduce, links or replay without --interconnect, it is given one that names these links:
+the profile, or RATE, latency, trunk and links, "1Gbit 50us".
 In COMMAND's environment:
   OMPI_MCA_*               how Open MPI starts ranks on the hosts and which network it takes; what you have set is kept
   GRADMETER_HOSTS          host1,host2,...
@@ -329,6 +331,25 @@ is_link() { # A-B:WHAT
 }
 is_rate() { [[ $1 =~ ^(0|[0-9]+(\.[0-9]+)?[KMGkmg]?bit)$ ]]; }
 
+# COMMAND with --interconnect behind gradmeter's subcommand, unless it has one or takes none: rows of one result file that
+# were measured on other links must not look alike.
+labelled() { # COMMAND... -> the array `command`
+  local word label previous=''
+  label=${profile:-${rate/#0/unshaped}${latency:+ $latency}}
+  [ -n "$profile" ] || [ "$trunk" = 0 ] || label+=" trunk $trunk"
+  label+=$links
+  command=()
+  for word; do
+    command+=("$word")
+    case "${previous##*/} $word" in
+      "gradmeter scale" | "gradmeter allreduce" | "gradmeter links" | "gradmeter replay")
+        [[ " $* " = *" --interconnect"[\ =]* ]] || command+=(--interconnect "$label")
+        ;;
+    esac
+    previous=$word
+  done
+}
+
 PATH=$PATH:/usr/sbin:/sbin
 hosts='' rate='' latency='' trunk=0 profile='' links=''
 if [ "${1:-}" = --inside ] && [ "$$" -eq 1 ]; then
@@ -390,4 +411,5 @@ if ! make_network_program 2>/dev/null; then
   [ -z "$profile$latency$links" ] || cannot "profiles, latency and links need a C++ compiler, once (scripts/packages.sh build)"
   GRADMETER_VIRTUAL_NETWORK=
 fi
-outside "$@"
+labelled "$@"
+outside "${command[@]}"

@@ -99,6 +99,7 @@ int make_report(const Flags& f) {
   std::vector<analysis::Side> sides;
   for (const auto& word : f.words()) sides.push_back({word, runs_of(word, reading)});
   analysis::refuse_twice(sides);
+  report::name_by_label(sides);
   const auto comparisons = comparisons_of(sides);
   const bool other =
       f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || f.has("png") || f.has("svg");

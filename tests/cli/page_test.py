@@ -41,11 +41,11 @@ def timeline(base, wire):
             "timeline_exposed": [{"name": "1 fc1", "begin_s": base, "end_s": base + wire / 2}]}
 
 
-def scale_points(name):
+def scale_points(name, batches=(16, 64, 256), counts=(1, 2, 4, 8)):
     """Efficiency falls with ranks and small batches; most of the loss is on the wire; bf16 gradients win a half of it back."""
-    for batch in (16, 64, 256):
+    for batch in batches:
         base = batch * 1e-5 + 2e-4
-        for ranks in (1, 2, 4, 8):
+        for ranks in counts:
             for gradients in (None, "bf16"):
                 wire = 0 if ranks == 1 else 6e-4 * (1 - 1 / ranks) * (0.5 if gradients else 1)
                 factors = {"ranks": ranks, "nodes": 1, "model": "mlp:784-64-10", "batch_per_rank": batch, "batch_global": batch * ranks,
@@ -56,12 +56,12 @@ def scale_points(name):
                     continue
                 time = base + wire
                 yield point(name, "scale", factors, {
-                    "time_s": summary(time), "baseline_time_s": base, "efficiency": base / time, "efficiency_ci95_low": base / time * 0.99,
+                    "time_s": summary(time), "baseline_time_s": base, "samples_per_s": batch * ranks / time, "efficiency": base / time, "efficiency_ci95_low": base / time * 0.99,
                     "efficiency_ci95_high": base / time * 1.01, "wire_s": wire * 0.9, "wait_s": wire * 0.1, "limit_s": base * 0.8,
                     "bound_by": "wire" if wire else "compute", "slowest_rank": 3, "slowest_host": "n1", **(timeline(base, wire) if wire else {})})
 
 
-def other_points(name):
+def other_points(name, ranks=6, intervals=40):
     for size in (1024, 65536, 4194304):
         for algorithm, factor in (("ring", 1.0), ("recursive-doubling", 0.5 if size < 10000 else 3.0)):
             time = factor * (2e-6 + size / 4e9)
@@ -84,8 +84,8 @@ def other_points(name):
                      "staleness": 1.5, "staleness_p99": 4, "staleness_max": 9})
     yield point(name, "allreduce", {"ranks": 2, "size_bytes": 8, "collective": "allreduce"},  # as imported logs are
                 {"time_s": 1e-6, "busbw_bytes_per_s": 0.0})
-    yield from link_points(name)
-    yield from soak_points(name)
+    yield from link_points(name, ranks)
+    yield from soak_points(name, ranks, intervals)
     yield point(name, "scale", {"ranks": 8, "model": HOSTILE, "batch_per_rank": 64}, {}, "unsupported", f"no such model {HOSTILE}")
 
 
@@ -105,8 +105,8 @@ def link_points(name, ranks=6):
                                  "from_host": host(sender), "to_host": host(receiver)})
 
 
-def soak_points(name, ranks=6):
-    for interval in range(40):
+def soak_points(name, ranks=6, intervals=40):
+    for interval in range(intervals):
         for rank in range(ranks):
             slow = 2 if rank == 2 and 10 < interval < 15 else 1
             yield point(name, "soak", {"ranks": ranks, "from_rank": rank, "interval": interval, "size_bytes": 262144, "pattern": "ring"},
@@ -116,6 +116,78 @@ def soak_points(name, ranks=6):
 def write(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+# What each variation changes of points that are otherwise the same, for the audit: conditions and choices of every experiment.
+VARIATIONS = ({}, {"model": "lenet5"}, {"interconnect": "1gbe"}, {"scaling": "strong"}, {"strategy": "ps-async"}, {"precision": "bf16"},
+              {"codec": "qsgd4:bucket=512,ef=off"}, {"codec": "qsgd4:bucket=128,ef=off"}, {"algorithm": "tree"}, {"transport": "shm"}, {"threads": 2}, {"device": "cuda"},
+              {"inject": "slow-rank:1"}, {"in_place": True}, {"collective": "allgather"}, {"cache": "cold"}, {"pass": "forward"}, {"distribution": "laplace"}, {"outstanding": 1})
+
+
+def mixed(path):
+    """Rows of two networks, links, machines, builds and so on, which no mark may put together."""
+    lines = []
+    for run, changed in (("r0", {}), ("commit", {"commit": "c1"}), ("machine", {"fingerprint": "g", "cpu": "another cpu"})):
+        lines.append(run_line(run, **changed))
+        for variation in VARIATIONS if run == "r0" else ({},):
+            of_exchange = set(variation) & {"scaling", "strategy", "codec", "algorithm", "transport"}
+            for line in (*scale_points(run, (16, 64), (1, 2, 4)), *other_points(run, 3, 4)):
+                if line["status"] == "ok" and not (of_exchange and line["factors"].get("ranks") == 1):
+                    lines.append({**line, "factors": {**line["factors"], **variation}})
+    return write(path, lines)
+
+
+# For each chart: its marks whose rows differ in a factor that neither an axis of the chart nor a panel, a colour or a label names. Aggregates get
+# a count of the different values of each factor; the items of a line, which are rows, are compared; and marks that cover each other are found.
+AUDIT = """
+const [name, broken] = arguments, read = (id) => JSON.parse(document.getElementById(id).textContent);
+const {columns, rows, curve_starts} = read('data'), {charts} = read('specs');
+const factors = %s, origin = ['side', 'machine', 'build'];
+const follows = {ranks: ['ranks', 'nodes', 'ranks_per_node', 'batch_global'], batch: ['batch_per_rank', 'batch_global'], batch_per_rank: ['batch_per_rank', 'batch_global', 'problem'],
+  interconnect: ['interconnect', 'transport', 'nodes', 'ranks_per_node']};
+const object = (cells) => Object.fromEntries(columns.map((key, i) => [key, cells[i]]).filter(([, value]) => value !== null));
+const taken = (list, ranges) => ranges.flatMap((begin, i) => (i %% 2 ? [] : list.slice(begin, ranges[i + 1]))).map(object);
+const of_exchange = ['scaling', 'strategy', 'algorithm', 'codec', 'gradients', 'transport', 'in_place', 'collective'];
+const each = (value, use) => { if (value && typeof value === 'object') { if (!Array.isArray(value)) use(value); Object.values(value).forEach((part) => each(part, use)); } };
+return (async () => {
+  const bad = [];
+  for (const found of charts.filter((c) => c.name === name)) {
+    const chart = broken ? {...found, spec: broken} : found;
+    const named = new Set(chart.along.flatMap((key) => follows[key] || [key])), held = [...factors, ...origin].filter((key) => !named.has(key));
+    const data = {name: 'points', values: [...taken(curve_starts, chart.starts), ...taken(rows, chart.rows)]};
+    const patch = (spec) => { each(spec, (part) => {
+      if (part.type !== 'aggregate' && part.type !== 'joinaggregate') return;
+      const counts = !part.ops || part.ops.every((op) => op === 'count'), layout = part.as && part.as.every((name) => name.startsWith('layout_'));
+      if (layout) return;
+      part.ops = part.ops || ['count']; part.fields = part.fields || [null]; part.as = part.as || ['count'];
+      (counts ? origin : held).forEach((key) => { part.ops.push('distinct'); part.fields.push(key); part.as.push('different_' + key); });
+    }); return spec; };
+    const {view} = await window.vegaEmbed(document.createElement('div'), {...chart.spec, data}, {mode: 'vega-lite', renderer: 'canvas', actions: false, patch});
+    const tell = (mark, key, text) => bad.push(chart.name + ': ' + mark.marktype + ' ' + key + ' ' + text);
+    const check = (mark) => {
+      if (mark.role !== 'mark') return;
+      const places = new Set();
+      mark.items.forEach((item) => {
+        const datum = item.datum || {};
+        Object.keys(datum).filter((key) => key.startsWith('different_') && datum[key] > 1).forEach((key) => tell(mark, key, datum[key]));
+        if (['symbol', 'rule'].includes(mark.marktype) || (mark.marktype === 'rect' && !(item.width > 3 && item.height > 3))) return;  // ticks
+        const place = mark.marktype === 'line' || mark.marktype === 'area' ? [item.x] : [item.x, item.y, item.x2, item.y2, item.width, item.height, item.text];
+        const text = place.map((v) => (typeof v === 'number' ? v.toFixed(2) : v)).join();
+        if (places.has(text)) tell(mark, 'covers another at', text);
+        places.add(text);
+      });
+      if (mark.marktype !== 'line' && mark.marktype !== 'area') return;
+      held.forEach((key) => {
+        const list = mark.items.filter((item) => !('different_' + key in item.datum) && !(item.datum.ranks === 1 && of_exchange.includes(key))).map((item) => JSON.stringify(item.datum[key]));
+        if (new Set(list).size > 1) tell(mark, key, [...new Set(list)].join(' and '));
+      });
+    };
+    const walk = (group) => group.items.forEach((item) => { if (item.marktype) { check(item); if (item.marktype === 'group') item.items.forEach(walk); } });
+    walk(view.scenegraph().root.items[0]);
+    view.finalize();
+  }
+  return [...new Set(bad)];
+})();"""
 
 
 CONTRAST = """
@@ -182,13 +254,89 @@ def draws_and_is_quiet(test, browser, page):
     test.check(browser.wait("return document.documentElement.dataset.ready === 'yes'"), "the page gets ready")
     charts = browser.run("return document.querySelectorAll('.chart').length")
     files = list((test.source / "src/report/page/charts").glob("*.json"))
-    test.equal(charts, len(files) - 2, "each chart but those of comparisons and of codecs on links has points")
+    test.equal(charts, len(files) - 4, "each chart but those of comparisons, codecs on links, two rank counts and one batch has points")
     test.equal(all_drawn(browser), [], "every chart draws")
     empty = browser.run("return [...document.querySelectorAll('.chart svg')].filter((s) => s.querySelectorAll('path, text').length < 5).length")
     test.equal(empty, 0, "none of them is empty")
     foreign = [r for r in browser.requests() if not r.startswith(("file:", "data:", "blob:", "about:"))]
     test.equal(foreign, [], "nothing is asked of the network")
     test.equal(browser.errors(), [], "the console has no error")
+
+
+# A best over whatever is not on the map, as no chart may be.
+BEST_OF_ALL = {"transform": [{"aggregate": [{"op": "max", "field": "efficiency", "as": "best"}], "groupby": ["ranks", "batch_per_rank"]}],
+               "mark": "rect", "encoding": {"x": {"field": "batch_per_rank", "type": "ordinal"}, "y": {"field": "ranks", "type": "ordinal"}, "color": {"field": "best"}}}
+# A line through rows of all networks.
+ONE_LINE = {"mark": "line", "encoding": {"x": {"field": "ranks", "type": "quantitative"}, "y": {"field": "efficiency", "type": "quantitative"}}}
+
+
+def no_mark_crosses(test, browser):
+    """No mark stands for rows that differ in a factor which its chart does not name."""
+    page = test.path("mixed.html")
+    done = test.run("report", mixed(test.path("mixed.jsonl")), "-o", page)
+    test.check(done.code == 0, "rows of many kinds make a page", done)
+    browser.open(page)
+    browser.wait("return document.documentElement.dataset.ready === 'yes'")
+    listed = test.run("list", "factors").out
+    factors = [line.split("(")[1].split(",")[0] for line in (test.source / "src/core/result_keys.inc").read_text(encoding="utf-8").splitlines()
+               if line.startswith("GRADMETER_FACTOR(")]
+    test.check(len(factors) > 40 and all(factor in listed for factor in factors), "the factors are known")
+    audit = AUDIT % json.dumps(factors)
+    names = browser.run("return JSON.parse(document.getElementById('specs').textContent).charts.map((c) => c.name)")
+    test.check(len(names) > 20, "nearly every chart is looked at", names)
+    for name in names:
+        test.equal(browser.run(audit, name, None), [], f"{name} crosses no factor that it does not name")
+    found = browser.run(audit, "heat_map", BEST_OF_ALL)
+    test.check(any("model" in f for f in found) and any("interconnect" in f for f in found), "a best of all networks and links is found", found)
+    found = browser.run(audit, "efficiency", ONE_LINE)
+    test.check(any("model" in f for f in found) and any("machine" in f for f in found), "and a line through networks and machines", found)
+    test.equal(browser.errors(), [], "the console has no error")
+
+
+def map_points(name):
+    """Three networks of very different efficiency, and one whose efficiency cannot be."""
+    for model, share, more in (("mlp:784-64-10", 0.40, {}), ("lenet5", 0.63, {"noise_run_delay": 0.4}), ("resnet20", 2.56, {}), ("transformer", 0.03, {})):
+        for batch in (16, 64):
+            interval = {} if share > 1 else {"efficiency_ci95_low": share * 0.9, "efficiency_ci95_high": share * 1.1}
+            yield point(name, "scale", {"ranks": 2, "model": model, "batch_per_rank": batch, "precision": "fp32", "strategy": "sync", "algorithm": "ring"},
+                        {"time_s": summary(1e-3), "baseline_time_s": 5e-4, "efficiency": share, **interval, **more})
+    yield point(name, "scale", {"ranks": 2, "model": "lenet5", "batch_per_rank": 256, "precision": "fp32", "strategy": "sync", "algorithm": "ring"},
+                {"time_s": summary(1e-3), "baseline_time_s": 5e-4, "efficiency": 0.7}, "mistrusted", "clocks jumped")
+
+
+def maps_tell_networks_apart(test, browser):
+    page = test.path("map.html")
+    test.run("report", write(test.path("map.jsonl"), [run_line("m"), *map_points("m")]), "-o", page)
+    browser.open(page)
+    test.equal(all_drawn(browser), [], "every chart of four networks draws")
+    texts = browser.run("return [...document.querySelectorAll('#chart-heat_map svg text')].map((t) => t.textContent)")
+    for panel in ("2 ranks, mlp:784-64-10", "2 ranks, lenet5", "2 ranks, resnet20", "2 ranks, transformer"):
+        test.equal(texts.count(panel), 1, f"a map for {panel}")
+    for figure, count in (("40 %", 2), ("63 % ?", 2), ("256 % ?", 2), ("3 %", 2), ("36–44", 2), ("70 % ?", 1)):
+        test.equal(texts.count(figure), count, f"cells say {figure}")
+    rows = browser.run("const d = JSON.parse(document.getElementById('data').textContent), i = d.columns.indexOf('doubt'); return [...new Set(d.rows.map((r) => r[i]))]")
+    test.equal(set(rows), {None, "disturbed", "above 100 %; no interval", "mistrusted: clocks jumped; no interval"}, "and why they are in doubt")
+
+
+def leads(test, browser):
+    """The order of the page, its large figures, its colours."""
+    lead = browser.run("const s = document.querySelector('main > section'); return [...s.querySelectorAll('.figures > div')].map((f) => f.textContent)")
+    test.equal(lead, ["efficiency on 8 ranks91 % 90–92", "of the lost time: the wire90 % 0.24 of 0.26 ms", "of all ranks together678k samples/s"], "three large figures lead")
+    test.check("batch 256, gradients in bf16" in browser.run("return document.querySelector('.figures + .summary').textContent"), "and say of which point they are")
+    test.check("efficiency falls" in browser.run("return document.querySelector('.verdict').textContent"), "then the sentence")
+    order = browser.run("return [...document.querySelectorAll('.chart')].map((c) => c.id.slice(6))")
+    test.equal(order[:6], ["decomposition", "step_timeline", "efficiency", "throughput", "speedup", "heat_map"], "the charts' order")
+    test.equal(browser.run("return [...document.querySelectorAll('#chart-efficiency svg .role-row-title, #chart-efficiency svg text')].map((t) => t.textContent).filter((t) => /^batch/.test(t))"),
+               ["batch 16", "batch 64", "batch 256"], "panels ascend")
+    names = browser.run("return [...document.querySelectorAll('#chart-throughput svg text')].map((t) => t.textContent)")
+    test.equal((names.count("gradients in bf16"), names.count("synchronous SGD")), (3, 4), "curves have their names behind them")
+    colours = browser.run("""const out = {}; JSON.parse(document.getElementById('specs').textContent).charts.forEach((c) => { const look = (p) => { if (!p || typeof p !== 'object') return;
+      if (p.color && /^series/.test(p.color.field || '')) p.color.scale.domain.forEach((s, i) => (out[s] = out[s] || []).push(p.color.scale.range[i])); Object.values(p).forEach(look); };
+      look(c.spec); }); return Object.values(out).map((list) => new Set(list).size)""")
+    test.check(len(colours) > 5 and set(colours) == {1}, "a series has one colour on the whole page", colours)
+    heads = browser.run("return [...document.querySelectorAll('#table th')].map((t) => t.textContent)")
+    test.check({"time_s [ms]", "efficiency [%]", "busbw_bytes_per_s [GB/s]"} <= set(heads), "the table has the terminal's units", heads)
+    test.check(str(test.path("all.jsonl")) not in browser.run("return document.body.textContent"), "no path is shown")
 
 
 def names_are_text(test, browser):
@@ -250,8 +398,13 @@ def looks(test, browser):
     reached = {browser.run("return document.activeElement.className")}
     for _ in range(30):
         browser.press_tab()
-        reached.add(browser.run("const a = document.activeElement; return a.id || a.dataset.factor || a.dataset.as || a.className"))
-    test.check({"skip", "theme", "experiment", "png", "csv"} <= reached, "the keyboard reaches skip link, theme, filters and downloads", reached)
+        reached.add(browser.run("const a = document.activeElement; return a.id || a.dataset.factor || a.localName"))
+    test.check({"skip", "theme", "experiment", "summary"} <= reached, "the keyboard reaches skip link, theme, filters and downloads", reached)
+    browser.run("const d = document.querySelector('.tools'); d.querySelector('summary').focus(); d.querySelector('summary').click()")
+    browser.press_tab()
+    test.equal(browser.run("return document.activeElement.dataset.as"), "png", "and the kinds of download in their menu")
+    browser.run("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
+    test.equal(browser.run("return [document.querySelector('.tools').open, document.activeElement.localName]"), [False, "summary"], "Escape closes the menu")
     unnamed = browser.run("""return [...document.querySelectorAll('button, select, input')].filter((e) => !(e.textContent.trim() || e.labels?.length ||
       e.getAttribute('aria-label'))).length""")
     test.equal(unnamed, 0, "every control has a name for screen readers")
@@ -266,10 +419,13 @@ def in_a_browser(test, page):
     import webdriver
     with webdriver.Browser() as browser:
         draws_and_is_quiet(test, browser, page)
+        leads(test, browser)
         names_are_text(test, browser)
         filters_and_sorts(test, browser)
         downloads(test, browser)
         looks(test, browser)
+        maps_tell_networks_apart(test, browser)
+        no_mark_crosses(test, browser)
         test.equal(browser.errors(), [], "the console has no error at the end")
 
 
@@ -314,7 +470,7 @@ def compares(test):
     text = page.read_text(encoding="utf-8")
     test.check(done.code == 0 and "2 points: 2 slower" in text, "two files have their ratios on the page", done)
     done = test.run("report", *sides, "--markdown", "-")
-    test.check("before.jsonl: All" in done.out and "after.jsonl: All" in done.out, "each file has sentences of its own", done)
+    test.check("- before: All" in done.out and "- after: All" in done.out, "each file has sentences of its own, by its label", done)
     done = test.run("report", sides[0], "--csv", "-")
     test.equal(len(done.out.splitlines()), 9, "launches are rows of their own in CSV")
 

@@ -56,5 +56,105 @@ TEST(PageRows, WithAFactorAndWithoutAreTwoCurves) {
   EXPECT_EQ(rows.at(0).at("series"), rows.at(1).at("series"));
 }
 
+core::Point trained(std::int64_t ranks, const char* model, const char* codec, double samples_per_s) {
+  core::Point p = step(ranks, "");
+  p.factors[Factor::model] = std::string(model);
+  p.factors[Factor::batch_per_rank] = std::int64_t{16};
+  p.factors[Factor::precision] = std::string("fp32");
+  p.factors[Factor::strategy] = std::string(ranks == 1 ? "independent" : "sync");
+  if (ranks > 1) p.factors[Factor::codec] = std::string(codec);
+  p.metrics[Metric::time_s] = core::Summary{.median = 1e-3, .ci95_low = 0.9e-3, .ci95_high = 1.1e-3};
+  p.metrics[Metric::samples_per_s] = samples_per_s;
+  p.metrics[Metric::efficiency] = 0.5;
+  p.metrics[Metric::efficiency_ci95_low] = 0.4;
+  return p;
+}
+
+TEST(PageRows, SayInWordsWhatWasChosenAndUnderWhichConditions) {
+  core::Run run;
+  run.points = {trained(2, "lenet5", "qsgd4:bucket=512,ef=off", 100), trained(2, "mlp:784-64-10", "none", 100)};
+  std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+  auto rows = make_rows(sides).rows;
+  EXPECT_EQ(rows.at(0).at("series"), "4-bit gradients");
+  EXPECT_EQ(rows.at(0).at("panel"), "lenet5");
+  EXPECT_EQ(rows.at(1).at("panel"), "mlp:784-64-10");
+  // Parameters are named only where they differ.
+  sides[0].runs[0].points[1].factors[Factor::codec] = std::string("qsgd4:bucket=128,ef=off");
+  rows = make_rows(sides).rows;
+  EXPECT_EQ(rows.at(0).at("series"), "4-bit gradients (bucket=512)");
+  // A point without figures makes no difference to name.
+  sides[0].runs[0].points[1].status = core::Status::unsupported;
+  EXPECT_EQ(make_rows(sides).rows.at(0).at("panel"), "");
+}
+
+TEST(PageRows, LaunchesOfTwoMachinesOrBuildsAreNotMerged) {
+  core::Run run;
+  run.points = {trained(2, "lenet5", "none", 100)};
+  run.info.commit = "aaaa";
+  run.info.fingerprint = "f";
+  std::array sides{analysis::Side{.name = "a", .runs = {run, run}}};
+  ASSERT_EQ(make_rows(sides).rows.size(), 1U);
+  EXPECT_EQ(make_rows(sides).rows[0].at("launches"), 2);
+  sides[0].runs[1].info.commit = "bbbb";
+  auto rows = make_rows(sides).rows;
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1].at("series"), "commit bbbb");
+  sides[0].runs[1].info.commit = "aaaa";
+  sides[0].runs[1].info.cpu = "other";
+  sides[0].runs[1].info.fingerprint = "g";
+  rows = make_rows(sides).rows;
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1].at("panel"), "other");
+}
+
+TEST(PageRows, DoubtIsNamed) {
+  core::Run run;
+  run.points = {trained(2, "lenet5", "none", 100), trained(2, "lenet5", "none", 100),
+                trained(1, "lenet5", "none", 100)};
+  run.points[1].metrics[Metric::efficiency] = 2.56;
+  run.points[1].metrics[Metric::efficiency_ci95_low] = {};
+  run.points[1].metrics[Metric::oversubscribed] = true;
+  const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+  const auto rows = make_rows(sides, Launches::separate).rows;
+  EXPECT_FALSE(rows.at(0).contains("doubt"));
+  EXPECT_EQ(rows.at(1).at("doubt"), "more threads than cores; above 100 %; no interval");
+  EXPECT_FALSE(rows.at(2).contains("doubt"));
+}
+
+TEST(PageRows, SpeedUpIsAgainstOneRankInFp32OfTheSameNetwork) {
+  core::Run run;
+  run.points = {trained(1, "lenet5", "", 100), trained(1, "mlp:784-64-10", "", 400), trained(2, "lenet5", "none", 150),
+                trained(2, "mlp:784-64-10", "bf16", 600), trained(1, "lenet5", "", 130)};
+  run.points[4].factors[Factor::precision] = std::string("bf16");
+  const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+  const auto rows = make_rows(sides, Launches::separate).rows;
+  EXPECT_DOUBLE_EQ(rows.at(2).at("fp32_speedup"), 1.5);
+  EXPECT_NEAR(rows.at(2).at("fp32_speedup_ci95_low").get<double>(), 1.5 * 0.9 / 1.1, 1e-4);
+  EXPECT_DOUBLE_EQ(rows.at(3).at("fp32_speedup"), 1.5);
+  EXPECT_DOUBLE_EQ(rows.at(4).at("fp32_speedup"), 1.3);
+  EXPECT_FALSE(rows.at(0).contains("fp32_speedup"));
+}
+
+TEST(PageRows, CurvesBeginAtOneRankOfTheSameConditions) {
+  core::Run run;
+  run.points = {trained(1, "mlp:784-64-10", "", 400), trained(1, "lenet5", "", 100), trained(2, "lenet5", "none", 150),
+                trained(2, "lenet5", "bf16", 150)};
+  const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+  const auto starts = make_rows(sides).curve_starts;
+  ASSERT_EQ(starts.size(), 2U);
+  for (const auto& start : starts) EXPECT_EQ(start.at("model"), "lenet5");
+  EXPECT_EQ(starts[1].at("series"), "bf16 gradients");
+}
+
+TEST(PageRows, FilesAreNamedByTheirLabel) {
+  std::array sides{analysis::Side{.name = "runs/a/before.jsonl", .runs = {}},
+                   analysis::Side{.name = "runs/b/before.jsonl", .runs = {}},
+                   analysis::Side{.name = "/tmp/after.jsonl", .runs = {}}};
+  name_by_label(sides);
+  EXPECT_EQ(sides[0].name, "a/before");
+  EXPECT_EQ(sides[1].name, "b/before");
+  EXPECT_EQ(sides[2].name, "after");
+}
+
 }  // namespace
 }  // namespace gradmeter::report

@@ -56,6 +56,16 @@ expect_contains "the hosts are named" "host1,host2,host3" "$output"
 expect_contains "a host can be entered" $'\nhost2\n' "$output"
 expect_lacks "no way leads out" default "$output"
 
+for given in "2 0:mpirun -np 2 a/gradmeter scale --batch 4:mpirun -np 2 a/gradmeter scale --interconnect unshaped --batch 4" \
+  "2 10Gbit:gradmeter links:gradmeter links --interconnect 10Gbit" "--trunk 1Gbit 2 10Gbit:gradmeter replay t:gradmeter replay --interconnect 10Gbit trunk 1Gbit t" \
+  "2 0:gradmeter allreduce --interconnect=mine:gradmeter allreduce --interconnect=mine" \
+  "2 0:gradmeter scale --batch 4 --interconnect mine:gradmeter scale --batch 4 --interconnect mine" "2 0:gradmeter train:gradmeter train"; do
+  IFS=: read -r links asked run <<<"$given"
+  # shellcheck disable=SC2086  # lists of words
+  try bound "$cluster" $links -- echo $asked
+  expect_equal "rows name the links: $asked" "0 $run" "$code $output"
+done
+
 try bound "$cluster" 2 0 -- "$mpirun" -np 4 hostname
 expect_equal "ranks are spread over the hosts in turn" "host1 host1 host2 host2" \
   "$(grep -x 'host.' <<<"$output" | sort | xargs)"

@@ -2,6 +2,9 @@
 // specification is drawn in the page and, by `draw`, without a browser.
 #pragma once
 #include <array>
+#include <cstddef>
+#include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,27 +24,43 @@ struct EmbeddedFile {
 };
 /// charts/*.json by name.
 std::span<const EmbeddedFile> chart_files();
-/// The page's frame.html, style.css and page.js by name, and `library`, which draws.
+/// The page's frame.html, style.css, page.js and so on by name, and `library`, which draws.
 std::span<const EmbeddedFile> page_files();
+std::string_view page_file(std::string_view name);
+/// Replaces each {{name}} once, in one pass: what is filled in is not looked at again.
+std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);
+
+/// How many of something a chart takes.
+struct Bounds {
+  std::size_t least = 0, most = std::numeric_limits<std::size_t>::max();
+  bool hold(std::size_t count) const { return least <= count && count <= most; }
+};
 
 /// A Vega-Lite specification (v6) over the data set "points". Its file has beside it: title, about (one sentence that
-/// says how to read it), experiment, needs (columns that a row must have to be in it), `order` on the page,
-/// `curves` and `spans`.
+/// says how to read it), experiment, needs (columns that a row must have to be in it), `along`, `order` on the page,
+/// and where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`: {"x", "y", "top",
+/// "log"} put each series' name behind the last of its points, pushed up where two would overlap. Its marks name each
+/// row's `series` and `panel`: no mark stands for rows that differ in anything but what the chart names.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
-  std::vector<std::string> spans;  ///< columns of spans that it draws: its data have a row for each span
+  std::vector<std::string> spans;       ///< columns of spans that it draws: its data have a row for each span
+  std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
+  std::map<std::string, double> least;  ///< of columns: what a row must have at least
+  Bounds values;  ///< different values of the first factor of `along` that a series of a panel has
+  Bounds series;  ///< different series in a panel
   int order = 0;
-  bool curves = false;  ///< over ranks: takes the table's curve_starts too
+  bool curves = false;    ///< over ranks: takes the table's curve_starts too
+  bool doubtful = false;  ///< draws rows that are mistrusted, marked
   core::Json spec;
-  /// Whether a row is in the chart.
-  bool takes(const core::Json& row) const;
+  std::vector<std::size_t> rows, starts;  ///< places of its rows in the table's rows and curve_starts
 };
 
-/// In the order of the page; only those that have a row.
+/// In the order of the page; only those that have a row. In the specifications each series has its colour: one on the
+/// whole page, of `palette` in turn.
 std::vector<Chart> charts_for(const RowTable&);
 
-/// What a page or a drawing needs: {"name", "title", "about", "experiments", "needs", "spec"}.
+/// What a page needs: {"name", "along", "spans", "spec", "rows", "starts"}; places as [begin, end, begin, end, …].
 core::Json to_json(const Chart&);
 
 }  // namespace gradmeter::report

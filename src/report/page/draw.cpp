@@ -58,17 +58,16 @@ Json config() {
   return {{"background", "white"},
           {"font", "sans-serif"},
           {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
+          {"header", {{"labelAnchor", "start"}, {"labelFontWeight", "bold"}, {"labelLimit", 500}}},
           {"axis", {{"labelOverlap", "greedy"}, {"labelSeparation", 6}}},
+          {"tick", {{"color", "#000000"}}},
           {"range", {{"category", palette}}}};
 }
 
 Json filled(const Chart& chart, const RowTable& table) {
   Json spec = chart.spec, values = Json::array();
-  for (const auto* rows : {&table.curve_starts, &table.rows}) {
-    if (rows == &table.curve_starts && !chart.curves) continue;
-    for (const Json& row : *rows)
-      if (chart.takes(row)) values.push_back(row);
-  }
+  for (const std::size_t i : chart.starts) values.push_back(table.curve_starts[i]);
+  for (const std::size_t i : chart.rows) values.push_back(table.rows[i]);
   spec["data"] = {{"name", "points"}, {"values", std::move(values)}};
   spec["config"] = config();
   spec["title"] = {{"text", chart.title}, {"anchor", "start"}};

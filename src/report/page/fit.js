@@ -1,7 +1,8 @@
 "use strict";
-// Fits a chart's specification into a width [px]: panels below each other, narrower plots, shorter labels, legends on top.
+// Fits a chart's specification into a width [px]: panels below each other, narrower plots, shorter labels, legends on top and
+// in place of labels behind curves. `shade` gives a colour's equal on the page's ground.
 const fitted = (() => {
-  const axisRoom = 80; // of an axis of y with numbers and a title
+  const axisRoom = 86; // of an axis of y with numbers and a title
   const labelRoom = (limit) => limit + 24;
   const narrow = 600;
 
@@ -10,15 +11,33 @@ const fitted = (() => {
     if (!Array.isArray(value)) use(value);
     Object.values(value).forEach((part) => each(part, use));
   }
+  const widthOf = (text) => 6.5 * String(text || "").length; // of a label of 11 or 12 px
+  const longest = (rows, field) => Math.max(0, ...rows.map((row) => widthOf(row[field])));
   /** What stands left of the plot: names, or numbers. */
-  function room(spec) {
-    let limit = 0;
-    each(spec, (part) => { if (part.y && part.y.axis && part.y.axis.labelLimit) limit = Math.max(limit, part.y.axis.labelLimit); });
-    return limit === 0 ? axisRoom : labelRoom(limit);
+  function room(spec, rows) {
+    const y = spec.encoding && spec.encoding.y, limit = y && y.axis && y.axis.labelLimit;
+    if (!limit) return axisRoom;
+    if (y.axis.labelAlign === "left") return 8; // above the bars
+    return labelRoom(y.field === "series" ? Math.min(limit, longest(rows, "series")) : limit);
   }
+  /** What stands right of it: names of curves, figures of bars. */
+  function roomBehind(view, rows) {
+    const layers = view.layer || [];
+    if (hasLegendBeside(view)) return 100;
+    if (layers.some(namesCurves)) return Math.min(220, longest(rows, "series")) + 24;
+    if (layers.some((layer) => layer.description === "label")) return 190;
+    return layers.some((layer) => layer.mark && layer.mark.align === "left") ? 110 : 0;
+  }
+  function hasLegendBeside(view) {
+    let found = false;
+    each(view, (part) => { found = found || (part.legend && part.legend.orient === "right"); });
+    return found;
+  }
+  const namesCurves = (layer) => layer.description === "label" && layer.layer;
   function shortened(spec, width) {
     each(spec, (part) => {
-      if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, Math.round(0.42 * width));
+      const room = part.labelAnchor ? width - 110 : Math.round(0.42 * width); // above a panel, or beside its rows
+      if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, room);
       if (part.legend && part.legend.columns && width < 1000) part.legend.columns = width < narrow ? 2 : 4;
       if (!part.legend || width >= narrow) return;
       if (part.legend.orient === "right") Object.assign(part.legend, { orient: "top", direction: "horizontal", gradientLength: Math.round(0.4 * width) });
@@ -28,42 +47,43 @@ const fitted = (() => {
   function withSteps(spec, width, rows) {
     const view = spec.spec, x = view.encoding.x, key = (x.sort && x.sort.field) || x.field;
     const count = Math.max(1, new Set(rows.map((row) => row[key])).size);
-    const step = Math.max(4, Math.min(view.width.step, Math.floor((width - room(view)) / count)));
+    const beside = room(view, rows), legend = roomBehind(view, rows);
+    const step = Math.max(4, Math.min(view.width.step, Math.floor((width - beside - legend) / count)));
     if (view.height.step === view.width.step) view.height = { step };
     view.width = { step };
-    spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (step * count + room(view)))));
+    spec.columns = Math.max(1, Math.min(spec.columns, Math.floor((width - legend) / (beside + Math.max(step * count + 24, longest(rows, "panel") + 60)))));
   }
   function withPanels(spec, width, rows) {
-    const view = spec.spec;
+    const view = spec.spec, beside = room(view, rows) + roomBehind(view, rows);
     if (view.width.step) return withSteps(spec, width, rows);
-    if (spec.columns) spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (view.width + room(view)))));
-    view.width = Math.min(view.width, width - room(view));
+    if (spec.columns) spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (view.width + beside))));
+    view.width = spec.columns === 1 ? Math.min(Math.max(view.width, 760), width - beside) : Math.min(view.width, width - beside);
     return undefined;
+  }
+  /** Curves have their names behind them where there is place, and else a legend. */
+  function withLegend(view) {
+    if (!view.layer || !view.layer.some(namesCurves)) return;
+    view.layer = view.layer.filter((layer) => !namesCurves(layer));
+    each(view, (part) => { if (part.color && part.color.legend === null) delete part.color.legend; });
   }
   /** Long names of bars stand above them where there is no place beside them. */
   function withNamesAbove(spec, width) {
-    const axis = spec.encoding.y.axis, step = 36;
-    Object.assign(axis, { labelLimit: width - 16, labelFontSize: 11, labelAlign: "left", labelPadding: 0, labelOffset: -17, ticks: false, domain: false, zindex: 1,
-      labelExpr: "replace(datum.label, regexp(' [a-z_]+=', 'g'), ' ')" });
+    const axis = spec.encoding.y.axis, step = 38;
+    Object.assign(axis, { labelLimit: width - 16, labelFontSize: 11, labelAlign: "left", labelPadding: 0, labelOffset: -17, ticks: false, domain: false, zindex: 1 });
     spec.encoding.y.scale = { paddingInner: 0.5, paddingOuter: 0.3 };
     spec.height = { step };
   }
-  const hasLongNames = (spec) => spec.encoding && spec.encoding.y && spec.encoding.y.axis && spec.encoding.y.axis.labelLimit >= 400;
+  const hasLongNames = (spec) => spec.encoding && spec.encoding.y && spec.encoding.y.axis && spec.encoding.y.axis.labelLimit >= 300;
 
-  return (original, width, rows) => {
-    const spec = structuredClone(original);
-    const above = width < narrow && hasLongNames(spec);
+  return (original, width, rows, shade) => {
+    const spec = structuredClone(original), view = spec.facet ? spec.spec : spec;
+    const above = width < narrow && hasLongNames(view);
+    each(spec, (part) => { if (part.range && Array.isArray(part.range)) part.range = part.range.map(shade); });
     shortened(spec, width);
-    if (above) withNamesAbove(spec, width);
+    if (width < narrow) withLegend(view);
+    if (above) withNamesAbove(view, width);
     if (spec.facet) withPanels(spec, width, rows);
-    else if (spec.hconcat) {
-      const whole = spec.hconcat.reduce((sum, view) => sum + view.width + axisRoom, 0);
-      spec.hconcat.forEach((view) => { view.width = Math.min(view.width, width - axisRoom); });
-      if (whole > width) {
-        spec.vconcat = spec.hconcat;
-        delete spec.hconcat;
-      }
-    } else if (spec.width + room(spec) > width) Object.assign(spec, { width, autosize: { type: "fit-x", contains: "padding" } });
+    else if (spec.width + room(spec, rows) > width) Object.assign(spec, { width, autosize: { type: "fit-x", contains: "padding" } });
     return spec;
   };
 })();

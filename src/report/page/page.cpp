@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <stdexcept>
 
+#include "analysis/findings.hpp"
 #include "core/format.hpp"
+#include "core/result.hpp"
 #include "report/cells.hpp"
 #include "report/page/charts.hpp"
+#include "report/page/headline.hpp"
 #include "report/page/sentences.hpp"
 #include "report/tables.hpp"
 
@@ -16,12 +18,6 @@ namespace gradmeter::report {
 namespace {
 
 using core::Json;
-
-std::string_view page_file(std::string_view name) {
-  for (const auto& file : page_files())
-    if (file.name == name) return file.text;
-  throw std::logic_error("no such part of the page");
-}
 
 /// JSON for a script element: no "<", which could end it or open a comment. Bytes that are not UTF-8 are replaced.
 std::string embedded(const Json& json) {
@@ -36,35 +32,62 @@ std::string embedded(const Json& json) {
   return out;
 }
 
-/// Replaces each {{name}} once, in one pass: what is filled in is not looked at again.
-std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts) {
-  std::string out;
-  while (!frame.empty()) {
-    const std::size_t begin = frame.find("{{");
-    out += frame.substr(0, begin);
-    if (begin == std::string_view::npos) break;
-    const std::size_t end = frame.find("}}", begin);
-    out += parts.at(std::string(frame.substr(begin + 2, end - begin - 2)));
-    frame.remove_prefix(end + 2);
+std::string figure_list(const Headline& headline) {
+  if (headline.figures.empty()) return "";
+  std::string out = "<dl class=\"figures\">\n";
+  for (const auto& f : headline.figures) {
+    const std::string interval = f.interval.empty() ? "" : fmt::format(" <small>{}</small>", markup_text(f.interval));
+    out += fmt::format("<div><dt>{}</dt><dd class=\"value\">{}{}</dd></div>\n", markup_text(f.what),
+                       markup_text(f.value), interval);
   }
-  return out;
+  return out + fmt::format("</dl>\n<p class=\"summary\">{}</p>\n", markup_text(headline.of));
 }
 
-std::string findings_list(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
-  std::string out = "<ul class=\"findings\">\n";
-  for (const auto& sentence : sentences(sides, comparisons)) out += fmt::format("<li>{}</li>\n", markup_text(sentence));
-  return out + "</ul>";
+/// The large figures, the most important sentence, and what to run next.
+std::string lead(const RowTable& table, const std::vector<std::string>& said, std::span<const analysis::Side> sides) {
+  std::string out =
+      "<section aria-labelledby=\"lead-head\">\n<h2 id=\"lead-head\">In short</h2>\n" + figure_list(headline(table));
+  if (!said.empty()) out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(said.front()));
+  for (const auto& side : sides) {
+    const auto findings = analysis::findings(side.runs);
+    const auto advised = std::ranges::find_if(findings, [](const auto& f) { return !f.next.empty(); });
+    if (advised == findings.end()) continue;
+    out += fmt::format("<p class=\"next\">Next: <code>{}</code></p>\n", markup_text(advised->next));
+    break;
+  }
+  return out + "</section>";
+}
+
+/// All sentences but the first, which leads.
+std::string findings_list(const std::vector<std::string>& said) {
+  if (said.size() < 2) return "";
+  std::string out =
+      "<section aria-labelledby=\"findings-head\">\n<h2 id=\"findings-head\">What else was found</h2>\n<ul "
+      "class=\"findings\">\n";
+  for (std::size_t i = 1; i < said.size(); ++i) out += fmt::format("<li>{}</li>\n", markup_text(said[i]));
+  return out + "</ul>\n</section>";
 }
 
 std::string figure(const Chart& c) {
   return fmt::format(
-      "<figure id=\"figure-{0}\" aria-labelledby=\"title-{0}\">\n<h3 id=\"title-{0}\">{1}</h3>\n<div class=\"chart\" "
-      "id=\"chart-{0}\"></div>\n"
-      "<figcaption>{2}</figcaption>\n<div class=\"tools\"><button type=\"button\" data-as=\"png\" aria-label=\"{1} as "
-      "PNG\">PNG</button>"
+      "<figure id=\"figure-{0}\" aria-labelledby=\"title-{0}\">\n<h3 id=\"title-{0}\">{1}</h3>\n"
+      "<details class=\"tools\"><summary aria-label=\"Download {1}\">Download</summary><div>"
+      "<button type=\"button\" data-as=\"png\" aria-label=\"{1} as PNG\">PNG</button>"
       "<button type=\"button\" data-as=\"svg\" aria-label=\"{1} as SVG\">SVG</button>"
-      "<button type=\"button\" data-as=\"csv\" aria-label=\"Data of {1} as CSV\">CSV</button></div>\n</figure>\n",
+      "<button type=\"button\" data-as=\"csv\" aria-label=\"Data of {1} as CSV\">CSV</button></div></details>\n"
+      "<div class=\"chart\" id=\"chart-{0}\"></div>\n<figcaption>{2}</figcaption>\n</figure>\n",
       c.name, markup_text(c.title), markup_text(c.about));
+}
+
+/// Units of the columns that a person reads in another one, and "share" of what is read in percent.
+Json units_of_columns() {
+  Json out = Json::object();
+  for (const auto& info : core::metric_table())
+    if (info.unit == "s" || info.unit == "B/s" || info.unit == "FLOP/s") out[std::string(info.key)] = info.unit;
+  for (const char* share : {"efficiency", "efficiency_node", "roofline", "accuracy", "accuracy_at_samples",
+                            "accuracy_at_time", "steadiness", "noise_steal", "noise_run_delay"})
+    out[share] = "share";
+  return out;
 }
 
 std::string figures(const std::vector<Chart>& charts) {
@@ -164,7 +187,9 @@ std::string html_page(std::span<const analysis::Side> sides, std::span<const ana
   const std::size_t points = table.rows.size();
   for (const auto& c : comparisons) add_comparison(table, c);
   const auto charts = charts_for(table);
-  Json specs = {{"charts", Json::array()}, {"varying", table.varying}, {"palette", palette}};
+  const auto said = sentences(sides, comparisons);
+  Json specs = {
+      {"charts", Json::array()}, {"varying", table.varying}, {"palette", palette}, {"units", units_of_columns()}};
   if (!chart_library().empty())
     for (const auto& c : charts) specs["charts"].push_back(to_json(c));
   return fill(
@@ -172,7 +197,8 @@ std::string html_page(std::span<const analysis::Side> sides, std::span<const ana
       {{"title", markup_text(title_of(sides))},
        {"summary", markup_text(summary_of(sides, points))},
        {"style", std::string(page_file("style"))},
-       {"findings", findings_list(sides, comparisons)},
+       {"headline", lead(table, said, sides)},
+       {"findings", findings_list(said)},
        {"charts", figures(charts)},
        {"skipped", skipped(table)},
        {"runs", machines(sides)},

@@ -3,7 +3,7 @@
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const { columns, rows: cells, curve_starts: startCells } = read("data");
-  const { charts, varying, palette } = read("specs");
+  const { charts, varying, palette, units } = read("specs");
   const asObjects = (list) => list.map((row) => {
     const object = {};
     row.forEach((value, i) => { if (value !== null) object[columns[i]] = value; });
@@ -40,8 +40,11 @@
   // --- charts
 
   const isDark = () => document.documentElement.dataset.theme === "dark";
-  // On a dark ground its last two, brown and black, are yellow and light grey.
-  const colours = () => (isDark() ? [...palette.slice(0, -2), "#F0E442", "#DDDDDD"] : palette);
+  // What is too dark for a dark ground, and what stands for it there.
+  const onDark = { "#5D4A00": "#F0E442", "#000000": "#DDDDDD", "#332288": "#8F84E8", "#882255": "#C9578C", "#117733": "#3BA55D", "#AA4499": "#CC6CBB",
+    "#555555": "#DDDDDD" };
+  const shade = (colour) => (isDark() && onDark[colour]) || colour;
+  const colours = () => palette.map(shade);
   const config = (width) => {
     const text = isDark() ? "#ececec" : "#1a1a1a", grid = isDark() ? "#3a3e46" : "#dddddd";
     return {
@@ -49,13 +52,13 @@
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12,
         labelOverlap: "greedy", labelSeparation: 6 },
       legend: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 120), orient: "bottom", columns: width < 600 ? 1 : 2, symbolOpacity: 1 },
-      header: { labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(360, width - 40) },
+      header: { labelAnchor: "start", labelFontWeight: "bold", labelColor: text, titleColor: text, labelFontSize: 12, titleFontSize: 12, labelLimit: Math.min(480, width - 110) },
       title: { color: text }, text: { color: text }, view: { stroke: grid }, range: { category: colours() },
       rule: { color: text }, tick: { color: text },
     };
   };
-  const isIn = (chart, row) => row.status === "ok" && chart.experiments.includes(row.experiment) && chart.needs.every((key) => key in row);
-  const rowsOf = (chart) => rows.filter((row) => isIn(chart, row) && passes(row));
+  const inRanges = (list, ranges) => ranges.flatMap((begin, i) => (i % 2 ? [] : list.slice(begin, ranges[i + 1])));
+  const rowsOf = (chart) => inRanges(rows, chart.rows).filter(passes);
 
   function draw(chart) {
     const place = $("chart-" + chart.name);
@@ -63,11 +66,12 @@
     chart.drawn = true;
     if (points.length === 0) { place.textContent = "No point passes the filter."; return Promise.resolve(); }
     chart.width = place.clientWidth;
-    const spec = fitted(chart.spec, chart.width, points);
-    const begins = starts.filter((row) => isIn(chart, row) && points.some((other) => other.series === row.series));
+    const spec = fitted(chart.spec, chart.width, points, shade);
+    const curve = (row) => row.series + "|" + row.panel + "|" + row.batch, drawn = new Set(points.map(curve));
+    const begins = inRanges(starts, chart.starts).filter((row) => drawn.has(curve(row)));
     const text = JSON.stringify(chart.spec), used = columns.filter((key) => text.includes(key));
     const lean = (row) => { const out = {}; used.forEach((key) => { if (key in row) out[key] = row[key]; }); return out; };
-    spec.data = { name: "points", values: [...(chart.curves ? begins : []), ...points].map(lean) };
+    spec.data = { name: "points", values: [...begins, ...points].map(lean) };
     const options = { actions: false, mode: "vega-lite", renderer: points.length > manyPoints ? "canvas" : "svg", config: config(chart.width),
       tooltip: { theme: isDark() ? "dark" : "light" } };
     return window.vegaEmbed(place, spec, options).then((result) => {
@@ -115,6 +119,8 @@
   charts.forEach((chart) => {
     const figure = $("figure-" + chart.name);
     if (drawsCharts) seen.observe($("chart-" + chart.name));
+    const menu = figure.querySelector("details");
+    menu.addEventListener("keydown", (event) => { if (event.key === "Escape") { menu.open = false; menu.querySelector("summary").focus(); } });
     figure.querySelectorAll("button").forEach((button) => button.addEventListener("click", async () => {
       if (button.dataset.as === "csv") return saveText(chart.name + ".csv", csvOf(chart), "text/csv");
       if (!chart.view) await draw(chart);
@@ -134,11 +140,16 @@
   let page = 0, sortKey = null, descending = false;
   const isNumber = new Map(plain.map((key) => [key, rows.every((row) => !(key in row) || typeof row[key] === "number")]));
   const interval = /_ci95_(low|high)$/;
+  // Units as in the terminal: what a figure in the file's unit is divided by, and the unit that it is then in.
+  const shownIn = { s: [1e-3, "ms"], "B/s": [1e9, "GB/s"], "FLOP/s": [1e9, "GFLOP/s"], share: [0.01, "%"] };
+  const unitOf = (key) => shownIn[units[key.replace(/_ci95_(low|high)$/, "")] || units[key]];
+  const headOf = (key) => key + (unitOf(key) ? " [" + unitOf(key)[1] + "]" : "");
+  const cellOf = (key, value) => (value === undefined ? "" : typeof value === "number" && unitOf(key) ? String(Number((value / unitOf(key)[0]).toPrecision(4))) : String(value));
   function shownColumns() {
     const everywhere = $("columns").value === "all";
     const passed = rows.filter(passes);
     return plain.filter((key) => {
-      if (key === "source" || (!everywhere && interval.test(key))) return false;
+      if (["source", "batch"].includes(key) || /_over_links$/.test(key) || (!everywhere && interval.test(key))) return false;
       const values = new Set(passed.map((row) => row[key]));
       return everywhere ? [...values].some((v) => v !== undefined) : values.size > 1 || key === "experiment";
     });
@@ -165,7 +176,7 @@
       cell.setAttribute("aria-sort", sortKey !== key ? "none" : descending ? "descending" : "ascending");
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = key + (sortKey !== key ? "" : descending ? " ▾" : " ▴");
+      button.textContent = headOf(key) + (sortKey !== key ? "" : descending ? " ▾" : " ▴");
       button.addEventListener("click", () => {
         descending = sortKey === key && !descending;
         sortKey = key;
@@ -189,7 +200,7 @@
       const line = document.createElement("tr");
       used.forEach((key) => {
         const cell = document.createElement("td");
-        cell.textContent = row[key] === undefined ? "" : String(row[key]);
+        cell.textContent = cellOf(key, row[key]);
         if (!isNumber.get(key)) cell.className = key === "reason" ? "word reason" : "word";
         line.append(cell);
       });
