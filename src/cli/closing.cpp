@@ -83,7 +83,8 @@ std::string usual_next(const Invocation& i, const std::string& file, bool is_und
   const bool repeats = !says(again, " --force") && !says(again, " --resume") && !says(again, " --solo");
   const std::string kept = file.empty() ? again + " --out results.jsonl" : again;
   if (is_undecided && repeats) return fmt::format("scripts/launches.sh 5 -- {}", kept);
-  return file.empty() ? kept : fmt::format("gradmeter report {} -o report.html", file);
+  return file.empty() ? kept + (says(again, " --append") ? "" : " --append")
+                      : fmt::format("gradmeter report {} -o report.html", file);
 }
 
 }  // namespace
@@ -117,8 +118,8 @@ std::string closing(std::span<const core::Point> points, const Invocation& invoc
   const auto spoiler = std::find_if(found.begin(), found.end(), is_spoiler);
   if (spoiler != found.end() && std::find(said.begin(), said.end(), &*spoiler) == said.end()) said.push_back(&*spoiler);
   if (said.empty() && !found.empty()) said.push_back(&found.front());
-  if (said.empty()) return "";
-  std::string out, next;
+  if (points.empty()) return "";
+  std::string out = said.empty() ? "No difference is shown: nothing is concluded from these points.\n" : "", next;
   for (const Finding* f : said) {
     out += f->sentence + "\n";
     if (next.empty() && !is_open(*f) && command_of(f->next)) next = with_ranks(f->next, invocation);

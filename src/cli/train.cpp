@@ -294,9 +294,9 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_exchange(result.totals);
   if (root && options.noise_every) print_noise(result);
   if (root) print_unwritten(options, result);
-  if (root) fmt::print("{}", closing(measured, invocation, output.path));
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
   if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
+  if (root) fmt::print("{}", closing(measured, invocation, output.path));
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
 }

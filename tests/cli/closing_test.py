@@ -167,6 +167,10 @@ def others(test):
                             ("train", ["train", "--steps", "5", *small[2:]]), ("replay", ["replay", trace, "--seconds", "0.5"])):
         _, following = says(test, test.run(*arguments, ranks=2, timeout=120), what)
         works(test, following, what)
+    errors = test.run("codecs", "--codec", "qsgd8", "--exchange", "ring", "--ranks", "2", "--size", "64K")
+    text, following = says(test, errors, "errors of exchanges")
+    test.check("No difference is shown" in text, "where nothing is concluded, that is said", text)
+    works(test, following, "errors of exchanges")
     for form in ("--csv", "--json"):
         done = test.run("allreduce", "-b", "1K", "-e", "1K", "--algorithm", "ring", "--time-budget", "1s", form, ranks=2)
         test.check(done.code == 0 and "next:" not in done.out and "Allreduce" not in done.out, f"{form} has rows and no sentences", done)
