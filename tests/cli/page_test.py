@@ -281,6 +281,10 @@ def no_mark_crosses(test, browser):
     factors = [line.split("(")[1].split(",")[0] for line in (test.source / "src/core/result_keys.inc").read_text(encoding="utf-8").splitlines()
                if line.startswith("GRADMETER_FACTOR(")]
     test.check(len(factors) > 40 and all(factor in listed for factor in factors), "the factors are known")
+    test.equal(all_drawn(browser), [], "every chart of them draws")
+    alike = browser.run("""return [...document.querySelectorAll('#chart-decomposition .role-axis-label, #chart-throughput .role-legend-label, #chart-throughput .role-legend')]
+            .flatMap((g) => { const list = [...g.querySelectorAll('text')].map((t) => t.textContent).filter((t) => t.endsWith('…')); return list.filter((t, i) => list.indexOf(t) < i); })""")
+    test.equal(alike, [], "no two names are shortened to the same")
     audit = AUDIT % json.dumps(factors)
     names = browser.run("return JSON.parse(document.getElementById('specs').textContent).charts.map((c) => c.name)")
     test.check(len(names) > 20, "nearly every chart is looked at", names)

@@ -5,6 +5,7 @@ const fitted = (() => {
   const axisRoom = 86; // of an axis of y with numbers and a title
   const labelRoom = (limit) => limit + 24;
   const narrow = 600;
+  const longestName = 260; // behind a curve
 
   function each(value, use) {
     if (value === null || typeof value !== "object") return;
@@ -13,18 +14,20 @@ const fitted = (() => {
   }
   const widthOf = (text) => 6.5 * String(text || "").length; // of a label of 11 or 12 px
   const longest = (rows, field) => Math.max(0, ...rows.map((row) => widthOf(row[field])));
+  /** Of the names beside bars: a series', or a batch and a series'. */
+  const nameWidth = (y, rows) => longest(rows, "series") + (y.field === "row" ? longest(rows, "batch") + widthOf(", ") : 0);
   /** What stands left of the plot: names, or numbers. */
   function room(spec, rows) {
     const y = spec.encoding && spec.encoding.y, limit = y && y.axis && y.axis.labelLimit;
     if (!limit) return axisRoom;
     if (y.axis.labelAlign === "left") return 8; // above the bars
-    return labelRoom(y.field === "series" ? Math.min(limit, longest(rows, "series")) : limit);
+    return labelRoom(["row", "series"].includes(y.field) ? Math.min(limit, nameWidth(y, rows)) : limit);
   }
   /** What stands right of it: names of curves, figures of bars. */
   function roomBehind(view, rows) {
     const layers = view.layer || [];
     if (hasLegendBeside(view)) return 100;
-    if (layers.some(namesCurves)) return Math.min(220, longest(rows, "series")) + 24;
+    if (layers.some(namesCurves)) return longest(rows, "series") + 24;
     if (layers.some((layer) => layer.description === "label")) return 190;
     return layers.some((layer) => layer.mark && layer.mark.align === "left") ? 110 : 0;
   }
@@ -60,27 +63,30 @@ const fitted = (() => {
     view.width = spec.columns === 1 ? Math.min(Math.max(view.width, 760), width - beside) : Math.min(view.width, width - beside);
     return undefined;
   }
-  /** Curves have their names behind them where there is place, and else a legend. */
-  function withLegend(view) {
+  /** Curves have their names behind them where there is place for these, and else a legend. */
+  function withLegend(view, width) {
     if (!view.layer || !view.layer.some(namesCurves)) return;
     view.layer = view.layer.filter((layer) => !namesCurves(layer));
-    each(view, (part) => { if (part.color && part.color.legend === null) delete part.color.legend; });
+    each(view, (part) => { if (part.color && part.color.legend === null) part.color.legend = { columns: 1, labelLimit: width - 120 }; });
   }
-  /** Long names of bars stand above them where there is no place beside them. */
+  /** Names of bars stand above them where there is no place for them, whole, beside them. */
   function withNamesAbove(spec, width) {
     const axis = spec.encoding.y.axis, step = 38;
     Object.assign(axis, { labelLimit: width - 16, labelFontSize: 11, labelAlign: "left", labelPadding: 0, labelOffset: -17, ticks: false, domain: false, zindex: 1 });
     spec.encoding.y.scale = { paddingInner: 0.5, paddingOuter: 0.3 };
     spec.height = { step };
   }
-  const hasLongNames = (spec) => spec.encoding && spec.encoding.y && spec.encoding.y.axis && spec.encoding.y.axis.labelLimit >= 300;
+  function hasLongNames(spec, width, rows) {
+    const y = spec.encoding && spec.encoding.y, limit = y && y.axis && y.axis.labelLimit, isBar = spec.height && spec.height.step < 30;
+    return isBar && limit >= 400 && (width < narrow || nameWidth(y, rows) > 0.42 * width);
+  }
 
   return (original, width, rows, shade) => {
     const spec = structuredClone(original), view = spec.facet ? spec.spec : spec;
-    const above = width < narrow && hasLongNames(view);
+    const above = hasLongNames(view, width, rows);
     each(spec, (part) => { if (part.range && Array.isArray(part.range)) part.range = part.range.map(shade); });
     shortened(spec, width);
-    if (width < narrow) withLegend(view);
+    if (width < narrow || longest(rows, "series") > longestName) withLegend(view, width);
     if (above) withNamesAbove(view, width);
     if (spec.facet) withPanels(spec, width, rows);
     else if (spec.width + room(spec, rows) > width) Object.assign(spec, { width, autosize: { type: "fit-x", contains: "padding" } });
