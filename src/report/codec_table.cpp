@@ -91,8 +91,10 @@ std::string codec_legend() {
          "           dgc, powersgd, randomk: the steps of one rank, with what they keep (momentum, residual, basis);\n"
          "           dgc: at the density that its warm-up in train ends at\n"
          "pays below the link on which saved bytes are worth the arithmetic, in an exchange of so many ranks against "
-         "the\n"
-         "           baseline; a codec that pays below 10 Gbit/s is a loss on faster links\n"
+         "a\n"
+         "           dense one in the precision that the head names as baseline (--baseline); a codec that pays below "
+         "10\n"
+         "           Gbit/s is a loss on faster links; never: it has no fewer bits than that precision\n"
          "~          over 5 % of the machine was with other processes or the hypervisor meanwhile: measure again\n";
 }
 

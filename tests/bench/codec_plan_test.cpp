@@ -31,7 +31,7 @@ TEST(CodecPlan, HasEveryPointOnceWithItsFactors) {
   EXPECT_EQ(core::to_text(points[0].factors[Factor::codec]), compression::find_codec("bf16")->name);
   EXPECT_EQ(core::to_text(points[2].factors[Factor::distribution]), "sparse:density=0.05");
   EXPECT_EQ(core::to_text(points[7].factors[Factor::size_bytes]), "4096");
-  EXPECT_EQ(core::to_text(points[7].factors[Factor::problem]), "parts=4,ranks=8,baseline=bf16");
+  EXPECT_EQ(core::to_text(points[7].factors[Factor::problem]), "parts=4,ranks=8,baseline=fp32");
   EXPECT_TRUE(core::is_null(points[0].factors[Factor::ranks])) << "nothing is exchanged";
   EXPECT_EQ(points[7].elements(), 1024u);
 }
@@ -106,7 +106,6 @@ TEST_F(CodecRow, IsWrongWhereTheWireIsNotAsDeclaredOrTheSumNotAsDecoded) {
 }
 
 TEST_F(CodecRow, PaysBelowTheLinkOfTheFormula) {
-  factors_.baseline = WireBaseline::fp32;
   const std::vector<double> times{1, 2};
   findings_.encode_times = times;
   fill_codec_times(findings_, factors_, row_);

@@ -62,8 +62,10 @@ def table_and_file(test):
     test.valid(out)
     points = support.points(out)
     test.equal({p["factors"]["codec"].split(":")[0] for p in points}, {"bf16", "fp16", "qsgd8", "qsgd4"}, "each codec once")
-    bad = {support.key(p): r for p in points if (r := bad_row(p, 4, 16))}
+    bad = {support.key(p): r for p in points if (r := bad_row(p, 4, 32))}
     test.equal(bad, {}, "each row has times, wire bits, its error beside the expected one, and the formula's crossover")
+    pays = {p["factors"]["codec"].split(":")[0]: p["metrics"]["crossover_bytes_per_s"] for p in points}
+    test.check(pays["bf16"] > 0 and "baseline=fp32" in done.out, "bf16 pays somewhere against fp32, which the head names", done)
     shown = rates_of(done.out)
     differs = []
     for p in points:
@@ -81,12 +83,12 @@ def table_and_file(test):
 
 def every_codec(test):
     out = test.path("all.jsonl")
-    done = test.run("codecs", "--size", "40K", "--distribution", "all", "--baseline", "fp32", "--time-budget", "4s",
+    done = test.run("codecs", "--size", "40K", "--distribution", "all", "--baseline", "bf16", "--time-budget", "4s",
                     "--precision-goal", "0.5", "--out", out)
     test.check(done.code == 0, "every codec on every distribution", done)
     test.valid(out)
     points = support.points(out)
-    bad = {support.key(p): r for p in points if (r := bad_row(p, 8, 32))}
+    bad = {support.key(p): r for p in points if (r := bad_row(p, 8, 16))}
     test.equal(bad, {}, "each row is right")
     test.equal({p["factors"]["distribution"] for p in points}, {"gaussian", "laplace", "sparse:density=0.05"},
                "all distributions, with their parameters")

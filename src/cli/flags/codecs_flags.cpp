@@ -96,7 +96,7 @@ options::options_description describe_codecs() {
   add_text(d, "ranks", "", "of the exchange that the crossover is worked out for: 8; with --exchange a list");
   add_text(d, "exchange", "",
            "the error of exchanged sums against --ranks, instead of speeds: all-gather, sra, ring, or an algorithm");
-  add_text(d, "baseline", "bf16", "what travels without the codec: bf16, fp32");
+  add_text(d, "baseline", "fp32", "precision of the dense exchange that a codec is held against: fp32, bf16");
   add_text(d, "device", "cpu", "that encodes and decodes: cpu, cuda");
   add_text(d, "seed", "1", "of gradients and of random rounding");
   add_text(d, "time-budget", "", "for all points together: 90s, 10m; default 3 s a point at most");
