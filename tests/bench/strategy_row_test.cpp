@@ -120,5 +120,14 @@ TEST(Learning, ThereIsAlwaysAStep) {
   EXPECT_EQ(plan_learning(1000, 64, 64, std::nan(""), 0.001).at_time, 1u);
 }
 
+TEST(StepTimes, HaveTheirShareOfAnExchangeEveryFewSteps) {
+  const std::vector<double> steps{1, 1, 1, 9, 1, 1, 1, 9, 1, 1};
+  EXPECT_EQ(period_means(steps, 4), (std::vector<double>{3, 3})) << "the median of single steps would be 1";
+  EXPECT_EQ(period_means(std::span(steps).subspan(2), 4), (std::vector<double>{3, 3})) << "wherever a period begins";
+  EXPECT_EQ(period_means(steps, 1), steps);
+  EXPECT_EQ(period_means(std::span(steps).first(3), 4), std::vector<double>{1}) << "less than a period is all there is";
+  EXPECT_TRUE(period_means({}, 4).empty());
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

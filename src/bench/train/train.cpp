@@ -237,8 +237,8 @@ class Run {
   bool is_emulated() const { return rounds_by_software_ || session_.device().is_emulated(); }
 
   void fill_times(Point& p) const {
-    p.raw_times_s = of_epoch_.times;
-    if (!of_epoch_.times.empty()) p.metrics[Metric::time_s] = core::summarise(of_epoch_.times);
+    p.raw_times_s = period_means(of_epoch_.times, training_.period());
+    if (!p.raw_times_s.empty()) p.metrics[Metric::time_s] = core::summarise(p.raw_times_s);
     p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
     fill_waits(of_epoch_, p.metrics);
   }
