@@ -16,14 +16,14 @@
 namespace gradmeter::bench {
 namespace {
 
-TrainingConfig gossip(const std::string& strategy, const std::string& injection = {}) {
+TrainingConfig gossip_config(const std::string& strategy, const std::string& injection = {}) {
   TrainingConfig c{.model = "mlp:784-4-10", .batch_per_rank = 2, .strategy = dataparallel::find_strategy(strategy)};
   if (!injection.empty()) c.injection = core::parse_injection(injection);
   return c;
 }
 
 /// Rank 0's verdicts of windows of steps: in each one step is verified, in the next window another.
-std::string verdicts(int ranks, const TrainingConfig& c) {
+std::string verdict_of_windows(int ranks, const TrainingConfig& c) {
   const auto data = model::make_data({.train_samples = 256, .validation_samples = 8});
   runtime::SignalWatch signals;
   runtime::Watchdog watchdog;
@@ -47,8 +47,8 @@ std::string verdicts(int ranks, const TrainingConfig& c) {
   return found;
 }
 
-using Case = std::tuple<const char*, int, int>;
-class VerifiedGossip : public ::testing::TestWithParam<Case> {
+using GossipCase = std::tuple<const char*, int, int>;
+class VerifiedGossip : public ::testing::TestWithParam<GossipCase> {
  protected:
   static std::string strategy() {
     return fmt::format("gossip:graph={},overlap={}", std::get<0>(GetParam()), std::get<1>(GetParam()));
@@ -56,13 +56,15 @@ class VerifiedGossip : public ::testing::TestWithParam<Case> {
   static int ranks() { return std::get<2>(GetParam()); }
 };
 
-TEST_P(VerifiedGossip, IsRightWhereNothingIsInjected) { EXPECT_EQ(verdicts(ranks(), gossip(strategy())), ""); }
+TEST_P(VerifiedGossip, IsRightWhereNothingIsInjected) {
+  EXPECT_EQ(verdict_of_windows(ranks(), gossip_config(strategy())), "");
+}
 
 TEST_P(VerifiedGossip, IsWrongWhereABitIsFlipped) {
   // One that travels after the first steps; verified are only some, so all from there on are flipped until one is seen.
   std::string found;
   for (int call = 20; call < 32 && found.empty(); ++call)
-    found = verdicts(ranks(), gossip(strategy(), fmt::format("flip:rank=1,call={}", call)));
+    found = verdict_of_windows(ranks(), gossip_config(strategy(), fmt::format("flip:rank=1,call={}", call)));
   EXPECT_NE(found, "");
 }
 
