@@ -45,6 +45,9 @@ options::options_description curve_flags() {
   add_text(d, "min-samples", "10", "iterations a point at least");
   add_text(d, "precision-goal", "0.025", "half width of the median's 95 % interval, relative, at which a point stops");
   add_text(d, "learn", "", "samples to train each point on, anew: its accuracy after them, and in equal time");
+  add_text(d, "lr-rule", "",
+           "of --learn: constant, linear:batch=64, sqrt:batch=64; default linear, with Adam's family sqrt");
+  add_text(d, "warmup", "0.1", "of --learn: epochs over which the step size grows from the usual one; 0: none");
   add_injection(d);
   add_rank_flags(d);
   add_switch(d, "per-bucket",
@@ -111,6 +114,15 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   if (f.has("learn")) {
     o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
     require_learning("--learn", f, o.factors.models, data);
+    o.learning_rule.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
+    if (f.has("lr-rule")) o.learning_rule.step_rule = bench::StepSizeRule(f.text("lr-rule"));
+    if (o.learning_rule.step_rule && o.learning_rule.step_rule->name().find("cosine") != std::string::npos) {
+      throw UsageError(
+          "--lr-rule cosine ends with the run, and --learn takes the accuracy at two times; take linear, sqrt or "
+          "constant");
+    }
+  } else if (f.has("lr-rule")) {
+    throw UsageError("--lr-rule is of --learn, since a timed step is the same with every size; add --learn SAMPLES");
   }
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);

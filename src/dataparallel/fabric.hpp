@@ -42,6 +42,7 @@ struct FabricCall {
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
   runtime::EventPtr ready = {};
   allreduce::TensorLayout tensor_layout = {};
+  bool of_last_step = false;  ///< a receive of a message that its sender has sent in the step before
 };
 
 /// All ranks of a group must make its collective calls in the same order. A call begins when its event is reached;
@@ -85,6 +86,12 @@ class Fabric : public ExecutionContext {
   /// r: after which the buffer may be overwritten.
   Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
+  }
+  /// The same, of a message that its sender has sent in this rank's last step: a decorator that looks at single steps
+  /// counts it there. It may be called between steps, or in the next one.
+  Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
+    return start(
+        {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
   }
 
   /// Collective over the group. Before any call is under way.

@@ -44,6 +44,8 @@ class Optimizer {
   /// What it keeps from step to step, a value for each element of the flat buffer; all zeros, it is as new, once steps
   /// are counted from 1 again.
   virtual std::vector<runtime::Buffer> state() { return {}; }
+  /// How many numbers of fp32 it keeps for each element.
+  virtual std::size_t kept_per_element() { return state().size(); }
   /// Of the whole update, norms included.
   virtual runtime::Cost cost(std::size_t count) const = 0;
 

@@ -43,6 +43,8 @@ class Strategy {
   virtual int workers(int ranks) const { return ranks; }
   /// What `begin` will take from the fabric at most [bytes].
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
+  /// What it keeps besides, at most, on one rank: copies of weights, the state of optimizers of its own [bytes].
+  virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// Why it cannot be used with this optimizer on so many ranks; empty: it can.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 

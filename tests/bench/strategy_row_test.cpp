@@ -120,5 +120,40 @@ TEST(Learning, ThereIsAlwaysAStep) {
   EXPECT_EQ(plan_learning(1000, 64, 64, std::nan(""), 0.001).at_time, 1u);
 }
 
+/// Of a strategy with its usual optimizer.
+LearningConfig learning(const char* strategy, std::size_t batch, int workers, const LearningRule& rule = {}) {
+  return learning_config({.batch_per_rank = batch, .strategy = dataparallel::find_strategy(strategy)},
+                         batch * static_cast<std::size_t>(workers), rule);
+}
+double scaled_step(const LearningConfig& c) {
+  return c.step_rule.scaled(static_cast<double>(c.training.step_size), c.batch);
+}
+
+TEST(LearningConfig, ScalesTheStepWithTheBatchByTheOptimizer) {
+  EXPECT_NEAR(scaled_step(learning("sync", 64, 4)), 0.04, 1e-9) << "momentum: linear in the global batch";
+  EXPECT_NEAR(scaled_step(learning("sync", 16, 1)), 0.0025, 1e-9);
+  EXPECT_NEAR(scaled_step(learning("diloco", 64, 4)), 0.002, 1e-9) << "AdamW: the square root";
+  EXPECT_NEAR(scaled_step(learning("es", 64, 4)), 0.001, 1e-9) << "no gradient: as it is";
+  EXPECT_NEAR(scaled_step(learning("independent", 64, 4)), 0.01, 1e-9) << "each worker learns alone";
+  EXPECT_EQ(learning("diloco", 64, 4).training.optimizer, "adamw");
+}
+
+TEST(LearningConfig, SaysItsRule) {
+  EXPECT_EQ(learning("sync", 64, 4).text, "momentum:mu=0.9, lr 0.01, linear:batch=64 to 0.04, warm-up 0.1 epochs");
+  const auto asked = learning("sync", 64, 4, {.step_rule = StepSizeRule("constant"), .warmup_epochs = 0});
+  EXPECT_EQ(asked.text, "momentum:mu=0.9, lr 0.01, constant to 0.01, warm-up 0 epochs");
+  LearningRule given{.step_rule = StepSizeRule("sqrt:batch=16")};
+  EXPECT_NEAR(scaled_step(learning("sync", 64, 4, given)), 0.04, 1e-9);
+}
+
+TEST(StepTimes, HaveTheirShareOfAnExchangeEveryFewSteps) {
+  const std::vector<double> steps{1, 1, 1, 9, 1, 1, 1, 9, 1, 1};
+  EXPECT_EQ(period_means(steps, 4), (std::vector<double>{3, 3})) << "the median of single steps would be 1";
+  EXPECT_EQ(period_means(std::span(steps).subspan(2), 4), (std::vector<double>{3, 3})) << "wherever a period begins";
+  EXPECT_EQ(period_means(steps, 1), steps);
+  EXPECT_EQ(period_means(std::span(steps).first(3), 4), std::vector<double>{1}) << "less than a period is all there is";
+  EXPECT_TRUE(period_means({}, 4).empty());
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

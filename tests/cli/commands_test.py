@@ -9,8 +9,8 @@ import support
 # Each command's flags: all of them are in its help, and the program takes no other (badinput_test).
 FLAGS = {
     "scale": """model batch ranks strategy algorithm transport overlap bucket scaling threads cadence precision update loss-scale gradients codec
-                device mesh accumulate interconnect optimizer data seed time-budget min-samples precision-goal timeout
-                dry-run wide out force resume append help""".split(),
+                device mesh accumulate interconnect optimizer data seed time-budget min-samples precision-goal timeout learn lr-rule
+                warmup dry-run wide out force resume append help""".split(),
     "train": """model batch strategy algorithm transport overlap bucket threads precision update loss-scale gradients codec device epochs
                 steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
                 trace trace-steps noise-scale dump-gradients dump-weights dump-step out force resume append help""".split(),

@@ -26,7 +26,7 @@ using Places = std::vector<std::uint32_t>;
 
 TEST(DeviceRandomK, DrawsGathersAndScattersAsTheHost) {
   test::each_device_seed([] {
-    for (const std::string name : {"randomk:density=0.1", "randomk:density=1", "randomk:density=0.3,scale=on"}) {
+    for (const std::string name : {"randomk:density=0.1", "randomk:density=1", "randomk:density=0.3,ef=off"}) {
       const RandomK host(find_codec(name)->parsed);
       for (const std::size_t n : {1u, 2u, 33u, 1000u, 4097u}) {
         SCOPED_TRACE(name + " of " + std::to_string(n));

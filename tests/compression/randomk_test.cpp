@@ -70,18 +70,38 @@ std::vector<double> energies(std::string_view name, std::span<const float> x, st
 TEST(RandomK, LosesItsShareOfTheEnergy) {
   const auto x = gaussians(1000);
   const double all = std::pow(length(x), 2);
-  const Estimate plain = estimate(energies("randomk:density=0.1", x));
+  const Estimate plain = estimate(energies("randomk:density=0.1,ef=on", x));
   EXPECT_NEAR(plain.mean, 0.9 * all, 5 * plain.error);
-  expect_mean(energies("randomk:density=0.1,scale=on", x), 9 * all);
+  expect_mean(energies("randomk:density=0.1,ef=off", x), 9 * all);
 }
 
-TEST(RandomK, ScaledItIsUnbiased) {
+TEST(RandomK, WithoutFeedbackItIsScaledAndUnbiased) {
   const auto x = gaussians(200);
   std::vector<double> sum(x.size());
-  energies("randomk:density=0.25,scale=on", x, &sum);
+  energies("randomk:density=0.25,ef=off", x, &sum);
   double along = 0, all = 0;
   for (std::size_t i = 0; i < x.size(); ++i) along += sum[i] / 4000 * double{x[i]}, all += double{x[i]} * double{x[i]};
   EXPECT_NEAR(along / all, 1, 0.02);
+}
+
+TEST(RandomK, WithFeedbackAllThatWasGivenArrivesOrIsKept) {
+  EXPECT_TRUE(find_codec("randomk")->feedback) << "the method of its sources";
+  const RandomK r = random_k("randomk:density=0.1");
+  const auto x = gaussians(200);
+  constexpr std::uint64_t steps = 300;
+  std::vector<float> residual(x.size());
+  std::vector<double> arrived(x.size());
+  for (std::uint64_t t = 0; t < steps; ++t) {
+    for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
+    const auto places = places_of(r, {.step = t}, x.size());
+    std::vector<float> values(places.size()), back(x.size());
+    r.gather(residual, places, values);
+    RandomK::scatter(values, places, back);
+    RandomK::clear_sent(places, residual);
+    for (std::size_t i = 0; i < x.size(); ++i) arrived[i] += double{back[i]};
+  }
+  for (std::size_t i = 0; i < x.size(); ++i)
+    EXPECT_NEAR(arrived[i] + double{residual[i]}, double(steps) * double{x[i]}, 1e-3 * steps * std::abs(x[i])) << i;
 }
 
 TEST(RandomK, WhatIsSentIsClearedFromTheResidual) {
@@ -96,7 +116,7 @@ TEST(RandomK, WhatIsSentIsClearedFromTheResidual) {
 }
 
 TEST(RandomK, RefusesWhatCannotWork) {
-  for (const auto* bad : {"randomk:density=0", "randomk:scale=yes", "randomk:scale=on,ef=on"}) {
+  for (const auto* bad : {"randomk:density=0", "randomk:ef=yes", "randomk:scale=on"}) {
     EXPECT_THROW(find_codec(bad), core::UsageError) << bad;
   }
   std::vector<std::uint32_t> places(1);

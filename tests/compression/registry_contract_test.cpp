@@ -258,5 +258,14 @@ TEST_P(RegistryContract, OutputsThatGoPastTheCachesHaveTheSameBits) {
   EXPECT_TRUE(same(at(memory, 0), at(apart, 1)));
 }
 
+/// Whoever compares a codec with its paper must read in its row what is not as there.
+TEST(CodecRows, SayWhereTheyDifferFromTheirPapers) {
+  const auto rule = [](const char* name) { return std::string(find_codec(name)->info->rule); };
+  EXPECT_NE(rule("terngrad").find("root mean square"), std::string::npos);
+  EXPECT_NE(rule("randomk").find("times n/k"), std::string::npos);
+  for (const char* name : {"topk", "randomk", "powersgd"})
+    EXPECT_NE(rule(name).find("feedback keeps gradients, not steps"), std::string::npos) << name;
+}
+
 }  // namespace
 }  // namespace gradmeter::compression

@@ -280,5 +280,14 @@ TEST(Strategy, TheTableSaysWhoCommunicates) {
   }
 }
 
+/// Whoever compares a strategy with its paper must read in its row what is not as there.
+TEST(StrategyRows, SayWhereTheyDifferFromTheirPapers) {
+  const auto rule = [](const char* name) { return std::string(find_strategy(name)->info().rule); };
+  EXPECT_THAT(rule("sharded"), HasSubstr("stage 1"));
+  EXPECT_THAT(rule("dc-asgd"), HasSubstr("keeps its default of the constant form"));
+  EXPECT_THAT(rule("es"), HasSubstr("without the paper's rank shaping"));
+  EXPECT_THAT(rule("adacomm"), HasSubstr("the paper's are seconds"));
+}
+
 }  // namespace
 }  // namespace gradmeter::dataparallel

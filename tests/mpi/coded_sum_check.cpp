@@ -129,7 +129,7 @@ TEST(CodedSum, OfPowerSgdIsRightWhereTheMatrixHasAShortLastRow) {
 }
 
 std::vector<std::string> all_codecs() {
-  std::vector<std::string> out{"topk:density=0.3",       "terngrad:exchange=sra", "terngrad:clip=0", "randomk:scale=on",
+  std::vector<std::string> out{"topk:density=0.3",       "terngrad:exchange=sra", "terngrad:clip=0", "randomk:ef=off",
                                "qsgd8:rounding=nearest", "qsgd4:bucket=64",       "onebit:means=2"};
   for (const auto& row : compression::codecs()) out.emplace_back(row.name);
   return out;

@@ -112,9 +112,7 @@ class SumCheck {
     if (arrives_ == Arrives::chosen) {
       const compression::RandomK chosen(t.codec.parsed);
       kept_ = chosen.kept(mine_.size());
-      if (t.codec.parsed.parameters.at("scale") == "on") {
-        factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
-      }
+      if (!t.codec.feedback) factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
     }
   }
 

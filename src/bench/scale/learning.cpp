@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "compression/momentum_correction.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -11,10 +16,12 @@ std::size_t steps_in(double seconds, double step_s) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(seconds / step_s));
 }
 
-void train_until(Session& s, const runtime::Communicator& c, Training& t, std::size_t& step, std::size_t end) {
+template <class SizeOf>
+void train_until(Session& s, const runtime::Communicator& c, Training& t, std::size_t& step, std::size_t end,
+                 const SizeOf& size_of) {
   constexpr std::size_t steps_between_checks = 128;
   for (; step < end; ++step) {
-    t.step(step);
+    t.step(step, size_of(step));
     if (step % steps_between_checks != steps_between_checks - 1) continue;
     t.quiesce();
     s.stop_if_interrupted(c);
@@ -29,19 +36,39 @@ LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::s
   return {.at_samples = std::max<std::size_t>(1, samples / batch_global), .at_time = steps_in(time, step_s)};
 }
 
-Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const TrainingConfig& asked,
-              const LearningPlan& plan) {
-  TrainingConfig config = asked;
+LearningConfig learning_config(TrainingConfig config, std::size_t batch_global, const LearningRule& rule) {
   const auto& usual = config.strategy->info();
-  if (!usual.optimizer.empty()) config.optimizer = usual.optimizer;
+  const bool has_momentum = config.codec && compression::momentum_of(*config.codec) > 0;
+  config.optimizer = usual.optimizer.empty() || has_momentum ? "sgd" : std::string(usual.optimizer);
   config.step_size = usual.step_size;
-  Training training(s, c, data, config);
+  const std::string base = core::parse_name(config.optimizer).base;
+  const bool is_adaptive = base == "adam" || base == "adamw" || base == "lamb";
+  const std::string_view by_optimizer = usual.optimizer.empty() ? "constant" : is_adaptive ? "sqrt" : "linear";
+  LearningConfig out{.training = std::move(config),
+                     .step_rule = rule.step_rule ? *rule.step_rule : StepSizeRule(by_optimizer)};
+  out.batch = out.training.strategy->communicates() ? batch_global : out.training.batch_per_rank;
+  const double size = static_cast<double>(out.training.step_size), scaled = out.step_rule.scaled(size, out.batch);
+  out.text = fmt::format("{}, lr {:.3g}, {} to {:.3g}, warm-up {:.3g} epochs",
+                         usual.optimizer.empty() ? usual.name : std::string_view(out.training.optimizer), size,
+                         out.step_rule.name(), scaled, rule.warmup_epochs);
+  return out;
+}
+
+Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const LearningConfig& config,
+              double warmup_epochs, const LearningPlan& plan) {
+  Training training(s, c, data, config.training);
+  const std::size_t first = std::min(plan.at_samples, plan.at_time), last = std::max(plan.at_samples, plan.at_time);
+  const auto size_of = [&](std::size_t at) {
+    return config.step_rule.at(
+        {.step = at, .epoch_steps = training.steps_per_epoch(), .steps = last, .batch = config.batch},
+        static_cast<double>(config.training.step_size), warmup_epochs);
+  };
   Learned learned;
   std::size_t step = 0;
   const bool samples_first = plan.at_samples <= plan.at_time;
-  train_until(s, c, training, step, std::min(plan.at_samples, plan.at_time));
+  train_until(s, c, training, step, first, size_of);
   (samples_first ? learned.at_samples : learned.at_time) = training.validate().accuracy;
-  train_until(s, c, training, step, std::max(plan.at_samples, plan.at_time));
+  train_until(s, c, training, step, last, size_of);
   (samples_first ? learned.at_time : learned.at_samples) = training.validate().accuracy;
   training.finish();
   return learned;

@@ -268,9 +268,12 @@ class ScaleSweep final : public Experiment {
     if (rank_group.active.is_null()) {
       sitting_out.emplace(session_.activity());
     } else {
-      const Learned learned = learn(session_, rank_group.active, data(), p, plan);
+      const auto& rule = options_.learning_rule;
+      const LearningConfig config = learning_config(p, p.batch_global, rule);
+      const Learned learned = learn(session_, rank_group.active, data(), config, rule.warmup_epochs, plan);
       auto& m = row.metrics;
       m[core::Metric::accuracy_at_samples] = learned.at_samples;
+      m[core::Metric::learn_rule] = config.text;
       m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
       m[core::Metric::accuracy_at_time] = learned.at_time;
       m[core::Metric::learn_time_s] = static_cast<double>(plan.at_time) * m.number(core::Metric::time_s);

@@ -7,6 +7,7 @@
 
 #include "bench/engine/sweep.hpp"
 #include "bench/scale/bucket_times.hpp"
+#include "bench/scale/learning.hpp"
 #include "bench/scale/measure.hpp"
 #include "bench/scale/plan.hpp"
 #include "core/injection.hpp"
@@ -20,6 +21,7 @@ struct ScaleOptions {
   std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
   std::string data_directory;                ///< empty: the built-in digits
   std::size_t learn_samples = 0;             ///< accuracy is taken after so many, and after the control's time for them
+  LearningRule learning_rule = {};           ///< of the steps' sizes meanwhile
 };
 
 /// One rank of a point: medians over the blocks [s].

@@ -21,6 +21,7 @@ using dataparallel::GroupSums;
 
 constexpr std::size_t slack = 4096;               ///< what aligning one allocation of the arena may take
 constexpr std::size_t arrays_of_coded_check = 8;  ///< of a tensor's length: what checking a coded sum keeps at once
+constexpr std::size_t copies_of_feedback = 2;     ///< of what is encoded: two residuals, or momentum and its sum
 constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
 
 /// What a codec does in training before it encodes.
@@ -258,7 +259,7 @@ namespace {
 
 /// The largest of each over the parts of one replica of the model [bytes].
 struct LargestPart {
-  std::size_t parameters = 0, strategy = 0, norms = 0, largest_norms = 0;
+  std::size_t parameters = 0, strategy = 0, own = 0, norms = 0, largest_norms = 0;
   model::PeerNeeds peers = {};
 };
 LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
@@ -270,6 +271,7 @@ LargestPart largest_part(const TrainingConfig& c, Layout l, DataFacts d) {
     const auto needs = m->peer_needs();
     most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
     most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
+    most.own = std::max(most.own, strategy->own_bytes(*m, l.mesh.data));
     const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
     const int ranks = std::max(l.mesh.data, l.mesh.tensor);
     most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
@@ -298,7 +300,26 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
           .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
 }
 
+namespace {
+
+/// What optimizers, strategy and codec keep from step to step, outside the fabric's memory.
+std::size_t state_bytes(const TrainingConfig& c, const Layout& l, DataFacts d) {
+  const LargestPart part = largest_part(c, l, d);
+  const std::size_t of_worker =
+      c.strategy->info().own_optimizer
+          ? 0
+          : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
+  const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);
+  return part.own + of_worker + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
+}
+
+}  // namespace
+
 std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
+  return process_bytes + training_bytes(c, d, ranks);
+}
+
+std::size_t training_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
   const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
   const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
   std::size_t most = 0;
@@ -309,11 +330,11 @@ std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
     for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
-    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) +
+    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) + state_bytes(c, l, d) +
                               m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(copies * operands));
     if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
   }
-  return process_bytes + fabric + most + c.batch_per_rank * d.features * sizeof(float);
+  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
 }
 
 }  // namespace gradmeter::bench

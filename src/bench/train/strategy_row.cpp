@@ -29,6 +29,16 @@ void fill_waits(const StepSamples& t, core::Metrics& m) {
   m[Metric::standstill_causes] = text;
 }
 
+std::vector<double> period_means(std::span<const double> steps, std::size_t period) {
+  std::vector<double> means;
+  const std::size_t length = std::min(std::max<std::size_t>(1, period), steps.size());
+  for (std::size_t i = 0; length > 0 && i + length <= steps.size(); i += length) {
+    const auto some = steps.subspan(i, length);
+    means.push_back(std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(length));
+  }
+  return means;
+}
+
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts) {
   const auto all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   StalenessSummary s;

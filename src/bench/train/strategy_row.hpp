@@ -1,6 +1,8 @@
 // Metrics that only some strategies have: staleness, waits by cause, bytes against the forecast.
 #pragma once
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,10 @@ struct StepSamples {
   double outside_training = 0;               ///< between steps, for what is not training [s]
 };
 void fill_waits(const StepSamples&, core::Metrics&);
+
+/// Of consecutive steps the means over `period` of them, after which exchanges repeat, so that each has its share of an
+/// exchange; what is left at the end goes, unless it is all there is.
+std::vector<double> period_means(std::span<const double> steps, std::size_t period);
 
 /// Mean, 99th percentile and maximum of a histogram: counts[k] updates had staleness k.
 struct StalenessSummary {

@@ -11,6 +11,7 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/library.hpp"
+#include "runtime/host/peak_memory.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
@@ -20,13 +21,21 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
+/// What loading takes for a while is no part of the training's peak.
+model::DataSplit data_before_training(Session& s, const TrainOptions& o) {
+  auto data = load_data(s.world(), o.data);
+  s.world().sleeping_barrier();
+  runtime::forget_peak_memory();
+  return data;
+}
+
 class Run {
  public:
   Run(Session& s, const TrainOptions& o, const TrainListener& l)
       : session_(s),
         options_(o),
         listener_(l),
-        data_(load_data(s.world(), o.data)),
+        data_(data_before_training(s, o)),
         clock_(o.trace ? std::optional<runtime::SharedClock>(std::in_place, s.world()) : std::nullopt),
         training_(s, s.world(), data_, o.config),
         batch_global_(training_.batch_global()),
@@ -88,6 +97,7 @@ class Run {
     result_.reached = options_.target && result_.accuracy >= *options_.target;
     const bool is_last = result_.reached || last == total_steps_;
     if (is_last) end();
+    peak_memory_ = peak_memory();
     const auto observed = is_last ? result_.totals.observed : training_.observed();
     scale_ = is_last ? result_.totals.loss_scale : training_.loss_scale();
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
@@ -141,6 +151,13 @@ class Run {
     if (!trace_) return;
     clock_->resynchronise();
     result_.traced = trace_->write(session_.world(), clock_->model());
+  }
+
+  /// Collective: of the rank that had most.
+  double peak_memory() const {
+    const auto& world = session_.world();
+    const double mine = static_cast<double>(runtime::peak_memory_bytes());
+    return world.max(world.ranks_as() == runtime::RanksAs::threads ? mine / world.size() : mine);
   }
 
   void note(const dataparallel::StepRecord& r) {
@@ -221,6 +238,7 @@ class Run {
     if (const auto bytes = training_.chosen_bucket())
       m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
+    if (peak_memory_ > 0) m[Metric::peak_memory_bytes] = static_cast<std::int64_t>(peak_memory_);
     if (!is_emulated()) fill_times(p);
     add_noise(m);
     fill_observations(observed, result_.seconds, m);
@@ -237,8 +255,8 @@ class Run {
   bool is_emulated() const { return rounds_by_software_ || session_.device().is_emulated(); }
 
   void fill_times(Point& p) const {
-    p.raw_times_s = of_epoch_.times;
-    if (!of_epoch_.times.empty()) p.metrics[Metric::time_s] = core::summarise(of_epoch_.times);
+    p.raw_times_s = period_means(of_epoch_.times, training_.period());
+    if (!p.raw_times_s.empty()) p.metrics[Metric::time_s] = core::summarise(p.raw_times_s);
     p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
     fill_waits(of_epoch_, p.metrics);
   }
@@ -270,6 +288,7 @@ class Run {
   std::optional<NoiseScale> noise_;                           ///< of this epoch
   std::optional<Trace> trace_;
   std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
+  double peak_memory_ = 0;                                ///< until this epoch's end [bytes]; 0: not known
   TrainResult result_;
 };
 

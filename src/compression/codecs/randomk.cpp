@@ -5,7 +5,6 @@
 
 #include "compression/detail/randomk_places.hpp"
 #include "compression/registry.hpp"
-#include "core/error.hpp"
 
 namespace gradmeter::compression {
 namespace {
@@ -14,7 +13,7 @@ constexpr std::array<std::string_view, 2> switches{"off", "on"};
 
 }  // namespace
 
-RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(one_of(name, "scale", switches) == 1) {}
+RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(one_of(name, "ef", switches) == 0) {}
 
 void RandomK::draw_places(const Draw& draw, std::size_t n, std::span<std::uint32_t> places) const {
   detail::require_indexable("randomk", n);
@@ -41,13 +40,6 @@ void RandomK::clear_sent(std::span<const std::uint32_t> places, std::span<float>
   for (const std::uint32_t place : places) x[place] = 0;
 }
 
-void check_randomk(const core::ParsedName& name) {
-  const RandomK refuses_bad_values(name);
-  if (one_of(name, "scale", switches) == 1 && one_of(name, "ef", switches) == 1) {
-    throw core::UsageError(
-        "codec randomk: scale=on sends values times n/k, whose loss error feedback would blow up; take ef=off or "
-        "scale=off");
-  }
-}
+void check_randomk(const core::ParsedName& name) { const RandomK refuses_bad_values(name); }
 
 }  // namespace gradmeter::compression

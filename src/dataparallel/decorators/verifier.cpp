@@ -103,7 +103,7 @@ struct Verifier::VerifiedGroup {
 };
 
 Verifier::Verifier(Fabric& inner, const runtime::Communicator& world, bool coded)
-    : ForwardingFabric(inner), world_(world), coded_(coded), armed_(1), called_(1) {
+    : ForwardingFabric(inner), world_(world), coded_(coded), armed_(1), called_(1), verified_step_(1) {
   verified_groups_.push_back(std::make_unique<VerifiedGroup>(world.duplicate()));
 }
 Verifier::~Verifier() = default;
@@ -124,14 +124,16 @@ void Verifier::end_step() {
   if (message_verifier_.posted() + message_verifier_.received() != messages_before_)
     called_[static_cast<std::size_t>(port_group_.id)] = 1;
   for (std::size_t g = 0; g < armed_.size(); ++g) {
-    if (!armed_[g] || !called_[g]) continue;
+    verified_step_[g] = armed_[g] && called_[g];
+    if (!verified_step_[g]) continue;
     armed_[g] = 0;
     verified_last_ = true;
   }
 }
 
-bool Verifier::takes(Group g) {
-  const auto i = static_cast<std::size_t>(g.id);
+bool Verifier::takes(const FabricCall& call) {
+  const auto i = static_cast<std::size_t>(call.group.id);
+  if (call.of_last_step) return verified_step_[i] != 0;
   if (!in_step_ || !armed_[i]) return false;
   called_[i] = 1;
   return true;
@@ -142,6 +144,7 @@ Group Verifier::split(int color, int key) {
   verified_groups_.push_back(std::make_unique<VerifiedGroup>(world_.split(color, key)));
   armed_.push_back(0);
   called_.push_back(0);
+  verified_step_.push_back(0);
   return g;
 }
 
@@ -156,7 +159,7 @@ Ticket Verifier::note(Ticket t, Call c) {
 std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++; }
 
 Ticket Verifier::start(const FabricCall& call) {
-  if (!takes(call.group)) return inner_.start(call);
+  if (!takes(call)) return inner_.start(call);
   if (call.kind == CallKind::send) {
     inner_.at_once([&] { note_send(call); });
     return inner_.start(call);

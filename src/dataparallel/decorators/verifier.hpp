@@ -19,7 +19,8 @@ namespace gradmeter::dataparallel {
 /// 2019). The weights are independent of these errors, so they add up as a random walk: 16·√P·u·Σ‖x_r‖ (over P for an
 /// average; u = 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure
 /// to be found from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
-/// All-gather, broadcast and all messages copy: their bits must be the same (linear_hash).
+/// All-gather, broadcast and all messages copy: their bits must be the same (linear_hash). A message of a verified step
+/// may be received after it, by a receive that says so (Fabric::receive_of_last_step).
 /// All-reduces with a codec must have the same bits on all ranks, and be the sum of all ranks' inputs and of the
 /// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor reports them. That holds
 /// for all codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit
@@ -64,7 +65,7 @@ class Verifier final : public ForwardingFabric {
   struct Call;
   struct Messages;
   struct VerifiedGroup;
-  bool takes(Group);
+  bool takes(const FabricCall&);
   VerifiedGroup& verified_group(Group g) { return *verified_groups_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
   Ticket note(Ticket, Call);
@@ -86,6 +87,7 @@ class Verifier final : public ForwardingFabric {
   bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
   std::uint64_t step_ = 0, messages_before_ = 0;
   std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has made calls
+  std::vector<char> verified_step_;   ///< by group: the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
   std::unordered_map<const Operation*, Call> under_way_;
   std::string fault_;  ///< the first on this rank

@@ -105,6 +105,9 @@ class Rounded final : public Optimizer {
   runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
   void share() override { inside_->share(); }
   std::vector<runtime::Buffer> state() override { return inside_->state(); }
+  std::size_t kept_per_element() override {
+    return inside_->kept_per_element() + (descends_ ? 0 : 1) + (format_->has_carry() ? 1 : 0);
+  }
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::no_floats;

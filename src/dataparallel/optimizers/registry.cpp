@@ -49,6 +49,10 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view text, const Optimizer
   core::refuse_unknown("optimizer", given.base, known);
 }
 
+std::size_t optimizer_bytes(std::string_view name, std::size_t elements) {
+  return make_optimizer(name, {})->kept_per_element() * elements * sizeof(float);
+}
+
 std::string codec_refusal(const compression::CodecChoicePtr& c, std::string_view optimizer) {
   if (!c || compression::momentum_of(*c) == 0 || core::parse_name(optimizer).base == "sgd") return {};
   return fmt::format("codec {} has momentum {} of its own, beside which {} would apply momentum twice; use sgd",

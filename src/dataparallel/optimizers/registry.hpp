@@ -35,6 +35,8 @@ std::span<const OptimizerInfo> optimizers();
 /// (number_format.hpp): "sgd:update=bf16-kahan".
 /// Errors: UsageError for an unknown name or parameter.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimizerScope&);
+/// Bytes that an optimizer of this name keeps for so many elements. Errors: as `make_optimizer`.
+std::size_t optimizer_bytes(std::string_view name, std::size_t elements);
 
 /// Why gradients that travel by this codec cannot be given to that optimizer; empty: they can. A codec that corrects
 /// momentum sends the steps of momentum SGD, and another optimizer's momentum would apply it twice.

@@ -56,8 +56,7 @@ Coding Coding::of_weights(const compression::CodecChoicePtr& c) {
 
 std::string Coding::why_dense_weights(const compression::CodecChoice& c) {
   if (c.info->name == "dgc") return "momentum is corrected where gradients are";
-  const auto scale = c.parsed.parameters.find("scale");
-  const bool scaled = scale != c.parsed.parameters.end() && scale->second == "on";
+  const bool scaled = c.info->name == "randomk" && !c.feedback;  // by n/k
   if (!scaled && !(c.info->expands && c.info->expands(c.parsed))) return {};
   return "what a change loses may be more than the change";
 }

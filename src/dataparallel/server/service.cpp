@@ -6,6 +6,7 @@
 #include "compression/momentum_correction.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/optimizers/registry.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -62,6 +63,17 @@ std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
   const Sharding cut = sharding(elements, ranks);
   return port_memory_bytes(port_options(cut), ranks) + Server::elements_needed(cut, 0) * sizeof(float) +
          memory_page_bytes;
+}
+
+std::size_t Service::own_bytes(std::size_t elements, int ranks) const {
+  const std::size_t served = Server::elements_needed(sharding(elements, ranks), 0), all = elements * sizeof(float);
+  const StepRule& rule = options_.rule;
+  const auto workers = static_cast<std::size_t>(this->workers(ranks));
+  std::size_t copies = rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // of what is served: the sum of changes
+  if (rule.compensation) copies += workers + 2 + (rule.compensation->adaptive ? 1 : 0);
+  const std::size_t state = options_.optimizer == "add" ? 0 : optimizer_bytes(options_.optimizer, served);
+  const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * all : 0;
+  return all + copies * served * sizeof(float) + state + residuals;  // a client keeps what it fetched
 }
 
 void Service::begin(Worker& w) {

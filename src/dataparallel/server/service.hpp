@@ -34,6 +34,8 @@ class Service {
   std::string refusal(int ranks) const;
   /// As Strategy's.
   std::size_t memory_bytes(std::size_t elements, int ranks) const;
+  /// As Strategy's, of a rank that trains and serves.
+  std::size_t own_bytes(std::size_t elements, int ranks) const;
   /// Collective over the axis; the weights must be equal already.
   void begin(Worker&);
   /// On all ranks of the axis, in any order.

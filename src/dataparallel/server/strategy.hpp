@@ -14,6 +14,9 @@ class ServerStrategy : public Strategy {
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     return service_.memory_bytes(m.element_count(), ranks);
   }
+  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+    return service_.own_bytes(m.element_count(), ranks);
+  }
   std::string refusal(const Optimizer&, int ranks) const final { return service_.refusal(ranks); }
   void begin(Worker& w) override {
     Strategy::begin(w);

@@ -38,6 +38,10 @@ class BlockAveraging final : public Strategy {
 
   std::size_t period() const override { return period_->longest(); }
   std::size_t memory_bytes(const model::Model&, int) const override { return period_->memory_bytes(); }
+  /// The anchor and the outer optimizer's velocity.
+  std::size_t own_bytes(const model::Model& m, int) const override {
+    return outer_ ? 2 * m.element_count() * sizeof(float) : 0;
+  }
 
   void begin(Worker& w) override {
     Strategy::begin(w);

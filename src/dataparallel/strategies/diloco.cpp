@@ -67,6 +67,8 @@ class Diloco final : public Strategy {
   std::size_t memory_bytes(const model::Model& m, int) const override {
     return rule_.overlap > 0 ? m.element_count() * sizeof(float) + memory_page_bytes : 0;
   }
+  /// The anchor and the outer optimizer's velocity.
+  std::size_t own_bytes(const model::Model& m, int) const override { return 2 * m.element_count() * sizeof(float); }
 
   void begin(Worker& w) override {
     Strategy::begin(w);

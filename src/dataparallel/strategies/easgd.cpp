@@ -14,6 +14,11 @@ class Easgd final : public ServerStrategy {
 
   std::size_t period() const override { return every_; }
 
+  /// And the centre as it was fetched.
+  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+    return ServerStrategy::own_bytes(m, ranks) + m.element_count() * sizeof(float);
+  }
+
   void begin(Worker& w) override {
     ServerStrategy::begin(w);
     pull_.resize(w.parameters().count());

@@ -19,6 +19,8 @@ class EvolutionStrategy final : public Strategy {
   std::size_t memory_bytes(const model::Model&, int ranks) const override {
     return all_pairs(ranks) * sizeof(float) + memory_page_bytes;
   }
+  /// The weights around which pairs are tried.
+  std::size_t own_bytes(const model::Model& m, int) const override { return m.element_count() * sizeof(float); }
 
   void begin(Worker& w) override {
     Strategy::begin(w);

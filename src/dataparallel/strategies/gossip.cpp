@@ -51,7 +51,9 @@ class Gossip final : public Strategy {
     if (!leaving_) return;
     if (arriving_) w.fabric().wait(arriving_);
     for (const int peer : more_) {
-      w.fabric().wait(w.fabric().receive(w.axis(), peer, next_, w.fabric().record()));
+      Fabric& fabric = w.fabric();
+      fabric.wait(overlap_ ? fabric.receive_of_last_step(w.axis(), peer, next_, fabric.record())
+                           : fabric.receive(w.axis(), peer, next_, fabric.record()));
       add(w, next_, theirs_);
     }
     more_.clear();

@@ -58,6 +58,13 @@ class Sharded final : public Strategy {
     const std::size_t most = values_summed(m);
     return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
   }
+  /// The first rank's blocks, which are the largest.
+  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+    std::size_t owned = 0;
+    for (const Bucket& b : make_buckets(m.tensors(), m.element_count(), bucket_bytes_))
+      owned += allreduce::block_begin(b.count, static_cast<std::uint32_t>(ranks), 1);
+    return optimizer_bytes(optimizer_, owned);
+  }
 
   void begin(Worker& w) override {
     Strategy::begin(w);

@@ -6,8 +6,8 @@
 namespace gradmeter::dataparallel {
 
 /// Gradients are reduce-scattered bucket by bucket while backward goes on, each rank applies the optimizer of the
-/// options to its own block of each bucket, and the weights are gathered while the next bucket is updated. Stages 1 and
-/// 2 of the paper at once: gradients live in one whole buffer here, so stage 2 shows in the exchange, not in memory.
+/// options to its own block of each bucket, and the weights are gathered while the next bucket is updated. Stage 1 of
+/// the paper: gradients are exchanged as in stage 2, but live in one whole buffer on every rank, as weights do.
 /// Blocks cut tensors: for an optimizer with norms, these are summed over all blocks, bucket by bucket.
 /// Bytes: 2(P-1)/P · M for the ring, and with such an optimizer 16 for each tensor and pair of ranks. State: M/P of the
 /// optimizer's.
