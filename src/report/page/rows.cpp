@@ -41,7 +41,7 @@ constexpr std::array of_exchange{Factor::scaling,   Factor::strategy,    Factor:
                                  Factor::codec,     Factor::overlap,     Factor::transport, Factor::accum_dtype,
                                  Factor::gradients, Factor::op,          Factor::buffers,   Factor::mapping,
                                  Factor::placement, Factor::bucket_bytes};
-/// Factors that are one with the link, where curves run over links.
+/// Factors that usually are one with the link, where curves run over links.
 constexpr std::array of_link{Factor::interconnect,   Factor::transport, Factor::nodes,
                              Factor::ranks_per_node, Factor::mapping,   Factor::placement};
 
@@ -85,10 +85,16 @@ struct FactorUse {
   std::map<std::string, core::Value> values;               ///< by text; "" where a point lacks the factor
   std::map<std::int64_t, std::set<std::string>> by_ranks;  ///< the texts at each number of ranks
   std::map<std::string, std::string> words;                ///< of a value's text; empty until `find_words`
+  std::map<std::string, std::set<std::string>> by_link;    ///< the texts at each interconnect
   std::set<std::string> exchanged;                         ///< the texts of points that exchange something
   bool varies() const { return values.size() > 1; }
-  bool follows_ranks() const {
-    return std::ranges::all_of(by_ranks, [](const auto& at) { return at.second.size() < 2; });
+  bool follows_ranks() const { return has_one_each(by_ranks); }
+  bool follows_link() const { return has_one_each(by_link); }
+
+ private:
+  template <class Texts>
+  static bool has_one_each(const Texts& texts) {
+    return std::ranges::all_of(texts, [](const auto& at) { return at.second.size() < 2; });
   }
 };
 using Uses = std::map<std::string, std::array<FactorUse, core::factor_count>>;
@@ -104,6 +110,7 @@ void add_values(std::array<FactorUse, core::factor_count>& to, const core::Facto
     const std::string key = core::is_null(value) ? "" : core::to_text(value);
     to[i].values.try_emplace(key, value);
     to[i].by_ranks[ranks].insert(key);
+    to[i].by_link[text(factors[Factor::interconnect])].insert(key);
     if (exchanges) to[i].exchanged.insert(key);
   }
 }
@@ -192,10 +199,15 @@ void put_labels(Json& row, const core::Point& point, const Uses& uses, const std
   row["series"] = or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f); }));
   row["panel"] = words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f); });
   if (!row.contains("codec_gain")) return;
+  const auto& of_experiment = uses.at(point.experiment);
+  const auto is_link = [&of_experiment](Factor f) {
+    return f == Factor::interconnect ||
+           (is_in(of_link, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
+  };
   row["series_over_links"] =
-      or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f) && !is_in(of_link, f); }));
+      or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choices, f) && !is_link(f); }));
   row["panel_over_links"] =
-      words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f) && !is_in(of_link, f); });
+      words_of(point, uses, origin.machine, [&](Factor f) { return !is_in(choices, f) && !is_link(f); });
 }
 
 /// Why a row's figure is not to be relied on; empty where nothing is known against it.
