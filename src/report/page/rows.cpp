@@ -183,7 +183,7 @@ RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
   RowTable out;
   for (std::size_t s = 0; s < sides.size(); ++s) {
     const auto points = points_of(sides[s], launches);
-    for (const auto& [point, count] : points) {
+    for (const auto& [point, count, sources] : points) {
       Json row = row_of(point, s);
       row["series"] = series_of(point, values, sides.size() > 1 ? sides[s].name : std::string());
       row["launches"] = count;
