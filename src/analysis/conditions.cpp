@@ -64,4 +64,10 @@ std::string machine_of(const core::RunInfo& info) {
   return fmt::format("{}|{}|{}", fmt::join(info.hosts, ","), info.cpu, fmt::join(info.gpus, ","));
 }
 
+std::string origin_of(const core::RunInfo& info) {
+  std::string out = fmt::format("{}|{}|{}", info.fingerprint, info.version, info.commit);
+  for (const auto& [name, version] : info.libraries) out += fmt::format("|{} {}", name, version);
+  return out;
+}
+
 }  // namespace gradmeter::analysis

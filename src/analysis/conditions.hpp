@@ -16,4 +16,7 @@ bool launched_in_two_blocks(const Side& a, const Side& b);
 /// Hosts, processor, GPUs: what stays when drivers and libraries are updated.
 std::string machine_of(const core::RunInfo&);
 
+/// Fingerprint, version, commit and libraries: launches of two origins are not replicates of each other.
+std::string origin_of(const core::RunInfo&);
+
 }  // namespace gradmeter::analysis

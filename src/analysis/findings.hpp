@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/merged.hpp"
 #include "core/json.hpp"
 #include "core/result_file.hpp"
 
@@ -47,12 +48,6 @@ struct Figure {
   double value = std::numeric_limits<double>::quiet_NaN();
   double low = std::numeric_limits<double>::quiet_NaN();
   double high = std::numeric_limits<double>::quiet_NaN();
-};
-
-/// A point by its places: `runs[run].points[point]`.
-struct SourceRow {
-  std::size_t run = 0, point = 0;
-  auto operator<=>(const SourceRow&) const = default;
 };
 
 struct Finding {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "analysis/conditions.hpp"
 #include "analysis/ratio.hpp"
 #include "core/format.hpp"
 
@@ -19,8 +20,8 @@ using Launches = std::vector<const Point*>;
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
-std::string identity(const Point& p) {
-  return fmt::format("{}|{}|{}|{}|{}", p.experiment, core::name(p.status), p.factors.key(),
+std::string identity(const std::string& origin, const Point& p) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", origin, p.experiment, core::name(p.status), p.factors.key(),
                      core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
 }
 
@@ -104,16 +105,21 @@ Point merge(const Launches& launches) {
 
 std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
   std::map<std::string, std::size_t> places;
-  std::vector<Launches> points;
-  for (const auto& run : runs) {
-    for (const auto& point : run.points) {
-      const auto [place, is_new] = places.try_emplace(identity(point), points.size());
-      if (is_new) points.emplace_back();
-      points[place->second].push_back(&point);
+  std::vector<std::vector<SourceRow>> sources;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::string origin = origin_of(runs[r].info);
+    for (std::size_t p = 0; p < runs[r].points.size(); ++p) {
+      const auto [place, is_new] = places.try_emplace(identity(origin, runs[r].points[p]), sources.size());
+      if (is_new) sources.emplace_back();
+      sources[place->second].push_back({r, p});
     }
   }
   std::vector<MergedPoint> out;
-  for (const auto& launches : points) out.push_back({merge(launches), launches.size()});
+  for (auto& of_point : sources) {
+    Launches launches;
+    for (const SourceRow& row : of_point) launches.push_back(&runs[row.run].points[row.point]);
+    out.push_back({merge(launches), launches.size(), std::move(of_point)});
+  }
   return out;
 }
 

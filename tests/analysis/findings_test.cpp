@@ -3,121 +3,321 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
+#include "analysis/conditions.hpp"
+
 namespace gradmeter::analysis {
 namespace {
 
 using core::Factor;
 using core::Metric;
 using core::Point;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
+
+core::Summary timed(double seconds, double half = 0.01) {
+  core::Summary time;
+  time.median = seconds;
+  time.ci95_low = seconds * (1 - half);
+  time.ci95_high = seconds * (1 + half);
+  return time;
+}
 
 /// Eight ranks; the efficiency's interval is ±`half`.
 Point step(std::int64_t batch, double efficiency, double half = 0.01) {
   Point p;
   p.experiment = "scale";
+  p.factors[Factor::model] = std::string("resnet50");
+  p.factors[Factor::precision] = std::string("fp32");
   p.factors[Factor::ranks] = std::int64_t{8};
   p.factors[Factor::batch_per_rank] = batch;
   p.factors[Factor::strategy] = std::string("sync");
   p.factors[Factor::codec] = std::string("none");
-  core::Summary time;
-  time.median = 1 / efficiency;
-  time.ci95_low = time.median * 0.99;
-  time.ci95_high = time.median * 1.01;
-  p.metrics[Metric::time_s] = time;
+  p.metrics[Metric::time_s] = timed(1 / efficiency);
   p.metrics[Metric::baseline_time_s] = 1.0;
   p.metrics[Metric::efficiency] = efficiency;
   p.metrics[Metric::efficiency_ci95_low] = efficiency - half;
   p.metrics[Metric::efficiency_ci95_high] = efficiency + half;
   p.metrics[Metric::bound_by] = std::string("wire");
-  p.metrics[Metric::wire_s] = 0.5;
-  p.metrics[Metric::wait_s] = 0.25;
   return p;
 }
 
-std::string first(const std::vector<Point>& points) {
+std::vector<Finding> found(const std::vector<Point>& points) {
   const core::Run run{.info = {}, .points = points};
-  const auto out = findings({&run, 1});
-  return out.empty() ? "" : out.front().sentence;
+  return findings({&run, 1});
 }
 
-TEST(Findings, SayHowEfficiencyFallsAndWhatItIsLostTo) {
-  EXPECT_EQ(first({step(256, 0.96), step(16, 0.61)}),
-            "On 8 ranks efficiency falls from 96 % to 61 % as the mini-batch of a rank falls from 256 to 16; two "
-            "thirds of the "
-            "lost time is waiting for the wire.");
+/// The first of a kind; empty where there is none.
+std::string sentence(const std::vector<Finding>& all, FindingKind kind) {
+  const auto at = std::find_if(all.begin(), all.end(), [kind](const Finding& f) { return f.kind == kind; });
+  return at == all.end() ? "" : at->sentence;
 }
 
-TEST(Findings, DoNotNameADifferenceWithinIntervals) {
-  EXPECT_THAT(first({step(256, 0.9, 0.1), step(16, 0.85, 0.1)}),
-              HasSubstr("stays at 85 % to 90 % within its intervals"));
-  Point better = step(16, 0.62);  // its time lies within the other's interval
-  better.factors[Factor::codec] = std::string("bf16");
-  EXPECT_THAT(first({step(256, 0.96), step(16, 0.615), better}), Not(HasSubstr("wins")));
+TEST(Findings, SayHowEfficiencyDependsOnTheMiniBatch) {
+  EXPECT_EQ(sentence(found({step(256, 0.96), step(16, 0.61)}), FindingKind::efficiency),
+            "resnet50 on 8 ranks: efficiency rises from 61 % (60–62 %) at batch 16 to 96 % (95–97 %) at batch 256.");
 }
 
-TEST(Findings, NameWhatWinsTimeBack) {
-  Point better = step(16, 0.8);
-  better.factors[Factor::codec] = std::string("bf16");
-  EXPECT_THAT(first({step(256, 0.96), step(16, 0.5), better}), HasSubstr("codec=bf16 wins three quarters of it back"));
+// 8 % and 34 % without an interval were "within their intervals".
+TEST(Findings, TakeAMissingIntervalForNothing) {
+  Point small = step(16, 0.08), large = step(256, 0.34);
+  for (Point* p : {&small, &large}) {
+    p->metrics[Metric::efficiency_ci95_low] = {};
+    p->metrics[Metric::efficiency_ci95_high] = {};
+  }
+  const auto all = found({small, large});
+  EXPECT_EQ(sentence(all, FindingKind::efficiency), "");
+  EXPECT_EQ(sentence(all, FindingKind::not_trusted),
+            "Of 2 points of scale nothing is concluded from these: 2 efficiency without an interval.");
 }
 
-Point call(const char* algorithm, double seconds, double limit) {
+TEST(Findings, LookAtAllBatchesOfACurve) {
+  EXPECT_THAT(sentence(found({step(16, 0.9, 0.1), step(64, 0.5), step(256, 0.88, 0.1)}), FindingKind::efficiency),
+              HasSubstr("is lowest with 50 % (49–51 %) at batch 64"));
+  EXPECT_THAT(sentence(found({step(16, 0.85, 0.1), step(256, 0.9, 0.1)}), FindingKind::efficiency),
+              HasSubstr("no difference of efficiency is shown"));
+}
+
+TEST(Findings, NameTheCauseWithItsProbability) {
+  EXPECT_EQ(sentence(found({step(16, 0.61)}), FindingKind::lost_to),
+            "resnet50 on 8 ranks at batch 16: 39 % (38–40 %) of the speed is lost, mostly to waiting for the wire.");
+  Point unclear = step(16, 0.5);
+  unclear.metrics[Metric::bound_by] = std::string("undecided");
+  EXPECT_THAT(sentence(found({unclear}), FindingKind::lost_to), HasSubstr("what to is undecided"));
+  EXPECT_EQ(sentence(found({step(16, 0.95, 0.04)}), FindingKind::lost_to), "");  // within the noise
+}
+
+// Faster arithmetic raises throughput and lowers efficiency: nothing of it is won back.
+TEST(Findings, HoldPrecisionsAgainstEachOtherByThroughputAndEfficiency) {
+  Point fast = step(4, 0.47);
+  fast.factors[Factor::precision] = std::string("bf16");
+  fast.metrics[Metric::time_s] = timed(0.1);
+  fast.metrics[Metric::exposed_s] = 0.067;
+  Point slow = step(4, 0.60);
+  slow.metrics[Metric::time_s] = timed(0.156);
+  slow.metrics[Metric::exposed_s] = 0.062;
+  const auto all = found({slow, fast});
+  EXPECT_EQ(
+      sentence(all, FindingKind::change),
+      "resnet50: bf16 instead of fp32 on 8 ranks at batch 4: throughput × 1.56 (1.53–1.59), efficiency 60 → 47 %, "
+      "because the exchange (67.0 ms) now is over half of the step.");
+  for (const auto& f : all) EXPECT_THAT(f.sentence, Not(HasSubstr("wins")));
+}
+
+TEST(Findings, SayWhatACodecChangesAndThatAccuracyWasNotMeasured) {
+  Point coded = step(4, 0.25);
+  coded.factors[Factor::codec] = std::string("qsgd4:bucket=512,norm=max");
+  EXPECT_THAT(sentence(found({step(4, 0.10), coded}), FindingKind::change),
+              AllOf(HasSubstr("4-bit gradients instead of uncompressed gradients"),
+                    HasSubstr("efficiency 10 → 25 %, accuracy not measured here (`--learn`)")));
+}
+
+TEST(Findings, ShowNoDifferenceWithinIntervals) {
+  Point coded = step(4, 0.501);
+  coded.factors[Factor::codec] = std::string("bf16");
+  const auto all = found({step(4, 0.5), coded});
+  EXPECT_THAT(sentence(all, FindingKind::change), HasSubstr("no difference of throughput"));
+  EXPECT_NE(all.front().kind, FindingKind::change);
+}
+
+Point call(const char* algorithm, double seconds, bool in_place = false) {
   Point p;
   p.experiment = "allreduce";
   p.factors[Factor::ranks] = std::int64_t{8};
   p.factors[Factor::collective] = std::string("allreduce");
   p.factors[Factor::size_bytes] = std::int64_t{1024};
-  if (*algorithm) p.factors[Factor::algorithm] = std::string(algorithm);
-  core::Summary time = core::summarise(std::vector<double>(20, seconds));
-  p.metrics[Metric::time_s] = time;
-  if (limit > 0) p.metrics[Metric::limit_s] = limit;
+  p.factors[Factor::algorithm] = std::string(algorithm);
+  p.factors[Factor::in_place] = in_place;
+  p.metrics[Metric::time_s] = timed(seconds);
+  p.metrics[Metric::limit_s] = 1e-3;
   return p;
 }
 
-TEST(Findings, OnlyOneOfSeveralIsTheFastest) {
-  EXPECT_EQ(first({call("ring", 3e-3, 1e-3), call("direct", 2e-3, 1e-3)}),
-            "Allreduce between 8 ranks: at 1 KiB direct is the fastest with 2.00 ms, 2.00 times the limit.");
-  EXPECT_EQ(first({call("ring", 2e-3, 1e-3)}),
-            "Allreduce between 8 ranks: at 1 KiB a call takes 2.00 ms, 2.00 times the limit.");
-  EXPECT_EQ(first({call("", 2e-3, 0)}), "Allreduce between 8 ranks: at 1 KiB a call takes 2.00 ms.");  // imported
+TEST(Findings, HoldTheFastestExchangeAgainstTheVendors) {
+  EXPECT_EQ(
+      found({call("mpi", 4e-3), call("ring", 3e-3), call("direct", 2e-3)}).front().sentence,
+      "Allreduce of 1 KiB on 8 ranks: direct is the fastest with 2.00 ms (1.98 ms–2.02 ms), 2.00 times the limit; mpi "
+      "takes 4.00 ms (3.96 ms–4.04 ms): × 2.00 (1.96–2.04).");
+  EXPECT_THAT(sentence(found({call("ring", 2e-3), call("direct", 2.01e-3)}), FindingKind::fastest_exchange),
+              HasSubstr("ring takes 2.00 ms (1.98 ms–2.02 ms), and direct is not shown to be slower"));
 }
 
-TEST(Findings, EqualSharesOfTheRooflineAreOne) {
-  Point kernel;
-  kernel.experiment = "kernels";
-  kernel.factors[Factor::problem] = std::string("gemm:m=1,n=1,k=1");
-  kernel.factors[Factor::precision] = std::string("fp32");
-  kernel.metrics[Metric::roofline] = 0.8;
-  Point other = kernel;
-  other.factors[Factor::precision] = std::string("bf16");
-  EXPECT_EQ(first({kernel, other}), "Kernels reach 80 % of what the roofline allows.");
-  other.metrics[Metric::roofline] = 0.5;
-  EXPECT_THAT(first({kernel, other}), HasSubstr("from 50 % (gemm:m=1,n=1,k=1 in bf16) to 80 %"));
+// 5.79 ms of one algorithm were in place, and those of the others out of place.
+TEST(Findings, KeepInPlaceApart) {
+  for (const auto& f : found({call("ring", 1e-3, true), call("direct", 2e-3), call("ring", 3e-3)})) {
+    if (f.kind != FindingKind::fastest_exchange) continue;
+    const bool in_place = std::get<bool>(f.factors[Factor::in_place]);
+    EXPECT_THAT(f.sentence, HasSubstr(in_place ? "in place: a call by ring" : "out of place: direct is the fastest"));
+  }
 }
 
-TEST(Findings, SayNothingOfLinksThatWereNotMeasured) {
-  Point link;
-  link.experiment = "links";
-  link.status = core::Status::unsupported;
-  EXPECT_EQ(first({link}), "Of 1 point these have no figure: 1 unsupported.");
+TEST(Findings, ConcludeNothingFromImplausibleEfficiency) {
+  Point wrong = step(4, 2.56);
+  wrong.metrics[Metric::efficiency_ci95_low] = {};
+  wrong.metrics[Metric::efficiency_ci95_high] = {};
+  const auto all = found({wrong, step(16, 0.8)});
+  for (const auto& f : all) EXPECT_THAT(f.sentence, Not(HasSubstr("256 %")));
+  EXPECT_THAT(sentence(all, FindingKind::not_trusted), HasSubstr("1 efficiency above 100 %"));
 }
 
-TEST(Findings, SayWhatIsNoMeasurement) {
+TEST(Findings, CarryCaveats) {
   Point crowded = step(16, 0.5);
   crowded.metrics[Metric::oversubscribed] = true;
-  EXPECT_THAT(first({crowded}), HasSubstr("not a measurement"));
-  Point unclear = step(16, 0.5);
-  unclear.metrics[Metric::bound_by] = std::string("undecided");
-  EXPECT_THAT(first({unclear}), HasSubstr("what it is lost to is within the noise"));
+  const auto all = found({crowded});
+  EXPECT_EQ(all.front().kind, FindingKind::shared_cores);
+  EXPECT_THAT(sentence(all, FindingKind::lost_to), HasSubstr("more busy threads than cores"));
+  Point noisy = step(16, 0.5);
+  noisy.metrics[Metric::noise_run_delay] = 0.6;
+  EXPECT_THAT(sentence(found({noisy}), FindingKind::lost_to), HasSubstr("the machine was disturbed"));
 }
 
-TEST(Findings, LeaveOutWhatIsNotTrusted) {
-  Point wrong = step(16, 0.5);
+TEST(Findings, NameASlowRankThatMostRowsName) {
+  Point p = step(16, 0.5), q = step(64, 0.6), r = step(256, 0.7);
+  for (Point* slow : {&p, &q}) {
+    slow->metrics[Metric::slowest_rank] = std::int64_t{3};
+    slow->metrics[Metric::slowest_host] = std::string("node1");
+    slow->metrics[Metric::straggle_s] = 0.3;
+  }
+  const auto all = found({p, q, r});
+  EXPECT_EQ(all.front().kind, FindingKind::slow_rank);
+  EXPECT_THAT(all.front().sentence, HasSubstr("rank 3 on node1 is the slow one in 2 of 3 rows over all batches"));
+  EXPECT_EQ(sentence(found({p, step(64, 0.6), r}), FindingKind::slow_rank), "");
+}
+
+TEST(Findings, SayWhatIsSmall) {
+  const auto all = found({step(16, 0.2), step(256, 0.9)});
+  EXPECT_EQ(all.front().kind, FindingKind::small_batch);
+  EXPECT_EQ(sentence(found({step(16, 0.85), step(256, 0.9)}), FindingKind::small_batch), "");
+}
+
+std::vector<core::Run> launches(const std::vector<double>& seconds) {
+  std::vector<core::Run> out;
+  for (const double s : seconds) {
+    core::Run run{.info = {}, .points = {call("ring", s)}};
+    run.info.run_id = std::to_string(out.size());
+    out.push_back(std::move(run));
+  }
+  return out;
+}
+
+TEST(Findings, NameALaunchFarBeyondTheSpreadOfTheOthers) {
+  const auto bad = launches({1e-3, 1.01e-3, 2e-3, 0.99e-3});
+  const auto all = findings(bad);
+  ASSERT_EQ(all.front().kind, FindingKind::outlier_launch);
+  EXPECT_EQ(all.front().figures.at("launch").value, 3);
+  EXPECT_EQ(sentence(findings(launches({1e-3, 1.3e-3, 1.6e-3})), FindingKind::outlier_launch), "");
+  EXPECT_EQ(sentence(findings(launches({1e-3, 2e-3})), FindingKind::outlier_launch), "");
+}
+
+TEST(Findings, SayThatMachinesAreMixed) {
+  auto runs = launches({10e-3, 30e-3});
+  runs[1].info.fingerprint = "other";
+  const auto all = findings(runs);
+  EXPECT_EQ(all.front().kind, FindingKind::mixed_machines);
+  EXPECT_EQ(
+      std::count_if(all.begin(), all.end(), [](const Finding& f) { return f.kind == FindingKind::fastest_exchange; }),
+      2);
+}
+
+TEST(Findings, SayThatNothingIsWrong) {
+  const auto all = found({step(16, 0.97, 0.02), step(64, 0.98, 0.02)});
+  EXPECT_EQ(all.front().kind, FindingKind::nothing_wrong);
+  EXPECT_THAT(all.front().sentence, HasSubstr("the lowest efficiency is 97 % (95–99 %)"));
+}
+
+TEST(Findings, LeaveOutWhatHasNoFigure) {
+  Point wrong = step(16, 0.5), missing = step(64, 0.5);
   wrong.status = core::Status::mistrusted;
-  EXPECT_EQ(first({wrong}), "Of 1 point these have no figure: 1 mistrusted.");
-  EXPECT_THAT(first({}), IsEmpty());
+  missing.status = core::Status::unsupported;
+  const auto all = found({wrong, missing});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].sentence, "Of 2 points of scale nothing is concluded from these: 1 mistrusted.");
+  EXPECT_EQ(all[1].sentence, "Of 2 points of scale these have no figure: 1 unsupported.");
+  EXPECT_TRUE(found({}).empty());
+}
+
+/// Runs of two machines and two builds over networks, links, scalings, strategies, codecs, precisions and batches.
+std::vector<core::Run> mixed_runs() {
+  std::vector<core::Run> runs;
+  double efficiency = 0.2;
+  for (const char* machine : {"m1", "m2"}) {
+    for (const char* commit : {"c1", "c2"}) {
+      core::Run run{.info = {}, .points = {}};
+      run.info.run_id = std::string(machine) + commit;
+      run.info.fingerprint = machine;
+      run.info.commit = commit;
+      for (const char* model : {"resnet50", "lstm"})
+        for (const char* link : {"1gbe", "10gbe"})
+          for (const char* scaling : {"weak", "strong"})
+            for (const char* strategy : {"sync", "sharded"})
+              for (const char* codec : {"none", "qsgd4:bucket=512", "qsgd4:bucket=128"})
+                for (const std::int64_t batch : {16, 64}) {
+                  efficiency = efficiency > 0.9 ? 0.11 : efficiency + 0.037;
+                  Point p = step(batch, efficiency);
+                  p.factors[Factor::model] = std::string(model);
+                  p.factors[Factor::interconnect] = std::string(link);
+                  p.factors[Factor::scaling] = std::string(scaling);
+                  p.factors[Factor::strategy] = std::string(strategy);
+                  p.factors[Factor::codec] = std::string(codec);
+                  run.points.push_back(std::move(p));
+                }
+      for (const bool in_place : {false, true})
+        for (const char* algorithm : {"mpi", "ring"}) {
+          run.points.push_back(call(algorithm, efficiency += 0.01, in_place));
+          run.points.back().factors[Factor::interconnect] = std::string("1gbe");
+        }
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+TEST(Findings, NeverCrossAFactorThatTheyDoNotName) {
+  const auto runs = mixed_runs();
+  const auto all = findings(runs);
+  std::set<std::string> sentences;
+  std::set<FindingKind> kinds;
+  for (const auto& f : all) {
+    kinds.insert(f.kind);
+    EXPECT_TRUE(sentences.insert(f.sentence).second) << "two findings say the same: " << f.sentence;
+    ASSERT_FALSE(f.rows.empty()) << f.sentence;
+    if (f.kind == FindingKind::mixed_machines) continue;
+    const Point& first = runs[f.rows[0].run].points[f.rows[0].point];
+    for (const auto& row : f.rows) {
+      EXPECT_EQ(origin_of(runs[row.run].info), origin_of(runs[f.rows[0].run].info)) << f.sentence;
+      for (std::size_t i = 0; i < core::factor_count; ++i) {
+        const auto factor = static_cast<Factor>(i);
+        if (std::find(f.over.begin(), f.over.end(), factor) != f.over.end()) continue;
+        EXPECT_EQ(core::to_text(runs[row.run].points[row.point].factors[factor]), core::to_text(first.factors[factor]))
+            << core::name(factor) << ": " << f.sentence;
+      }
+    }
+  }
+  for (const auto kind : {FindingKind::mixed_machines, FindingKind::change, FindingKind::efficiency,
+                          FindingKind::small_batch, FindingKind::lost_to, FindingKind::fastest_exchange})
+    EXPECT_TRUE(kinds.contains(kind)) << name(kind);
+}
+
+TEST(Findings, AreLinesForPrograms) {
+  const auto all = found({step(16, 0.2), step(256, 0.9)});
+  const core::Json line = to_json(all.front());
+  EXPECT_EQ(line.at("kind"), "small_batch");
+  EXPECT_EQ(line.at("factors").at("model"), "resnet50");
+  EXPECT_EQ(line.at("over"), core::Json({"batch_per_rank", "batch_global"}));
+  EXPECT_NEAR(line.at("figures").at("efficiency").at("low").get<double>(), 0.19, 1e-9);
+  EXPECT_TRUE(line.at("probability").is_null());
+}
+
+TEST(Verdicts, AreTheMostImportantFindingWithWhatToRun) {
+  const std::vector points{step(16, 0.2), step(256, 0.9)};
+  const auto v = verdict(points);
+  ASSERT_TRUE(v.has_value());
+  EXPECT_EQ(v->kind, FindingKind::small_batch);
+  EXPECT_EQ(v->next, "gradmeter scale --model resnet50 --ranks 8 --batch 256");
+  EXPECT_FALSE(verdict({}).has_value());
 }
 
 TEST(Shares, AreWordsWhereASimpleFractionIsNear) {

@@ -55,6 +55,24 @@ TEST(MergedLaunches, KeepWhatWentWrongApartAndWhatWasCrowdedMarked) {
   EXPECT_EQ(merged[1].point.status, core::Status::wrong);
 }
 
+// Two machines are no replicates of each other, and neither are two builds.
+TEST(MergedLaunches, AreOfOneMachineAndBuild) {
+  const auto with = [](auto change) {
+    Side side = timed_side("a", {{0.010}, {0.030}});
+    change(side.runs[1].info);
+    return merge_launches(side.runs);
+  };
+  const auto machines = with([](core::RunInfo& i) { i.fingerprint = "other"; });
+  ASSERT_EQ(machines.size(), 2u);
+  EXPECT_EQ(machines[0].point.metrics.number(Metric::time_s), 0.010);
+  EXPECT_EQ(machines[1].point.metrics.number(Metric::time_s), 0.030);
+  EXPECT_EQ(machines[1].sources, (std::vector<SourceRow>{{.run = 1, .point = 0}}));
+  EXPECT_EQ(with([](core::RunInfo& i) { i.commit = "1a2b"; }).size(), 2u);
+  EXPECT_EQ(with([](core::RunInfo& i) { i.version = "2.0.0"; }).size(), 2u);
+  EXPECT_EQ(with([](core::RunInfo& i) { i.libraries["oneDNN"] = "3.0"; }).size(), 2u);
+  EXPECT_EQ(with([](core::RunInfo& i) { i.hosts = {"another"}; }).size(), 1u);  // the job got another node
+}
+
 // It belongs to the spans, of which there is no median.
 TEST(MergedLaunches, HaveTheTimelineOfTheLast) {
   Side side = timed_side("a", {{1.0}, {1.0}, {1.0}});

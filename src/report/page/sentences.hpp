@@ -8,7 +8,8 @@
 
 namespace gradmeter::report {
 
-/// The findings of each side, with its name before them where there are several, and then what the comparisons count.
+/// The first three findings of each kind and experiment of each side, and how many more there are, with its name before
+/// them where there are several, and then what the comparisons count.
 std::vector<std::string> sentences(std::span<const analysis::Side>, std::span<const analysis::Comparison>);
 
 }  // namespace gradmeter::report

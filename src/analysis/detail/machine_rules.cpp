@@ -1,0 +1,341 @@
+// Findings about machines, launches, ranks, hosts and links: what spoils figures, and what is broken.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "analysis/conditions.hpp"
+#include "analysis/detail/rows.hpp"
+#include "analysis/links.hpp"
+#include "analysis/soak.hpp"
+#include "core/format.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::analysis::detail {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+/// What says nothing about which rank is slow or who shares cores: a step's batch, and how and what is exchanged.
+const Axes exchange_axes{Factor::batch_per_rank, Factor::batch_global, Factor::strategy,
+                         Factor::algorithm,      Factor::codec,        Factor::transport,
+                         Factor::bucket_bytes,   Factor::overlap,      Factor::op,
+                         Factor::size_bytes,     Factor::in_place,     Factor::problem};
+
+std::string counted_rows(std::size_t some, std::size_t all) {
+  return fmt::format("{} of {} row{}", some, all, all == 1 ? "" : "s");
+}
+
+/// " of all batches and exchanges", where the rows differ in them.
+std::string over_what(const Group& group) {
+  const auto differ = [&](Factor f) {
+    return std::any_of(group.begin(), group.end(), [&](const Row* r) { return r->text(f) != group.front()->text(f); });
+  };
+  std::vector<std::string> what;
+  if (differ(Factor::batch_per_rank)) what.emplace_back("batches");
+  if (differ(Factor::size_bytes)) what.emplace_back("sizes");
+  if (differ(Factor::problem)) what.emplace_back("problems");
+  if (differ(Factor::strategy) || differ(Factor::algorithm) || differ(Factor::codec) || differ(Factor::transport) ||
+      differ(Factor::overlap) || differ(Factor::bucket_bytes))
+    what.emplace_back("exchanges");
+  return what.empty() ? "" : fmt::format(" over all {}", fmt::join(what, " and "));
+}
+
+// --- launches
+
+struct Launch {
+  std::size_t run = 0;
+  std::vector<double> log_ratios;  ///< to the median of the other launches, of each point
+  std::size_t outside = 0;         ///< points in which it lies far beyond the others' spread
+};
+
+/// How far a launch may lie from the median of the others: this many times their range, or their sampling intervals.
+constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  // of logarithms: 5 %, 25 %
+
+void add_point(std::map<std::size_t, Launch>& launches, const Row& row, std::span<const core::Run> runs) {
+  std::vector<std::pair<std::size_t, double>> logs;
+  for (const auto& source : row.sources) {
+    const double t = runs[source.run].points[source.point].metrics.number(Metric::time_s);
+    if (t > 0) logs.emplace_back(source.run, std::log(t));
+  }
+  if (logs.size() < 3) return;
+  for (const auto& [run, own] : logs) {
+    std::vector<double> others;
+    for (const auto& [other_run, other] : logs)
+      if (other_run != run) others.push_back(other);
+    if (others.size() < 2) continue;
+    const auto [least, most] = std::minmax_element(others.begin(), others.end());
+    const double spread = std::max(*most - *least, least_spread), apart = own - core::median(others);
+    Launch& launch = launches[run];
+    launch.run = run;
+    launch.log_ratios.push_back(apart);
+    if (std::fabs(apart) > std::max(spreads_apart * spread, least_apart)) ++launch.outside;
+  }
+}
+
+// --- links
+
+void add_links(const Rows& rows, const Group& group, const Axes& over, std::vector<Finding>& out) {
+  std::vector<core::Point> points;
+  for (const Row* row : group) points.push_back(row->point);
+  for (const auto& found : link_findings(points)) {
+    const auto kind = found.what == LinkFinding::What::host ? FindingKind::slow_host : FindingKind::slow_link;
+    auto at = rows.where(group, over);
+    Finding f = rows.finding(kind, group, over, fmt::format("{}{}", found.text, at.rest));
+    f.figures["ratio"].value = found.ratio;
+    f.figures["deviations"].value = found.deviations;
+    f.figures["from_rank"].value = found.from;
+    if (found.to >= 0) f.figures["to_rank"].value = found.to;
+    f.severity = 1 - 1 / std::max(found.ratio, 1.0);
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace
+
+void find_mixed_machines(const Rows& rows, std::vector<Finding>& out) {
+  if (rows.origins() < 2) return;
+  for (const auto& experiment : rows.experiments()) {
+    Group group;
+    std::set<std::size_t> origins;
+    for (const Row& row : rows.all()) {
+      if (row.point.experiment != experiment || !row.is_ok()) continue;
+      group.push_back(&row);
+      origins.insert(row.origin);
+    }
+    if (origins.size() < 2) continue;
+    std::vector<std::string> labels;
+    for (const auto origin : origins) labels.push_back(rows.origin_label(origin));
+    Finding f{.kind = FindingKind::mixed_machines, .experiment = experiment};
+    for (const Row* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
+    f.figures["origins"].value = static_cast<double>(origins.size());
+    f.severity = 1;
+    f.sentence = fmt::format("The rows of {} come from {} machines or builds, and nothing is merged across them: {}.",
+                             experiment, origins.size(), fmt::join(labels, "; "));
+    f.next = "gradmeter compare FIRST.jsonl SECOND.jsonl";
+    out.push_back(std::move(f));
+  }
+}
+
+void find_outlier_launches(const Rows& rows, std::vector<Finding>& out) {
+  for (const auto& experiment : rows.experiments()) {
+    std::map<std::size_t, Group> groups;  // by origin
+    for (const Row& row : rows.all())
+      if (row.is_ok() && row.point.experiment == experiment && row.sources.size() >= 3)
+        groups[row.origin].push_back(&row);
+    for (const auto& [origin, group] : groups) {
+      std::map<std::size_t, Launch> launches;
+      for (const Row* row : group) add_point(launches, *row, rows.runs());
+      for (const auto& [run, launch] : launches) {
+        if (2 * launch.outside <= launch.log_ratios.size()) continue;
+        const double apart = std::exp(core::median(launch.log_ratios));
+        const core::RunInfo& info = rows.runs()[run].info;
+        Finding f{.kind = FindingKind::outlier_launch, .experiment = experiment};
+        for (const Row* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
+        f.figures["time_ratio"].value = apart;
+        f.figures["launch"].value = static_cast<double>(run + 1);
+        f.figures["launches"].value = static_cast<double>(launches.size());
+        f.severity = std::fabs(std::log(apart));
+        f.sentence = fmt::format(
+            "One launch of {}, number {} of {}{}, took {:.2f} times as long as the others in the middle of {} point{}, "
+            "far beyond their spread: look at what ran then, and repeat it.",
+            experiment, run + 1, rows.runs().size(), info.time.empty() ? "" : " at " + info.time, apart,
+            launch.log_ratios.size(), launch.log_ratios.size() == 1 ? "" : "s");
+        f.next = info.command;
+        out.push_back(std::move(f));
+      }
+    }
+  }
+}
+
+void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
+  for (const auto& experiment : rows.experiments()) {
+    for (const Group& group : rows.groups(experiment, exchange_axes, [](const Row&) { return true; })) {
+      Group crowded, contended, disturbed;
+      double most_delay = 0, most_steal = 0, contention = 0;
+      for (const Row* row : group) {
+        if (row->is_true(Metric::oversubscribed)) crowded.push_back(row);
+        if (row->text(Metric::bound_by) == "cores") {
+          contended.push_back(row);
+          contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
+        }
+        if (is_disturbed(*row)) {
+          disturbed.push_back(row);
+          if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
+          if (const double s = row->number(Metric::noise_steal); s > most_steal) most_steal = s;
+        }
+      }
+      const auto is_most = [&](const Group& some) { return 2 * some.size() >= group.size() && !some.empty(); };
+      if (!is_most(crowded) && !is_most(contended) && !is_most(disturbed)) continue;
+      const auto at = rows.where(group, exchange_axes);
+      std::string what;
+      if (is_most(crowded)) {
+        what = fmt::format("more busy threads than cores in {}{}", counted_rows(crowded.size(), group.size()),
+                           over_what(group));
+      } else if (is_most(contended)) {
+        what = fmt::format("ranks share cores in {}{}", counted_rows(contended.size(), group.size()), over_what(group));
+      } else if (std::max(most_delay, most_steal) > 0.05) {
+        what = fmt::format("cores are shared in {}{}: {} had up to {} of the time",
+                           counted_rows(disturbed.size(), group.size()), over_what(group),
+                           most_steal > most_delay ? "the hypervisor" : "other threads",
+                           percent(std::max(most_delay, most_steal)));
+      } else {
+        what = fmt::format("the machine was disturbed in {}{}", counted_rows(disturbed.size(), group.size()),
+                           over_what(group));
+      }
+      if (contention > 0)
+        what += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
+      Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
+      f.sentence = as_sentence(fmt::format("{}: {}", at.both(), what), true);
+      f.figures["rows"].value = static_cast<double>(std::max({crowded.size(), contended.size(), disturbed.size()}));
+      f.figures["rows_looked_at"].value = static_cast<double>(group.size());
+      f.figures["run_delay"].value = most_delay;
+      f.figures["steal"].value = most_steal;
+      f.severity = is_most(crowded) ? 1 : std::max({contention, most_delay, most_steal});
+      f.next = "gradmeter doctor";
+      out.push_back(std::move(f));
+    }
+  }
+}
+
+void find_slow_ranks(const Rows& rows, std::vector<Finding>& out) {
+  constexpr double least_share = 0.05, least_spread = 1.1, most_rows = 2.0 / 3;
+  for (const auto& experiment : rows.experiments()) {
+    const auto has_ranks = [](const Row& r) { return r.whole(Factor::ranks) > 1; };
+    for (const Group& group : rows.groups(experiment, exchange_axes, has_ranks)) {
+      struct Named {
+        std::size_t launches = 0;
+        std::string host;
+        std::vector<double> shares, spreads;
+      };
+      std::map<std::int64_t, Named> ranks;
+      std::size_t launches = 0;
+      for (const Row* row : group) {
+        for (const auto& source : row->sources) {
+          ++launches;
+          const core::Metrics& m = rows.runs()[source.run].points[source.point].metrics;
+          const auto* rank = std::get_if<std::int64_t>(&m[Metric::slowest_rank]);
+          const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
+          const double spread = m.number(Metric::ranks_spread);
+          if (!rank || !(share >= least_share || spread >= least_spread)) continue;
+          Named& named = ranks[*rank];
+          ++named.launches;
+          named.host = core::is_null(m[Metric::slowest_host]) ? "" : core::to_text(m[Metric::slowest_host]);
+          if (std::isfinite(share)) named.shares.push_back(share);
+          if (std::isfinite(spread)) named.spreads.push_back(spread);
+        }
+      }
+      for (const auto& [rank, named] : ranks) {
+        if (static_cast<double>(named.launches) < most_rows * static_cast<double>(launches)) continue;
+        std::string costs;
+        double severity = 0;
+        if (!named.shares.empty()) {
+          severity = core::median(named.shares);
+          costs = fmt::format(": it computes longer than the others by {} of the step", percent(severity));
+        } else if (!named.spreads.empty()) {
+          severity = 1 - 1 / core::median(named.spreads);
+          costs = fmt::format(": it takes {:.2f} times as long as the fastest", core::median(named.spreads));
+        }
+        const auto at = rows.where(group, exchange_axes);
+        Finding f = rows.finding(FindingKind::slow_rank, group, exchange_axes,
+                                 fmt::format("{}: rank {}{} is the slow one in {}{}{}", at.both(), rank,
+                                             named.host.empty() ? "" : " on " + named.host,
+                                             counted_rows(named.launches, launches), over_what(group), costs));
+        f.figures["rank"].value = static_cast<double>(rank);
+        f.figures["share_of_step"].value = named.shares.empty() ? std::nan("") : core::median(named.shares);
+        f.severity = severity;
+        f.next = "gradmeter links --pattern groups";
+        out.push_back(std::move(f));
+      }
+    }
+  }
+}
+
+void find_slow_links(const Rows& rows, std::vector<Finding>& out) {
+  const Axes over{Factor::from_rank, Factor::to_rank};
+  for (const Group& group :
+       rows.groups("links", over, [](const Row& r) { return r.text(Factor::pattern) == "one-way"; }))
+    add_links(rows, group, over, out);
+  const auto searched = [](const Row& r) { return r.text(Factor::pattern) == "groups"; };
+  for (const Group& group : rows.groups("links", {}, searched)) {
+    for (const Row* row : group) {
+      const std::string ranks = row->text(Metric::slow_ranks);
+      if (ranks.empty()) continue;
+      const auto at = rows.where(group, {});
+      Finding f =
+          rows.finding(FindingKind::slow_rank, group, {},
+                       fmt::format("{}: slow are the ranks {} ({})", at.both(), ranks, row->text(Metric::slow_hosts)));
+      f.severity = 0.5;
+      f.next = "gradmeter links";
+      out.push_back(std::move(f));
+    }
+  }
+}
+
+void find_disturbances(const Rows& rows, std::vector<Finding>& out) {
+  const Axes over{Factor::from_rank, Factor::interval};
+  for (const Group& group : rows.groups("soak", over, [](const Row&) { return true; })) {
+    std::vector<core::Point> points;
+    for (const Row* row : group) points.push_back(row->point);
+    const auto found = soak_findings(points);
+    const auto texts = soak_sentences(found);
+    const bool is_quiet = found.disturbances.empty() && found.drifts.empty() && found.outliers.empty();
+    constexpr std::size_t most = 3;
+    const std::vector<std::string> shown(texts.begin(),
+                                         texts.begin() + static_cast<std::ptrdiff_t>(std::min(most, texts.size())));
+    std::string text = fmt::format("{}", fmt::join(shown, "; "));
+    if (texts.size() > most) text += fmt::format("; and {} more", texts.size() - most);
+    Finding f =
+        rows.finding(FindingKind::disturbance, group, over,
+                     fmt::format("in a soak of {:.0f} s{}: {}", found.seconds, rows.where(group, over).rest, text));
+    f.figures["disturbances"].value = static_cast<double>(found.disturbances.size());
+    f.figures["drifts"].value = static_cast<double>(found.drifts.size());
+    f.figures["outliers"].value = static_cast<double>(found.outliers.size());
+    for (const auto& d : found.disturbances) f.severity = std::max(f.severity, 1 - 1 / d.ratio);
+    if (!is_quiet) out.push_back(std::move(f));
+  }
+}
+
+void find_gaps(const Rows& rows, std::vector<Finding>& out) {
+  struct Count {
+    std::size_t points = 0;
+    std::map<std::string, std::size_t> why;
+    std::vector<SourceRow> rows;
+  };
+  for (const auto& experiment : rows.experiments()) {
+    Count gaps, doubtful;
+    for (const Row& row : rows.all()) {
+      if (row.point.experiment != experiment) continue;
+      ++gaps.points;
+      const auto add = [&](Count& to, std::string why) {
+        ++to.why[why];
+        to.rows.insert(to.rows.end(), row.sources.begin(), row.sources.end());
+      };
+      if (row.point.status == core::Status::mistrusted) {
+        add(doubtful, "mistrusted");
+      } else if (!row.is_ok()) {
+        add(gaps, std::string(core::name(row.point.status)));
+      } else if (is_implausible(row)) {
+        add(doubtful, "efficiency above 100 % beyond its interval");
+      } else if (row.whole(Factor::ranks) > 1 && std::isfinite(row.number(Metric::efficiency)) &&
+                 !has_efficiency(row)) {
+        add(doubtful, "efficiency without an interval");
+      }
+    }
+    const auto tell = [&](FindingKind kind, Count& count, std::string_view words) {
+      if (count.why.empty()) return;
+      std::string text;
+      for (const auto& [why, n] : count.why) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, why);
+      Finding f{.kind = kind, .experiment = experiment, .rows = count.rows};
+      for (const auto& [why, n] : count.why) f.figures[why].value = static_cast<double>(n);
+      f.sentence =
+          fmt::format("Of {} point{} of {} {}: {}.", gaps.points, gaps.points == 1 ? "" : "s", experiment, words, text);
+      out.push_back(std::move(f));
+    };
+    tell(FindingKind::not_trusted, doubtful, "nothing is concluded from these");
+    tell(FindingKind::no_figure, gaps, "these have no figure");
+  }
+}
+
+}  // namespace gradmeter::analysis::detail

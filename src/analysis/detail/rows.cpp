@@ -1,0 +1,316 @@
+#include "analysis/detail/rows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "analysis/conditions.hpp"
+#include "analysis/words.hpp"
+#include "core/format.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::analysis::detail {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+/// In this order factors name a row; what follows from those before it is not said. Those that are not here come
+/// before the last four, which follow from others in most files.
+constexpr std::array first_named{Factor::model,     Factor::problem, Factor::collective,   Factor::size_bytes,
+                                 Factor::precision, Factor::ranks,   Factor::strategy,     Factor::batch_per_rank,
+                                 Factor::algorithm, Factor::codec,   Factor::interconnect, Factor::in_place,
+                                 Factor::transport};
+constexpr std::array last_named{Factor::nodes, Factor::ranks_per_node, Factor::batch_global, Factor::mapping};
+/// Said even where all rows agree in it.
+constexpr std::array always_named{Factor::model, Factor::problem,        Factor::collective,  Factor::size_bytes,
+                                  Factor::ranks, Factor::batch_per_rank, Factor::interconnect};
+
+bool is_in(std::span<const Factor> list, Factor f) { return std::find(list.begin(), list.end(), f) != list.end(); }
+
+const Axes& naming_order() {
+  static const Axes order = [] {
+    Axes out(first_named.begin(), first_named.end());
+    for (std::size_t i = 0; i < core::factor_count; ++i) {
+      const auto f = static_cast<Factor>(i);
+      if (!is_in(first_named, f) && !is_in(last_named, f)) out.push_back(f);
+    }
+    out.insert(out.end(), last_named.begin(), last_named.end());
+    return out;
+  }();
+  return order;
+}
+
+/// Texts of values read back exactly, so equal texts of one type are equal values.
+bool is_same(const core::Value& a, const core::Value& b) {
+  return a.index() == b.index() && core::to_text(a) == core::to_text(b);
+}
+
+std::string value_text(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
+
+/// A factor whose value splits rows that agree in all telling factors before it is telling.
+Axes telling_factors(const std::vector<const Row*>& rows) {
+  Axes out;
+  std::vector<std::string> named(rows.size());
+  for (const Factor f : naming_order()) {
+    std::map<std::string, std::string> value_of;
+    const bool tells = [&] {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::string value = rows[i]->text(f);
+        if (value_of.try_emplace(named[i], value).first->second != value) return true;
+      }
+      return false;
+    }();
+    if (!tells) continue;
+    out.push_back(f);
+    for (std::size_t i = 0; i < rows.size(); ++i) named[i] += "|" + rows[i]->text(f);
+  }
+  return out;
+}
+
+/// " on 2 ranks", ", in place": how a factor's words follow a subject.
+std::string_view before_words(Factor f) {
+  switch (f) {
+    case Factor::ranks:
+    case Factor::device:
+      return " on ";
+    case Factor::batch_per_rank:
+    case Factor::batch_global:
+      return " at ";
+    case Factor::precision:
+      return " in ";
+    case Factor::interconnect:
+    case Factor::transport:
+      return " over ";
+    case Factor::algorithm:
+      return " by ";
+    case Factor::codec:
+      return " with ";
+    default:
+      return ", ";
+  }
+}
+
+}  // namespace
+
+std::string as_sentence(std::string text, bool has_name) {
+  if (!has_name && !text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  text += '.';
+  return text;
+}
+
+std::string Row::text(Factor f) const { return value_text(point.factors[f]); }
+std::string Row::text(Metric m) const { return value_text(point.metrics[m]); }
+std::int64_t Row::whole(Factor f) const {
+  const auto* v = std::get_if<std::int64_t>(&point.factors[f]);
+  return v ? *v : 0;
+}
+bool Row::is_true(Metric m) const {
+  const auto* v = std::get_if<bool>(&point.metrics[m]);
+  return v && *v;
+}
+
+Figure time_of(const Row& row) {
+  Figure out{.value = row.number(Metric::time_s)};
+  if (const auto* s = std::get_if<core::Summary>(&row.point.metrics[Metric::time_s])) {
+    out.low = s->ci95_low;
+    out.high = s->ci95_high;
+  }
+  return out;
+}
+Figure efficiency_of(const Row& row) {
+  return {row.number(Metric::efficiency), row.number(Metric::efficiency_ci95_low),
+          row.number(Metric::efficiency_ci95_high)};
+}
+
+Relation compare(const Figure& a, const Figure& b) {
+  for (const double x : {a.low, a.high, b.low, b.high})
+    if (!std::isfinite(x)) return Relation::unknown;
+  if (a.high < b.low) return Relation::less;
+  return a.low > b.high ? Relation::greater : Relation::not_shown;
+}
+
+Figure ratio(const Figure& a, const Figure& b) { return {a.value / b.value, a.low / b.high, a.high / b.low}; }
+
+bool is_implausible(const Row& row) {
+  constexpr double with_interval = 1.05, without = 1.1;
+  const Figure e = efficiency_of(row);
+  return std::isfinite(e.low) ? e.low > with_interval : e.value > without;
+}
+bool has_efficiency(const Row& row) {
+  const Figure e = efficiency_of(row);
+  return std::isfinite(e.value) && std::isfinite(e.low) && std::isfinite(e.high) && !is_implausible(row);
+}
+bool is_disturbed(const Row& row) {
+  constexpr double noticeable = 0.05;
+  const bool waited = !row.is_true(Metric::oversubscribed) && row.number(Metric::noise_run_delay) > noticeable;
+  const auto whole = [&](Metric m) {
+    const auto* v = std::get_if<std::int64_t>(&row.point.metrics[m]);
+    return v ? static_cast<double>(*v) : row.number(m);
+  };
+  return waited || row.number(Metric::noise_steal) > noticeable ||
+         2 * whole(Metric::disturbed_blocks) > whole(Metric::blocks);
+}
+
+Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
+  std::vector<std::string> origins;
+  for (const auto& run : runs) {
+    const std::string origin = origin_of(run.info);
+    const auto found = std::find(origins.begin(), origins.end(), origin);
+    origin_of_run_.push_back(static_cast<std::size_t>(found - origins.begin()));
+    if (found == origins.end()) origins.push_back(origin);
+  }
+  label_origins(origins);
+  for (auto& merged : merge_launches(runs)) {
+    const std::size_t origin = origin_of_run_[merged.sources.front().run];
+    rows_.push_back({std::move(merged.point), std::move(merged.sources), origin});
+  }
+  for (const auto& experiment : experiments()) {
+    std::vector<const Row*> of;
+    for (const Row& row : rows_)
+      if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
+    telling_[experiment] = telling_factors(of);
+    for (const Factor f : naming_order()) {
+      auto& values = values_[{experiment, f}];
+      for (const Row* row : of) {
+        const core::Value& v = row->point.factors[f];
+        const bool is_new =
+            std::none_of(values.begin(), values.end(), [&](const core::Value& had) { return is_same(had, v); });
+        if (is_new) values.push_back(v);
+      }
+    }
+  }
+}
+
+void Rows::label_origins(const std::vector<std::string>& origins) {
+  using Facts = std::vector<std::string>;
+  std::vector<Facts> facts(origins.size());
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    const core::RunInfo& info = runs_[r].info;
+    auto& of = facts[origin_of_run_[r]];
+    if (!of.empty()) continue;
+    of = {info.hosts.empty() ? "" : info.hosts.front(), info.cpu, "machine " + info.fingerprint,
+          "version " + info.version, "commit " + info.commit};
+    std::string libraries;
+    for (const auto& [name, version] : info.libraries)
+      libraries += fmt::format("{}{} {}", libraries.empty() ? "" : " ", name, version);
+    of.push_back(libraries);
+  }
+  for (const Facts& own : facts) {
+    std::string label;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const bool differs = std::any_of(facts.begin(), facts.end(), [&](const Facts& o) { return o[i] != own[i]; });
+      if (differs && !own[i].empty()) label += fmt::format("{}{}", label.empty() ? "" : ", ", own[i]);
+    }
+    origin_labels_.push_back(label);
+  }
+}
+
+std::vector<std::string> Rows::experiments() const {
+  std::vector<std::string> out;
+  for (const Row& row : rows_)
+    if (std::find(out.begin(), out.end(), row.point.experiment) == out.end()) out.push_back(row.point.experiment);
+  return out;
+}
+
+std::vector<Group> Rows::groups(std::string_view experiment, const Axes& axes,
+                                const std::function<bool(const Row&)>& wanted) const {
+  std::map<std::string, std::size_t> places;
+  std::vector<Group> out;
+  for (const Row& row : rows_) {
+    if (!row.is_ok() || row.point.experiment != experiment || !wanted(row)) continue;
+    core::Factors others = row.point.factors;
+    for (const Factor axis : axes) others[axis] = {};
+    const auto [place, is_new] = places.try_emplace(fmt::format("{} {}", row.origin, others.key()), out.size());
+    if (is_new) out.emplace_back();
+    out[place->second].push_back(&row);
+  }
+  return out;
+}
+
+const Axes& Rows::telling(const std::string& experiment) const { return telling_.at(experiment); }
+
+std::string Rows::words(const Row& row, Factor f) const {
+  return in_words(f, row.point.factors[f], values_.at({row.point.experiment, f}));
+}
+
+Rows::Where Rows::where(const Group& group, const Axes& over) const {
+  const Row& row = *group.front();
+  const Axes& tells = telling(row.point.experiment);
+  const auto is_said = [&](Factor f) {
+    return (is_in(tells, f) || is_in(always_named, f)) && !is_in(over, f) && !core::is_null(row.point.factors[f]);
+  };
+  Where out;
+  Axes left;
+  for (const Factor f : naming_order())
+    if (is_said(f)) left.push_back(f);
+  const auto take = [&](Factor f) {
+    const auto at = std::find(left.begin(), left.end(), f);
+    if (at == left.end()) return std::string();
+    left.erase(at);
+    return words(row, f);
+  };
+  for (const Factor f : {Factor::collective, Factor::model, Factor::problem}) {
+    const std::string said = take(f);
+    if (!said.empty()) out.subject += (out.subject.empty() ? "" : " ") + said;
+  }
+  if (out.subject.empty()) out.subject = row.point.experiment;
+  if (const std::string size = take(Factor::size_bytes); !size.empty()) out.subject += " of " + size;
+  // Prepositions first: what follows a comma would otherwise stand between them.
+  for (const bool with_comma : {false, true}) {
+    for (const Factor f : left) {
+      const auto before = before_words(f);
+      if ((before == ", ") == with_comma) out.rest += fmt::format("{}{}", before, words(row, f));
+    }
+  }
+  if (origins() > 1) out.rest += fmt::format(" ({})", origin_label(row.origin));
+  return out;
+}
+
+Finding Rows::finding(FindingKind kind, const Group& group, const Axes& over, std::string sentence) const {
+  Finding out{.kind = kind, .experiment = group.front()->point.experiment, .over = over};
+  for (const Factor f : naming_order()) {
+    if (is_in(over, f)) continue;
+    const core::Value& value = group.front()->point.factors[f];
+    const bool shared =
+        std::all_of(group.begin(), group.end(), [&](const Row* row) { return is_same(row->point.factors[f], value); });
+    if (shared) out.factors[f] = value;
+  }
+  for (const Row* row : group) out.rows.insert(out.rows.end(), row->sources.begin(), row->sources.end());
+  std::sort(out.rows.begin(), out.rows.end());
+  out.sentence = as_sentence(sentence + caveats(group), !core::is_null(group.front()->point.factors[Factor::model]));
+  return out;
+}
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string percent(const Figure& f) {
+  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return percent(f.value) + " (no interval)";
+  return fmt::format("{:.0f} % ({:.0f}–{:.0f} %)", 100 * f.value, 100 * f.low, 100 * f.high);
+}
+std::string seconds(const Figure& f) {
+  const auto shown = [](double s) { return core::to_text(core::Seconds{s}); };
+  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return shown(f.value) + " (no interval)";
+  return fmt::format("{} ({}–{})", shown(f.value), shown(f.low), shown(f.high));
+}
+std::string times(const Figure& f) {
+  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return fmt::format("× {:.2f} (no interval)", f.value);
+  return fmt::format("× {:.2f} ({:.2f}–{:.2f})", f.value, f.low, f.high);
+}
+
+std::string caveats(const Group& group) {
+  const auto any = [&](const std::function<bool(const Row&)>& is) {
+    return std::any_of(group.begin(), group.end(), [&](const Row* row) { return is(*row); });
+  };
+  std::vector<std::string> out;
+  if (any([](const Row& r) { return r.is_true(Metric::oversubscribed); }))
+    out.emplace_back("more busy threads than cores: a test of the program, not a measurement");
+  if (any([](const Row& r) { return r.is_true(Metric::emulated); })) out.emplace_back("emulated: not a measurement");
+  if (any(is_disturbed)) out.emplace_back("the machine was disturbed meanwhile");
+  if (any([](const Row& r) { return r.number(Metric::efficiency) > 1 && r.whole(Factor::ranks) > 1; }))
+    out.emplace_back("efficiency above 100 % within its interval");
+  return out.empty() ? "" : fmt::format(" ({})", fmt::join(out, "; "));
+}
+
+}  // namespace gradmeter::analysis::detail
