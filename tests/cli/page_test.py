@@ -449,8 +449,10 @@ def as_text(test, file):
     rows = done.out.splitlines()
     test.check(done.code == 0 and len(rows) == 1 + len(support.points(file)), "--csv has a line for each point", done)
     done = test.run("report", file, "--markdown", "-")
-    test.check("- On 8 ranks efficiency falls from 84 % to 41 % as the mini-batch of a rank falls from 256 to 16; 90 % of the lost time is waiting "
-               "for the wire; gradients=bf16 wins half of it back." in done.out, "the first sentence answers the question", done)
+    lines = [json.loads(line) for line in test.run("report", file, "--findings", "-").out.splitlines()]
+    test.check(lines and all({"kind", "experiment", "factors", "over", "figures", "probability", "sentence", "next"} == set(f) for f in lines),
+               "--findings prints a JSON line for each finding", done)
+    test.check(f"- {lines[0]['sentence']}".replace("<", "&lt;") in done.out, "Markdown begins with the first of them", done)
     test.check("<script>" not in done.out, "Markdown has no element from a file", done)
     done = test.run("report", file, "--text")
     test.check(done.code == 0 and "efficiency" in done.out and "busbw" in done.out, "--text prints the tables", done)
@@ -501,7 +503,7 @@ def launches_are_no_batches(test):
                                                    "efficiency_ci95_low": 0.99 * 8e-4 / time, "efficiency_ci95_high": 1.01 * 8e-4 / time,
                                                    "wire_s": 1e-4, "bound_by": "wire"}))
     done = test.run("report", write(test.path("launches.jsonl"), lines), "--markdown", "-")
-    test.check("On 8 ranks efficiency is 67 % at 64 samples a rank" in done.out, "launches are merged before anything is said of them", done)
+    test.check("on 8 ranks: efficiency is 67 % (" in done.out, "launches are merged before anything is said of them", done)
     test.check("wins" not in done.out and "falls" not in done.out, "and are not held against each other", done)
 
 
