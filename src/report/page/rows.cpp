@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "analysis/conditions.hpp"
 #include "analysis/launches.hpp"
 #include "analysis/merged.hpp"
 #include "analysis/words.hpp"
@@ -378,10 +379,8 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
     fingerprints.insert(run.info.fingerprint);
     processors.insert(run.info.cpu);
     commits.insert(run.info.commit);
-    const auto group = std::ranges::find_if(out, [&](const RunGroup& g) {
-      const auto& info = g.runs.front().info;
-      return info.fingerprint == run.info.fingerprint && info.commit == run.info.commit;
-    });
+    const auto group = std::ranges::find(out, analysis::origin_of(run.info),
+                                         [](const RunGroup& g) { return analysis::origin_of(g.runs.front().info); });
     if (group == out.end()) {
       out.push_back({.runs = {run}, .origin = {}});
     } else {
@@ -395,6 +394,9 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
     if (fingerprints.size() > 1)
       group.origin.machine = by_processor ? info.cpu : fmt::format("machine {:.6} ({})", info.fingerprint, info.cpu);
     if (commits.size() > 1) group.origin.build = fmt::format("commit {:.8}", info.commit);
+    // Builds of one commit differ in their version or libraries.
+    if (out.size() > std::max(fingerprints.size(), commits.size()))
+      group.origin.build += fmt::format("{}build {}", group.origin.build.empty() ? "" : ", ", &group - out.data() + 1);
   }
   return out;
 }
