@@ -14,8 +14,8 @@ namespace gradmeter::compression {
 core::BytesPerSecond exchange_speed(const core::CodecRates&, int ranks);
 
 /// The link speed below which it pays: 2(P-1)/P · (w0 - w)/32 · V, with w and w0 the bits of an element on the wire
-/// with the codec and without (32, or 16 of a dense exchange in bf16). 0 where it never pays: one rank, or no fewer bits.
-/// Compares whole exchanges: where the baseline hides behind backward, exposed times must be compared instead.
+/// with the codec and without (32, or 16 of a dense exchange in bf16). 0 where it never pays: one rank, or no fewer
+/// bits. Compares whole exchanges: where the baseline hides behind backward, exposed times must be compared instead.
 core::BytesPerSecond crossover_link(const core::CodecRates&, int ranks, double wire_bits, double baseline_bits);
 
 /// An all-reduce of encoded data, scatter-reduce and all-gather.

@@ -12,7 +12,8 @@ namespace gradmeter::bench {
 
 using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
 
-/// The dense exchange that a codec is held against. Against bf16, which costs next to nothing, bf16 itself saves nothing.
+/// The dense exchange that a codec is held against. Against bf16, which costs next to nothing, bf16 itself saves
+/// nothing.
 enum class WireBaseline : std::uint8_t { bf16, fp32 };
 std::string_view name(WireBaseline);
 double wire_bits(WireBaseline);
