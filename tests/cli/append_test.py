@@ -1,6 +1,7 @@
 """Runs that share a file: --append adds one, --force replaces all. A file that one rank lacks is told once. The other
 factors of a sweep: weak and strong scaling, cadence, overlap, bucket, transport."""
 import hashlib
+import re
 import struct
 
 import support
@@ -149,7 +150,9 @@ def every_factor(test):
     # Of so short measurements one may be faster than its base beyond the interval; what is compared with it has no base.
     doubted = {curve(p) for p in rest if p["status"] == "mistrusted" and "the base was measured in a worse" in p["reason"]}
     sure = [p for p in rest if curve(p) not in doubted]
-    test.equal({(p["status"], p["reason"]) for p in sure}, {("ok", "")}, "all others are ok")
+    # Budgets this short may leave too few blocks for an interval.
+    test.equal({(p["status"], re.sub("^[0-5] blocks? in turn with the baseline and the control: no interval and no verdict$", "", p["reason"]))
+                for p in sure}, {("ok", "")}, "all others are ok")
     test.check(len(doubted) <= 2, "but for few that are mistrusted", doubted)
     alone = {p["factors"]["cadence"]: p["metrics"]["time_s"]["median"] for p in rest
              if p["factors"]["ranks"] == 1 and p["factors"]["strategy"] == "independent"}

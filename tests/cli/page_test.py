@@ -333,12 +333,17 @@ def maps_tell_networks_apart(test, browser):
     test.equal(set(rows), {None, "disturbed", "above 100 %; no interval", "mistrusted: clocks jumped; no interval"}, "and why they are in doubt")
 
 
-def leads(test, browser):
+def findings_of(test, file):
+    return [json.loads(line) for line in test.run("report", file, "--findings", "-").out.splitlines()]
+
+
+def leads(test, browser, file):
     """The order of the page, its large figures, its colours."""
     lead = browser.run("const s = document.querySelector('main > section'); return [...s.querySelectorAll('.figures > div')].map((f) => f.textContent)")
     test.equal(lead, ["efficiency on 8 ranks91 % 90–92", "of the lost time: the wire90 % 0.24 of 0.26 ms", "of all ranks together678k samples/s"], "three large figures lead")
     test.check("batch 256, gradients in bf16" in browser.run("return document.querySelector('.figures + .summary').textContent"), "and say of which point they are")
-    test.check("efficiency falls" in browser.run("return document.querySelector('.verdict').textContent"), "then the sentence")
+    test.equal(browser.run("return document.querySelector('.verdict').textContent"), findings_of(test, file)[0]["sentence"],
+               "then the most important sentence")
     order = browser.run("return [...document.querySelectorAll('.chart')].map((c) => c.id.slice(6))")
     test.equal(order[:6], ["decomposition", "step_timeline", "efficiency", "throughput", "speedup", "heat_map"], "the charts' order")
     test.equal(browser.run("return [...document.querySelectorAll('#chart-efficiency svg .role-row-title, #chart-efficiency svg text')].map((t) => t.textContent).filter((t) => /^batch/.test(t))"),
@@ -427,14 +432,14 @@ def looks(test, browser):
     test.equal(unlabelled, 0, "and every chart of SVG a description")
 
 
-def in_a_browser(test, page):
+def in_a_browser(test, page, file):
     if not shutil.which("chromedriver"):
         print("note   chromedriver is not here (Debian: chromium-driver): the page is not opened")
         return
     import webdriver
     with webdriver.Browser() as browser:
         draws_and_is_quiet(test, browser, page)
-        leads(test, browser)
+        leads(test, browser, file)
         names_are_text(test, browser)
         filters_and_sorts(test, browser)
         downloads(test, browser)
@@ -449,7 +454,7 @@ def as_text(test, file):
     rows = done.out.splitlines()
     test.check(done.code == 0 and len(rows) == 1 + len(support.points(file)), "--csv has a line for each point", done)
     done = test.run("report", file, "--markdown", "-")
-    lines = [json.loads(line) for line in test.run("report", file, "--findings", "-").out.splitlines()]
+    lines = findings_of(test, file)
     test.check(lines and all({"kind", "experiment", "factors", "over", "figures", "probability", "sentence", "next"} == set(f) for f in lines),
                "--findings prints a JSON line for each finding", done)
     test.check(f"- {lines[0]['sentence']}".replace("<", "&lt;") in done.out, "Markdown begins with the first of them", done)
@@ -537,7 +542,7 @@ def body(test):
         print("note   this gradmeter was built without vl-convert: charts are not tested")
         return
     as_pictures(test, file)
-    in_a_browser(test, page)
+    in_a_browser(test, page, file)
 
 
 support.main(__doc__, body)

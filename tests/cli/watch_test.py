@@ -188,7 +188,7 @@ def notices_a_dead_writer(test):
     test.check(done.code == 3 and "gone" in done.out, "--once says the same", done)
     # It goes on, and is watched as plain lines.
     known = len(support.points(out))
-    with test.started(*SWEEP, "--time-budget", "6s", "--out", out, "--resume") as job, test.started("watch", "--wait", out) as watch:
+    with test.started("watch", "--wait", out) as watch, test.started(*SWEEP, "--time-budget", "6s", "--out", out, "--resume") as job:
         first, again = job.wait(60), watch.wait(60)
     plan = [line for line in support.read_lines(out) if line["kind"] == "plan"][-1]
     test.equal((first.code, plan["points"] + plan["kept"]), (0, POINTS), "--resume plans what is missing")
