@@ -93,10 +93,11 @@ class Place {
   runtime::SpinPolicy spin_policy_ = test::spin_policy_of(world_, 1);
 };
 
-/// Rounding at random without bias does; what always rounds the same way needs feedback.
+/// What is random without bias does, rounding or a choice of places; what always loses the same needs feedback.
 bool evens_out(const compression::CodecChoice& c) {
   const std::string_view name = c.info->name;
-  const bool unbiased = name.starts_with("qsgd") || name == "natural8" || name == "lns4" || name == "terngrad";
+  const bool unbiased =
+      name.starts_with("qsgd") || name == "natural8" || name == "lns4" || name == "terngrad" || name == "randomk";
   return c.feedback || unbiased;
 }
 
