@@ -19,6 +19,7 @@ SEQUENCE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
 # Enough points, each short, for a look at the screen between two of them.
 SWEEP = ["codecs", "--codec", "qsgd8,qsgd4,bf16,fp16,onebit,terngrad", "--size", "64K,256K", "--precision-goal", "0.001"]
 POINTS = 12
+FIRST_LOOK = 1.0  # seconds after which a watch that was started has looked at its file, also where cores are busy
 
 
 class Terminal:
@@ -188,8 +189,9 @@ def notices_a_dead_writer(test):
     test.check(done.code == 3 and "gone" in done.out, "--once says the same", done)
     # It goes on, and is watched as plain lines.
     known = len(support.points(out))
-    with test.started("watch", "--wait", out) as watch, test.started(*SWEEP, "--time-budget", "6s", "--out", out, "--resume") as job:
-        first, again = job.wait(60), watch.wait(60)
+    with test.started("watch", "--wait", out) as watch:
+        time.sleep(FIRST_LOOK)
+        first, again = test.run(*SWEEP, "--time-budget", "6s", "--out", out, "--resume"), watch.wait(60)
     plan = [line for line in support.read_lines(out) if line["kind"] == "plan"][-1]
     test.equal((first.code, plan["points"] + plan["kept"]), (0, POINTS), "--resume plans what is missing")
     test.check(1 <= plan["kept"] <= known, "and says what it keeps", plan)
@@ -200,6 +202,7 @@ def notices_a_dead_writer(test):
 def prints_lines(test):
     out = test.path("lines.jsonl")
     with test.started("watch", "--wait", "--every", "0.2s", out) as watch:
+        time.sleep(FIRST_LOOK)
         done = test.run("scale", "--model", "mlp:784-32-10", "--batch", "4,8", "--strategy", "independent,sync", "--algorithm", "ring",
                         "--thread-ranks", "2", "--ranks", "1,2", "--time-budget", "4s", "--out", out)
         seen = watch.wait(30)
