@@ -127,13 +127,6 @@ std::vector<Finding> findings(std::span<const core::Run> runs) {
   return out;
 }
 
-std::optional<Finding> verdict(std::span<const core::Point> points) {
-  const core::Run run{.info = {}, .points = {points.begin(), points.end()}};
-  auto found = findings({&run, 1});
-  if (found.empty()) return std::nullopt;
-  return std::move(found.front());
-}
-
 core::Json to_json(const Finding& f) {
   const auto number = [](double x) { return std::isfinite(x) ? core::Json(x) : core::Json(nullptr); };
   core::Json factors = core::Json::object(), figures = core::Json::object(), over = core::Json::array();

@@ -69,9 +69,6 @@ struct Finding {
 /// intervals are known and disjoint. Cost: O(points²) within an experiment's group at worst.
 std::vector<Finding> findings(std::span<const core::Run>);
 
-/// The most important finding of a command's points, with the command to run next. None without points.
-std::optional<Finding> verdict(std::span<const core::Point>);
-
 /// {"kind", "experiment", "factors", "over", "figures": {NAME: {"value", "low", "high"}}, "probability", "sentence",
 /// "next"}; null where it is not known.
 core::Json to_json(const Finding&);

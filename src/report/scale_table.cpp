@@ -63,7 +63,7 @@ std::string efficiency_cell(const Point& p) {
 /// "wire 93 %". Nothing that is drawn from samples is certain, so 99 % is the most.
 std::string bound_by_cell(const Point& p) {
   const double probability = p.metrics.number(Metric::bound_by_probability);
-  const std::string word = text(p.metrics[Metric::bound_by]);
+  std::string word = text(p.metrics[Metric::bound_by]);
   if (word == "undecided" || !std::isfinite(probability)) return word;
   return fmt::format("{} {:.0f} %", word, std::min(99.0, 100 * probability));
 }

@@ -308,7 +308,7 @@ void find_gaps(const Rows& rows, std::vector<Finding>& out) {
     for (const Row& row : rows.all()) {
       if (row.point.experiment != experiment) continue;
       ++gaps.points;
-      const auto add = [&](Count& to, std::string why) {
+      const auto add = [&](Count& to, const std::string& why) {
         ++to.why[why];
         to.rows.insert(to.rows.end(), row.sources.begin(), row.sources.end());
       };

@@ -269,7 +269,7 @@ Rows::Where Rows::where(const Group& group, const Axes& over) const {
   return out;
 }
 
-Finding Rows::finding(FindingKind kind, const Group& group, const Axes& over, std::string sentence) const {
+Finding Rows::finding(FindingKind kind, const Group& group, const Axes& over, const std::string& sentence) const {
   Finding out{.kind = kind, .experiment = group.front()->point.experiment, .over = over};
   for (const Factor f : naming_order()) {
     if (is_in(over, f)) continue;

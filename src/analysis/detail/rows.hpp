@@ -76,7 +76,7 @@ class Rows {
 
   /// A finding of the group's rows, with shared factors and caveats; the sentence becomes one with a capital and a
   /// stop.
-  Finding finding(FindingKind, const Group&, const Axes& over, std::string sentence) const;
+  Finding finding(FindingKind, const Group&, const Axes& over, const std::string& sentence) const;
 
  private:
   void label_origins(const std::vector<std::string>& origins);

@@ -269,7 +269,8 @@ class ScaleSweep final : public Experiment {
       sitting_out.emplace(session_.activity());
     } else {
       const auto& rule = options_.learning_rule;
-      const LearningConfig config = learning_config(p, p.batch_global, rule);
+      const TrainingConfig& as_measured = p;
+      const LearningConfig config = learning_config(as_measured, p.batch_global, rule);
       const Learned learned = learn(session_, rank_group.active, data(), config, rule.warmup_epochs, plan);
       auto& m = row.metrics;
       m[core::Metric::accuracy_at_samples] = learned.at_samples;

@@ -124,8 +124,9 @@ void Verifier::end_step() {
   if (message_verifier_.posted() + message_verifier_.received() != messages_before_)
     called_[static_cast<std::size_t>(port_group_.id)] = 1;
   for (std::size_t g = 0; g < armed_.size(); ++g) {
-    verified_step_[g] = armed_[g] && called_[g];
-    if (!verified_step_[g]) continue;
+    const bool verified = armed_[g] && called_[g];
+    verified_step_[g] = static_cast<char>(verified);
+    if (!verified) continue;
     armed_[g] = 0;
     verified_last_ = true;
   }
