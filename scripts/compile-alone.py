@@ -75,7 +75,7 @@ class Unit:
             at = command.index(option)
             del command[at : at + 2]
         self.command = [*command, "-fsyntax-only", "-Werror"]
-        self.what = [self.file]
+        self.what, self.text = [self.file], ""
         self.folders = tuple(os.path.join(self.folder, word[2:]) for word in command if word.startswith("-I"))
         self.libraries, self.headers = reached_from(self.file, self.folders)
 
@@ -91,8 +91,10 @@ class Unit:
         """The header alone, compiled as this source is."""
         unit = Unit.__new__(Unit)
         unit.folder, unit.file, unit.command = self.folder, header, [*self.command, "-x", "c++"]
-        unit.what = ["-include", header, os.devnull]
         unit.libraries, unit.headers = reached_from(header, self.folders)
+        # The header of a library that is not here is left out, as by the sources that would use it.
+        there = " && ".join(f"__has_include(<{name}>)" for name in sorted(unit.libraries)) or "1"
+        unit.what, unit.text = ["-"], f'#if {there}\n#include "{header}"\n#endif\n'
         return unit
 
     def shared_options(self):
@@ -114,7 +116,7 @@ class Unit:
     def compiles(self, precompiled):
         best = self.best_of(precompiled)
         done = subprocess.run([*self.command, *(["-include", best] if best else []), *self.what], cwd=self.folder, check=False,
-                              capture_output=True, text=True)
+                              input=self.text, capture_output=True, text=True)
         print(done.stderr, end="", flush=True)
         return done.returncode == 0
 

@@ -143,6 +143,10 @@ finish() {
 stage packages gradmeter_install build test || finish
 scripts/charts.sh || echo "charts are not drawn, and not tested: no vl-convert"
 scripts/reframe.sh --install || echo "ReFrame's check is not run"
+# Before anything is configured: else the first run of a clone would check other sources than the second.
+if ! $quick && has_nvcc; then
+  scripts/cusparselt.sh || echo "products in 2:4 are neither compiled nor run: no cuSPARSELt"
+fi
 stage format check_format
 prepare "$preset" || finish
 if $quick; then
@@ -162,7 +166,6 @@ fi
 if $quick; then
   :
 elif has_nvcc; then
-  scripts/cusparselt.sh || echo "products in 2:4 are neither compiled nor run: no cuSPARSELt"
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
   stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests gradmeter &&
     stage "refuse cuda" check_without_gpu
