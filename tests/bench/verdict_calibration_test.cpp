@@ -105,7 +105,7 @@ class Simulation {
   Measurement base_, control_, point_;
 };
 
-struct Tally {
+struct VerdictCounts {
   int sure = 0, sure_right = 0, decided = 0, decided_right = 0, all = 0;
   void count(const Verdict& v, bool right) {
     ++all;
@@ -118,7 +118,7 @@ struct Tally {
 };
 
 TEST(VerdictCalibration, VerdictsAt90PercentAreRightNineTimesOfTen) {
-  Tally informed, quiet, deaf;
+  VerdictCounts informed, quiet, deaf;
   constexpr unsigned points = 500;
   for (unsigned seed = 1; seed <= points; ++seed) {
     const Simulation s(seed);

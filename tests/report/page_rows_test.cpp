@@ -149,7 +149,7 @@ TEST(PageRows, CurvesBeginAtOneRankOfTheSameConditions) {
 TEST(PageRows, FilesAreNamedByTheirLabel) {
   std::array sides{analysis::Side{.name = "runs/a/before.jsonl", .runs = {}},
                    analysis::Side{.name = "runs/b/before.jsonl", .runs = {}},
-                   analysis::Side{.name = "/tmp/after.jsonl", .runs = {}}};
+                   analysis::Side{.name = "/results/after.jsonl", .runs = {}}};
   name_by_label(sides);
   EXPECT_EQ(sides[0].name, "a/before");
   EXPECT_EQ(sides[1].name, "b/before");

@@ -17,7 +17,7 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// What says nothing about which rank is slow or who shares cores: a step's batch, and how and what is exchanged.
+/// Factors that do not matter to which rank is slow or who shares cores: a step's batch, and how and what is exchanged.
 const Axes exchange_axes{Factor::batch_per_rank, Factor::batch_global, Factor::strategy,
                          Factor::algorithm,      Factor::codec,        Factor::transport,
                          Factor::bucket_bytes,   Factor::overlap,      Factor::op,

@@ -35,7 +35,7 @@ std::string to_limit(const Row& row) {
   return limit > 0 ? fmt::format(", {:.2f} times the limit", time / limit) : "";
 }
 
-/// What the vendors' own take against the fastest of all.
+/// Compares the vendors' algorithms with the fastest of all.
 std::string against_vendors(const Rows& rows, const Group& group, const Row& best, Finding& f) {
   std::string out;
   for (const Row* row : group) {

@@ -36,7 +36,7 @@ using Group = std::vector<const Row*>;
 Figure time_of(const Row&);
 Figure efficiency_of(const Row&);
 
-/// What two intervals say. A missing one says nothing at all, not even that they overlap.
+/// The outcome of comparing two intervals. A missing one decides nothing, not even that they overlap.
 enum class Relation : std::uint8_t { less, greater, not_shown, unknown };
 Relation compare(const Figure& a, const Figure& b);
 /// a/b with the interval that both intervals allow.
@@ -64,7 +64,7 @@ class Rows {
   std::vector<Group> groups(std::string_view experiment, const Axes& axes,
                             const std::function<bool(const Row&)>& wanted) const;
 
-  /// Of what a group is: the subject ("resnet50", "allreduce of 25 MiB") and the rest (" at batch 4 on 2 ranks over
+  /// The words for a group: the subject ("resnet50", "allreduce of 25 MiB") and the rest (" at batch 4 on 2 ranks over
   /// 1gbe, in place"): all factors that its rows share and that tell rows of the experiment apart.
   struct Where {
     std::string subject, rest;
