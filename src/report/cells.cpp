@@ -4,6 +4,7 @@
 #include <cmath>
 #include <variant>
 
+#include "analysis/conditions.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 
@@ -15,15 +16,9 @@ using core::Point;
 
 namespace {
 
-constexpr double noticeable = 0.05;
-
-double share(const Point& p, Metric m) { return std::isfinite(p.metrics.number(m)) ? p.metrics.number(m) : 0.0; }
-
-/// Threads that outnumber the cores wait for each other: that is no sign of other load.
-double run_delay(const Point& p) { return oversubscribed(p) ? 0 : share(p, Metric::noise_run_delay); }
-bool waits_for_cores(const Point& p) { return run_delay(p) > noticeable; }
-bool loses_cores(const Point& p) { return share(p, Metric::noise_steal) > noticeable; }
-bool mostly_disturbed(const Point& p) { return 2 * share(p, Metric::disturbed_blocks) > share(p, Metric::blocks); }
+double steal(const Point& p) {
+  return std::isfinite(p.metrics.number(Metric::noise_steal)) ? p.metrics.number(Metric::noise_steal) : 0;
+}
 
 /// "disturbed: 2 of 5 points: 2 waited for a core (up to 62 % of the time)", or nothing.
 std::string disturbed_points(std::span<const Point* const> points) {
@@ -32,17 +27,18 @@ std::string disturbed_points(std::span<const Point* const> points) {
   };
   double most_delay = 0, most_steal = 0;
   for (const Point* p : points) {
-    most_delay = std::max(most_delay, run_delay(*p));
-    most_steal = std::max(most_steal, share(*p, Metric::noise_steal));
+    most_delay = std::max(most_delay, analysis::run_delay(*p));
+    most_steal = std::max(most_steal, steal(*p));
   }
   std::vector<std::string> causes;
-  if (const auto n = count(waits_for_cores); n > 0)
+  if (const auto n = count(analysis::waits_for_cores); n > 0)
     causes.push_back(fmt::format("{} waited for a core (up to {:.0f} % of the time)", n, 100 * most_delay));
-  if (const auto n = count(loses_cores); n > 0)
+  if (const auto n = count(analysis::loses_cores); n > 0)
     causes.push_back(fmt::format("{} lost cores to the hypervisor (up to {:.0f} %)", n, 100 * most_steal));
-  if (const auto n = count(mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
+  if (const auto n = count(analysis::is_mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
   if (causes.empty()) return {};
-  return fmt::format("disturbed: {} of {} points: {}\n", count(noisy), points.size(), fmt::join(causes, ", "));
+  return fmt::format("disturbed: {} of {} points: {}\n", count(analysis::is_disturbed), points.size(),
+                     fmt::join(causes, ", "));
 }
 
 }  // namespace
@@ -118,8 +114,6 @@ std::string why_not(const Point& p) {
   return p.status == core::Status::ok ? "" : fmt::format("{}: {}", core::name(p.status), p.reason);
 }
 
-bool noisy(const Point& p) { return loses_cores(p) || waits_for_cores(p) || mostly_disturbed(p); }
-
 std::string machine_line(std::span<const Point* const> points) {
   double least = std::nan("");
   std::int64_t disturbed = 0, left_out = 0, blocks = 0;
@@ -131,7 +125,7 @@ std::string machine_line(std::span<const Point* const> points) {
   }
   if (!std::isfinite(least)) return {};
   // The canary takes a twentieth of the time: it may miss what kept the points themselves from running.
-  for (const Point* p : points) least = std::min({least, 1 - run_delay(*p), 1 - share(*p, Metric::noise_steal)});
+  for (const Point* p : points) least = std::min({least, 1 - analysis::run_delay(*p), 1 - steal(*p)});
   return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n{}",
                      100 * std::max(0.0, least), blocks, disturbed, left_out, disturbed_points(points));
 }
@@ -143,7 +137,8 @@ std::string slow_and_busy(const Point& p) {
   if (!core::is_null(rank))
     notes.push_back(fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host])));
   const bool is_one_node = integer(p.factors[Factor::ranks]) == integer(p.factors[Factor::ranks_per_node]);
-  if (waits_for_cores(p) && !is_one_node && !core::is_null(busy)) notes.push_back(fmt::format("busy: {}", text(busy)));
+  if (analysis::waits_for_cores(p) && !is_one_node && !core::is_null(busy))
+    notes.push_back(fmt::format("busy: {}", text(busy)));
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 

@@ -32,8 +32,6 @@ std::string csv_cell(const core::Value&);
 std::string markup_text(std::string_view);
 /// "skipped: why", for a row's note; empty where the point was measured.
 std::string why_not(const core::Point&);
-/// Other processes had more than a twentieth of the time, or most blocks were disturbed: marked "~".
-bool noisy(const core::Point&);
 /// How steady the machine was above a table of these points: by the canary in their turns, the cores that others took
 /// and the points' own waiting for a core. Says how many points are disturbed, and by what.
 std::string machine_line(std::span<const core::Point* const>);

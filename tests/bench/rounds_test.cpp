@@ -13,6 +13,15 @@ RoundPeers alone() {
   return {.agree = [](std::size_t value) { return value; }, .stop_if_interrupted = [] {}};
 }
 
+double now_s = 0;
+
+/// Time passes only where a test lets it.
+RoundPeers alone_and_undelayed() {
+  auto peers = alone();
+  peers.clock = [] { return now_s; };
+  return peers;
+}
+
 /// Iterations that are said to take `seconds`, and how many were run.
 struct Fake {
   double seconds = 1e-3;
@@ -56,7 +65,8 @@ TEST(Rounds, AContestantThatHasEnoughStaysInTurn) {
 TEST(Rounds, ASmallBudgetMakesBlocksShort) {
   const auto second_block = [](double budget) {
     Fake fake;  // of 1 ms
-    Rounds rounds(alone(), {.rule = {.budget = core::Seconds{budget}}, .block = core::Seconds{0.1}}, fake.run());
+    Rounds rounds(alone_and_undelayed(), {.rule = {.budget = core::Seconds{budget}}, .block = core::Seconds{0.1}},
+                  fake.run());
     rounds.round();  // how long a call takes is not known yet
     const std::size_t first = fake.kept;
     rounds.round();
@@ -70,20 +80,20 @@ TEST(Rounds, ASmallBudgetMakesBlocksShort) {
 TEST(Rounds, WhatIsBetweenShortCallsIsPartOfABlock) {
   Fake fake{.seconds = 1e-6};
   const auto waiting = [run = fake.run()](std::size_t n, bool keep) {
-    std::this_thread::sleep_for(n * std::chrono::microseconds(200));
+    now_s += static_cast<double>(n) / 4096;
     return run(n, keep);
   };
-  Rounds rounds(alone(), {.settling = core::Seconds{2e-3}, .block = core::Seconds{4e-3}}, waiting);
+  Rounds rounds(alone_and_undelayed(), {.settling = core::Seconds{2e-3}, .block = core::Seconds{4e-3}}, waiting);
   rounds.round();  // how long a call takes is not known yet
   const auto had = fake;
   rounds.round();
-  EXPECT_LE(fake.discarded - had.discarded, 10u) << "2 ms, of 0.2 ms each or more";
-  EXPECT_LE(fake.kept - had.kept, 20u) << "4 ms";
+  EXPECT_EQ(fake.discarded - had.discarded, 9u) << "2 ms, of a quarter each";
+  EXPECT_EQ(fake.kept - had.kept, 17u) << "4 ms";
 }
 
 TEST(Rounds, ShortCallsAreDiscardedForAWhile) {
   Fake fake{.seconds = 1e-5};
-  Rounds rounds(alone(), {.discarded = 3, .settling = core::Seconds{2e-3}}, fake.run());
+  Rounds rounds(alone_and_undelayed(), {.discarded = 3, .settling = core::Seconds{2e-3}}, fake.run());
   rounds.round();  // how long a call takes is not known yet
   EXPECT_EQ(fake.discarded, 3u);
   rounds.round();

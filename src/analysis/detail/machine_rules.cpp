@@ -17,11 +17,12 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// Factors that do not matter to which rank is slow or who shares cores: a step's batch, and how and what is exchanged.
-const Axes exchange_axes{Factor::batch_per_rank, Factor::batch_global, Factor::strategy,
-                         Factor::algorithm,      Factor::codec,        Factor::transport,
-                         Factor::bucket_bytes,   Factor::overlap,      Factor::op,
-                         Factor::size_bytes,     Factor::in_place,     Factor::problem};
+/// Factors that do not matter to which rank is slow or who shares cores: a step's batch, how and what is exchanged, and
+/// which ranks' link it was.
+const Axes exchange_axes{
+    Factor::batch_per_rank, Factor::batch_global, Factor::strategy,  Factor::algorithm, Factor::codec,
+    Factor::transport,      Factor::bucket_bytes, Factor::overlap,   Factor::op,        Factor::size_bytes,
+    Factor::in_place,       Factor::problem,      Factor::from_rank, Factor::to_rank,   Factor::pattern};
 
 std::string counted_rows(std::size_t some, std::size_t all) {
   return fmt::format("{} of {} row{}", some, all, all == 1 ? "" : "s");
@@ -36,6 +37,7 @@ std::string over_what(const Group& group) {
   if (differ(Factor::batch_per_rank)) what.emplace_back("batches");
   if (differ(Factor::size_bytes)) what.emplace_back("sizes");
   if (differ(Factor::problem)) what.emplace_back("problems");
+  if (differ(Factor::from_rank) || differ(Factor::to_rank)) what.emplace_back("links");
   if (differ(Factor::strategy) || differ(Factor::algorithm) || differ(Factor::codec) || differ(Factor::transport) ||
       differ(Factor::overlap) || differ(Factor::bucket_bytes))
     what.emplace_back("exchanges");
@@ -160,7 +162,7 @@ void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
           contended.push_back(row);
           contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
         }
-        if (is_disturbed(*row)) {
+        if (is_disturbed(row->point)) {
           disturbed.push_back(row);
           if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
           if (const double s = row->number(Metric::noise_steal); s > most_steal) most_steal = s;

@@ -143,17 +143,6 @@ bool has_efficiency(const Row& row) {
   const Figure e = efficiency_of(row);
   return std::isfinite(e.value) && std::isfinite(e.low) && std::isfinite(e.high) && !is_implausible(row);
 }
-bool is_disturbed(const Row& row) {
-  constexpr double noticeable = 0.05;
-  const bool waited = !row.is_true(Metric::oversubscribed) && row.number(Metric::noise_run_delay) > noticeable;
-  const auto whole = [&](Metric m) {
-    const auto* v = std::get_if<std::int64_t>(&row.point.metrics[m]);
-    return v ? static_cast<double>(*v) : row.number(m);
-  };
-  return waited || row.number(Metric::noise_steal) > noticeable ||
-         2 * whole(Metric::disturbed_blocks) > whole(Metric::blocks);
-}
-
 Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
   std::vector<std::string> origins;
   for (const auto& run : runs) {
@@ -307,7 +296,7 @@ std::string caveats(const Group& group) {
   if (any([](const Row& r) { return r.is_true(Metric::oversubscribed); }))
     out.emplace_back("more busy threads than cores: a test of the program, not a measurement");
   if (any([](const Row& r) { return r.is_true(Metric::emulated); })) out.emplace_back("emulated: not a measurement");
-  if (any(is_disturbed)) out.emplace_back("the machine was disturbed meanwhile");
+  if (any([](const Row& r) { return is_disturbed(r.point); })) out.emplace_back("the machine was disturbed meanwhile");
   if (any([](const Row& r) { return r.number(Metric::efficiency) > 1 && r.whole(Factor::ranks) > 1; }))
     out.emplace_back("efficiency above 100 % within its interval");
   return out.empty() ? "" : fmt::format(" ({})", fmt::join(out, "; "));

@@ -46,8 +46,6 @@ Figure ratio(const Figure& a, const Figure& b);
 bool is_implausible(const Row&);
 /// Efficiency with an interval, not implausible: only from such rows of `scale` something is concluded.
 bool has_efficiency(const Row&);
-/// Other processes or the hypervisor had over a twentieth of the time, or most blocks were disturbed.
-bool is_disturbed(const Row&);
 
 class Rows {
  public:

@@ -126,13 +126,8 @@ constexpr std::array causes{Cause{"memory", "ranks that slow each other down wit
                             Cause{"other", "updates, copies and bookkeeping"}};
 
 std::optional<double> probability_of(const Row& row) {
-  for (std::size_t i = 0; i < core::metric_count; ++i) {
-    const auto m = static_cast<Metric>(i);
-    if (core::name(m) != "bound_by_probability") continue;
-    const double p = row.number(m);
-    if (std::isfinite(p)) return p;
-  }
-  return std::nullopt;
+  const double p = row.number(Metric::bound_by_probability);
+  return std::isfinite(p) ? std::optional(p) : std::nullopt;
 }
 
 std::string flags_against(std::string_view cause) {

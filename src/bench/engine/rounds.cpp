@@ -23,7 +23,7 @@ RoundPeers no_peers(const runtime::SignalWatch& signals) {
 }
 
 void Rounds::warm_up() {
-  const double begin = runtime::host_clock();
+  const double begin = peers_.clock();
   const std::size_t least = options_.exact_warmup ? options_.exact_warmup : options_.warmup_min;
   double before = 0;
   for (bool settled = false; !settled;) {
@@ -33,28 +33,28 @@ void Rounds::warm_up() {
     warmup_iterations_ += group;
     last_median_ = times.empty() ? 0 : core::median(times);
     const bool still = before > 0 && std::fabs(last_median_ - before) < 0.05 * before;
-    const bool over = runtime::host_clock() - begin > options_.warmup_budget.value;
+    const bool over = peers_.clock() - begin > options_.warmup_budget.value;
     const bool enough = warmup_iterations_ >= least;
     settled = peers_.agree((options_.exact_warmup ? enough : (enough && still) || over) ? 1 : 0) != 0;
     before = last_median_;
     peers_.stop_if_interrupted();
   }
-  warmup_s_ = runtime::host_clock() - begin;
+  warmup_s_ = peers_.clock() - begin;
 }
 
 core::Stop Rounds::round() {
-  const double begin = runtime::host_clock();
+  const double begin = peers_.clock();
   // How small messages are aligned to cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
   // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
   if (++rounds_ == 1) first_begin_ = begin;
   if (rounds_ % 2 == 0) (void)peers_.agree(0);
   if (const auto n = discarded(); n > 0) run_(n, false);
   const std::size_t length = block_length();
-  const double block_begin = runtime::host_clock();
+  const double block_begin = peers_.clock();
   const auto times = run_(length, true);
-  paced_s_ = (runtime::host_clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
+  paced_s_ = (peers_.clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
   blocks_.add(times);
-  measured_s_ += runtime::host_clock() - begin;
+  measured_s_ += peers_.clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // of all times it would need a sort in every round
   // One rank decides: the others' clocks may differ in the last digit.
   stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
@@ -69,7 +69,7 @@ core::Stop Rounds::decide() const {
   if (options_.exact_samples) {
     return times().size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;
   }
-  return options_.rule.decide(blocks_, core::Seconds{runtime::host_clock() - first_begin_}, core::Seconds{measured_s_});
+  return options_.rule.decide(blocks_, core::Seconds{peers_.clock() - first_begin_}, core::Seconds{measured_s_});
 }
 
 std::size_t Rounds::discarded() const {

@@ -8,6 +8,7 @@
 
 #include "bench/engine/session.hpp"
 #include "core/statistics.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 
@@ -33,6 +34,7 @@ struct RoundPeers {
   std::function<std::size_t(std::size_t)> agree;  ///< rank 0's value, on all of them
   std::function<void()> stop_if_interrupted;      ///< throws Interrupted
   bool is_first = true;                           ///< this rank speaks for all
+  double (*clock)() = runtime::host_clock;        ///< [s]; tests have their own, which no other program delays
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
