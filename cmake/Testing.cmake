@@ -1,8 +1,8 @@
-# gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...]):
-# GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake.
-# gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [BESIDE_OTHERS] [MPIEXEC_ARGS ...] COMMAND program args...): the same
-# program on real ranks, once a rank count, alone unless its ranks mostly sleep (BESIDE_OTHERS) or there is one: ranks that
-# poll keep the cores from each other.
+# gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [POLLS]):
+# GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake. Where its
+# threads poll (POLLS) it runs with nothing beside it: on two cores a quarter of such a program then takes 16 s instead of 80.
+# gradmeter_mpi_test(NAME RANKS 1 2 4 TIMEOUT s [MPIEXEC_ARGS ...] COMMAND program args...): the same program on real
+# ranks, once a rank count, alone unless there is one: ranks that poll keep the cores from each other.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -38,7 +38,7 @@ add_custom_target(thread_tests)
 add_custom_target(device_tests)
 
 function(gradmeter_test MODULE)
-  cmake_parse_arguments(T "" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE" ${ARGN})
+  cmake_parse_arguments(T "POLLS" "PROGRAM;TIMEOUT" "SOURCES;USES;LABELS;ALONE" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -63,7 +63,7 @@ function(gradmeter_test MODULE)
   target_compile_definitions(${T_PROGRAM} PRIVATE GRADMETER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              GRADMETER_PYTHON="${GRADMETER_PYTHON}")
   if(GRADMETER_SANITIZE OR GRADMETER_TEST_SHARDS)
-    gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}")
+    gradmeter_add_shards(${T_PROGRAM} "unit;${MODULE};${T_LABELS}" ${T_POLLS})
     return()
   endif()
   gtest_discover_tests(${T_PROGRAM} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${T_TIMEOUT})
@@ -71,7 +71,7 @@ function(gradmeter_test MODULE)
 endfunction()
 
 # A quarter of a program's cases in one process: each of 2,500 would pay for a start of its own.
-function(gradmeter_add_shards PROGRAM LABELS)
+function(gradmeter_add_shards PROGRAM LABELS POLLS)
   set(environment GTEST_TOTAL_SHARDS=4)
   # Cases that are long for their size or their number of draws alone: others run the same code.
   set(long *MillionsOfElements* *PastTheCaches*/*_* *WithManyWorkers* *ABiggerLayer* *ErrorIsTheFormulas*
@@ -91,7 +91,7 @@ function(gradmeter_add_shards PROGRAM LABELS)
   foreach(shard RANGE 3)
     add_test(NAME ${PROGRAM}.${shard} COMMAND ${PROGRAM} --gtest_brief=1)
     set_tests_properties(${PROGRAM}.${shard} PROPERTIES
-      TIMEOUT 900 LABELS "${LABELS}" ENVIRONMENT "${environment};GTEST_SHARD_INDEX=${shard}")
+      TIMEOUT 900 LABELS "${LABELS}" RUN_SERIAL ${POLLS} ENVIRONMENT "${environment};GTEST_SHARD_INDEX=${shard}")
   endforeach()
 endfunction()
 
@@ -106,25 +106,19 @@ function(gradmeter_label_cases PROGRAM)
 endfunction()
 
 function(gradmeter_mpi_test NAME)
-  cmake_parse_arguments(T "BESIDE_OTHERS" "TIMEOUT" "RANKS;MPIEXEC_ARGS;COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT" "RANKS;MPIEXEC_ARGS;COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  set(alone TRUE)
-  set(cost 0)
-  if(T_BESIDE_OTHERS)
-    set(alone FALSE)
-    set(cost 20)  # begins early, as the long ones of tests/cli
-  endif()
   foreach(ranks ${T_RANKS})
     if(ranks EQUAL 1)
-      set(alone_now FALSE)
+      set(alone FALSE)
     else()
-      set(alone_now ${alone})
+      set(alone TRUE)
     endif()
     add_test(NAME mpi.${NAME}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -np ${ranks} ${T_MPIEXEC_ARGS} ${T_COMMAND})
     set_tests_properties(mpi.${NAME}.np${ranks} PROPERTIES
-      TIMEOUT ${T_TIMEOUT} COST ${cost} RUN_SERIAL ${alone_now} LABELS "mpi;${T_LABELS}"
+      TIMEOUT ${T_TIMEOUT} RUN_SERIAL ${alone} LABELS "mpi;${T_LABELS}"
       ENVIRONMENT "${GRADMETER_MPIEXEC_ENV}")
   endforeach()
 endfunction()

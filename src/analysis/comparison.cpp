@@ -27,6 +27,10 @@ ComparedPoint join(const std::string& key, const LaunchedPoint* a, const Launche
     out.ratio = {NAN, NAN, NAN, NAN};
     return out;
   }
+  for (const auto* side : {a, b}) {
+    if (side->origins.size() > 1)
+      out.reason = fmt::format("the launches of a side are of {} machines or builds", side->origins.size());
+  }
   out.ratio = direction > 0 ? estimate_ratio(out.a, out.b) : estimate_ratio(out.b, out.a);  // always of rates
   return out;
 }
@@ -37,6 +41,7 @@ void judge(ComparedPoint& p, double tolerance) {
     return;
   }
   p.verdict = Verdict::undecided;
+  if (!p.reason.empty()) return;
   if (std::isnan(p.ratio.p_value)) {
     p.reason = "one launch: the spread between launches is not known";
     return;

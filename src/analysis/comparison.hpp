@@ -33,7 +33,8 @@ struct Comparison {
 };
 
 /// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05).
-/// same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. Else undecided.
+/// same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. Else undecided, and so
+/// is a point where the launches of one side are of several machines or builds: their spread is not that of launches.
 /// Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 

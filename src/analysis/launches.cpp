@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "analysis/conditions.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -75,6 +76,7 @@ LaunchedPoints::LaunchedPoints(std::span<const core::Run> runs, const Selection&
       const auto [place, is_new] = points_.try_emplace(key);
       if (is_new) keys_.push_back(key);
       add_launch(place->second, std::move(point), selection.metric);
+      place->second.origins.insert(origin_of(run.info));
     }
   }
 }

@@ -1,6 +1,7 @@
 // What each launch measured of each point: result files turned into replicates.
 #pragma once
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct LaunchedPoint {
   std::vector<double> values;  ///< the metric's median in each launch that measured it
   std::size_t launches = 0;    ///< that have the point at all
   std::string reason;          ///< of the first launch that has it and no number of it
+  std::set<std::string> origins = {};  ///< machines and builds of the launches: of several they are no replicates
 };
 
 /// By experiment and factors, in order of first appearance.

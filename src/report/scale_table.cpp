@@ -257,7 +257,7 @@ std::string scale_legend(std::span<const Point> points) {
       "efficiency  samples/s for each rank (those that only serve too) ÷ those of one rank's independent, and its 95 "
       "%\n"
       "            interval from blocks that were taken in turn\n"
-      "step        median over blocks of the slowest rank's time, and the interval of that; parameter servers: "
+      "step        median over all steps of the slowest rank's time, and the interval of that; parameter servers: "
       "harmonic\n"
       "            mean over the workers, and every part weighted alike\n"
       "exposed     step − step of independent at the same ranks (below 0: within noise)\n"

@@ -45,6 +45,16 @@ TEST(Comparison, OneLaunchIsUndecided) {
   EXPECT_THAT(c.points.front().reason, HasSubstr("one launch"));
 }
 
+TEST(Comparison, LaunchesOfTwoBuildsAreNoReplicates) {
+  Side mixed = timed_side("b", changed);
+  mixed.runs.front().info.commit = "another";
+  const auto c = compare(timed_side("a", three_points), mixed, {}, 0.05);
+  EXPECT_EQ(of_size(c, 1).verdict, Verdict::undecided);
+  EXPECT_THAT(of_size(c, 1).reason, HasSubstr("of 2 machines or builds"));
+  for (auto& run : mixed.runs) run.info.commit = "another";  // the sides' may differ
+  EXPECT_EQ(of_size(compare(timed_side("a", three_points), mixed, {}, 0.05), 1).verdict, Verdict::slower);
+}
+
 TEST(Comparison, NamesPointsThatASideLacks) {
   const auto c = compared({{1.0, 2.0}, {1.0, 2.0}}, {{1.0}, {1.0}});
   EXPECT_EQ(of_size(c, 2).verdict, Verdict::missing);

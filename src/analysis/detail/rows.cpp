@@ -219,6 +219,15 @@ std::vector<Group> Rows::groups(std::string_view experiment, const Axes& axes,
   return out;
 }
 
+std::string Rows::again(const Row& row) const {
+  const core::RunInfo& info = runs_[row.sources.front().run].info;
+  if (info.command.empty()) return "";
+  const bool has_threads = info.command.find("--thread-ranks") != std::string::npos;
+  return fmt::format("scripts/launches.sh 5 -- {}{}",
+                     info.ranks > 1 && !has_threads ? fmt::format("mpirun -np {} ", info.ranks) : std::string(),
+                     info.command);
+}
+
 const Axes& Rows::telling(const std::string& experiment) const { return telling_.at(experiment); }
 
 std::string Rows::words(const Row& row, Factor f) const {

@@ -234,7 +234,7 @@ Finding change(const Rows& rows, Factor f, const Row& a, const Row& b) {
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
   out.severity = is_sure ? 1 - std::min(faster.value, 1 / faster.value) : 0;
-  out.next = is_sure ? "" : "repeat the command five times with --append, then gradmeter report on the file";
+  if (!is_sure) out.next = rows.again(b);
   return out;
 }
 
