@@ -1,9 +1,7 @@
 #include "analysis/conditions.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
-#include <variant>
 
 #include "core/format.hpp"
 
@@ -33,8 +31,6 @@ std::string shown(const Conditions& of, const std::string& name) {
   const auto found = of.find(name);
   return found == of.end() ? "none" : fmt::format("{}", fmt::join(found->second, " and "));
 }
-
-constexpr double noticeable = 0.05;
 
 std::pair<std::string, std::string> first_and_last(const Side& side) {
   const auto by_time = [](const core::Run& x, const core::Run& y) { return x.info.time < y.info.time; };
@@ -73,17 +69,5 @@ std::string origin_of(const core::RunInfo& info) {
   for (const auto& [name, version] : info.libraries) out += fmt::format("|{} {}", name, version);
   return out;
 }
-
-double run_delay(const core::Point& p) {
-  const auto* outnumber = std::get_if<bool>(&p.metrics[core::Metric::oversubscribed]);
-  const double delay = p.metrics.number(core::Metric::noise_run_delay);
-  return std::isfinite(delay) && !(outnumber && *outnumber) ? delay : 0;
-}
-bool waits_for_cores(const core::Point& p) { return run_delay(p) > noticeable; }
-bool loses_cores(const core::Point& p) { return p.metrics.number(core::Metric::noise_steal) > noticeable; }
-bool is_mostly_disturbed(const core::Point& p) {
-  return 2 * p.metrics.number(core::Metric::disturbed_blocks) > p.metrics.number(core::Metric::blocks);
-}
-bool is_disturbed(const core::Point& p) { return waits_for_cores(p) || loses_cores(p) || is_mostly_disturbed(p); }
 
 }  // namespace gradmeter::analysis

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <variant>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 
@@ -16,28 +16,24 @@ using core::Point;
 
 namespace {
 
-double steal(const Point& p) {
-  return std::isfinite(p.metrics.number(Metric::noise_steal)) ? p.metrics.number(Metric::noise_steal) : 0;
-}
-
 /// "disturbed: 2 of 5 points: 2 waited for a core (up to 62 % of the time)", or nothing.
 std::string disturbed_points(std::span<const Point* const> points) {
-  const auto count = [&](bool (*is_so)(const Point&)) {
-    return std::ranges::count_if(points, [&](const Point* p) { return is_so(*p); });
+  const auto count = [&](bool (*is_so)(const core::Metrics&)) {
+    return std::ranges::count_if(points, [&](const Point* p) { return is_so(p->metrics); });
   };
   double most_delay = 0, most_steal = 0;
   for (const Point* p : points) {
-    most_delay = std::max(most_delay, analysis::run_delay(*p));
-    most_steal = std::max(most_steal, steal(*p));
+    most_delay = std::max(most_delay, core::run_delay(p->metrics));
+    most_steal = std::max(most_steal, core::steal(p->metrics));
   }
   std::vector<std::string> causes;
-  if (const auto n = count(analysis::waits_for_cores); n > 0)
+  if (const auto n = count(core::waits_for_cores); n > 0)
     causes.push_back(fmt::format("{} waited for a core (up to {:.0f} % of the time)", n, 100 * most_delay));
-  if (const auto n = count(analysis::loses_cores); n > 0)
+  if (const auto n = count(core::loses_cores); n > 0)
     causes.push_back(fmt::format("{} lost cores to the hypervisor (up to {:.0f} %)", n, 100 * most_steal));
-  if (const auto n = count(analysis::is_mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
+  if (const auto n = count(core::is_mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
   if (causes.empty()) return {};
-  return fmt::format("disturbed: {} of {} points: {}\n", count(analysis::is_disturbed), points.size(),
+  return fmt::format("disturbed: {} of {} points: {}\n", count(core::is_disturbed), points.size(),
                      fmt::join(causes, ", "));
 }
 
@@ -125,7 +121,7 @@ std::string machine_line(std::span<const Point* const> points) {
   }
   if (!std::isfinite(least)) return {};
   // The canary takes a twentieth of the time: it may miss what kept the points themselves from running.
-  for (const Point* p : points) least = std::min({least, 1 - analysis::run_delay(*p), 1 - steal(*p)});
+  for (const Point* p : points) least = std::min({least, 1 - core::run_delay(p->metrics), 1 - core::steal(p->metrics)});
   return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n{}",
                      100 * std::max(0.0, least), blocks, disturbed, left_out, disturbed_points(points));
 }
@@ -137,7 +133,7 @@ std::string slow_and_busy(const Point& p) {
   if (!core::is_null(rank))
     notes.push_back(fmt::format("slow: rank {} on {}", text(rank), text(p.metrics[Metric::slowest_host])));
   const bool is_one_node = integer(p.factors[Factor::ranks]) == integer(p.factors[Factor::ranks_per_node]);
-  if (analysis::waits_for_cores(p) && !is_one_node && !core::is_null(busy))
+  if (core::waits_for_cores(p.metrics) && !is_one_node && !core::is_null(busy))
     notes.push_back(fmt::format("busy: {}", text(busy)));
   return fmt::format("{}", fmt::join(notes, "; "));
 }

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
@@ -62,7 +62,8 @@ Columns<Point> columns_of_codecs() {
   c.add({"error", "", right}, [](const Point& p) { return error_text(p.metrics.number(Metric::error)); });
   c.add({"expected", "", right, 2}, expected_text);
   c.add({"memcpy", "GB/s", right, 1}, [](const Point& p) {
-    return fmt::format("{}{}", gigabytes(p, p.metrics.number(Metric::memcpy_s)), analysis::is_disturbed(p) ? "~" : " ");
+    return fmt::format("{}{}", gigabytes(p, p.metrics.number(Metric::memcpy_s)),
+                       core::is_disturbed(p.metrics) ? "~" : " ");
   });
   for (const auto& [call, time] : {std::pair{"encode", Metric::encode_s},
                                    {"decode", Metric::decode_s},

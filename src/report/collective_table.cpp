@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 
@@ -22,7 +22,7 @@ std::string gigabytes(double rate) { return digits(rate * 1e-9); }
 const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>(&p.metrics[Metric::time_s]); }
 
 std::string collective_marks(const Point& p) {
-  return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", analysis::is_disturbed(p) ? "~" : " ");
+  return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", core::is_disturbed(p.metrics) ? "~" : " ");
 }
 
 std::string algorithm_cell(const Point& p, const Labels& codecs) {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <set>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -135,7 +135,7 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
               [](const auto& p) { return fmt::format("{}+{}", p.a.size(), p.b.size()); });
   columns.add(word("verdict"), [](const auto& p) {
     return fmt::format("{}{}{}", analysis::name(p.verdict), oversubscribed(p.sample) ? "*" : "",
-                       analysis::is_disturbed(p.sample) ? "~" : "");
+                       core::is_disturbed(p.sample.metrics) ? "~" : "");
   });
   core::Table table = columns.table();
   const std::size_t shown = std::min(most, c.points.size());

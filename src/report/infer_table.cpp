@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -46,7 +46,7 @@ Columns<Point> infer_columns() {
   c.add({"batch", "", right}, [](const Point& p) { return text(p.factors[Factor::batch_per_rank]); });
   c.add({"precision", "", left}, [](const Point& p) { return text(p.factors[Factor::precision]); });
   c.add({"p50", "us", right}, [](const Point& p) {
-    return fmt::format("{}{}{}", oversubscribed(p) ? "*" : "", analysis::is_disturbed(p) ? "~" : "",
+    return fmt::format("{}{}{}", oversubscribed(p) ? "*" : "", core::is_disturbed(p.metrics) ? "~" : "",
                        in_us(p, &core::Summary::median));
   });
   c.add({"95 %", "us", right, 3}, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e6); });

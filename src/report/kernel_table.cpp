@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 
@@ -42,7 +42,7 @@ std::string kernel_heading(const Point& p) {
 std::string scaled(double value, double by) { return std::isfinite(value) ? digits(value * by) : "-"; }
 
 std::string kernel_marks(const Point& p) {
-  return fmt::format("{}{}", oversubscribed(p) ? "*" : "", analysis::is_disturbed(p) ? "~" : "");
+  return fmt::format("{}{}", oversubscribed(p) ? "*" : "", core::is_disturbed(p.metrics) ? "~" : "");
 }
 
 std::string kernel_note(const Point& p) { return p.status == core::Status::ok ? slow_and_busy(p) : why_not(p); }

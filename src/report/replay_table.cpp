@@ -1,4 +1,4 @@
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -23,7 +23,7 @@ Columns<Point> replay_columns() {
   c.add({"ranks", "", right}, [](const Point& p) { return text(p.factors[Factor::ranks]); });
   c.add({"device", "", left}, [](const Point& p) { return text(p.factors[Factor::device]); });
   c.add({"step", "ms", right}, [](const Point& p) {
-    return fmt::format("{}{}{}", oversubscribed(p) ? "*" : "", analysis::is_disturbed(p) ? "~" : "",
+    return fmt::format("{}{}{}", oversubscribed(p) ? "*" : "", core::is_disturbed(p.metrics) ? "~" : "",
                        digits(1e3 * p.metrics.number(Metric::time_s)));
   });
   c.add({"95 %", "ms", right, 2}, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e3); });

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "analysis/conditions.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "core/units.hpp"
@@ -29,7 +29,7 @@ std::string rate(double per_s) {
 }
 
 std::string step_cell(const Point& p) {
-  return fmt::format("{}{}", milliseconds(p.metrics.number(Metric::time_s)), analysis::is_disturbed(p) ? "~" : " ");
+  return fmt::format("{}{}", milliseconds(p.metrics.number(Metric::time_s)), core::is_disturbed(p.metrics) ? "~" : " ");
 }
 
 std::string ranks_cell(const Point& p) {
@@ -80,7 +80,7 @@ std::string undecided_note(const Point& p) {
   const auto& candidates = p.metrics[Metric::bound_by_candidates];
   if (text(p.metrics[Metric::bound_by]) != "undecided" || core::is_null(candidates)) return {};
   return fmt::format("undecided: {}; {} would decide", text(candidates),
-                     analysis::is_disturbed(p) ? "quieter cores" : "a longer --time-budget");
+                     core::is_disturbed(p.metrics) ? "quieter cores" : "a longer --time-budget");
 }
 
 /// What else a reader must know of the point.

@@ -110,6 +110,16 @@ TEST(Causes, ASlowRankOfTwoIsStraggle) {
   }
 }
 
+// Efficiency is 1 then, and half of the step is lost.
+TEST(Causes, ABaselineOnTheSlowRankHidesNoStraggle) {
+  const Three t{measured(one_rank(20e-3)), measured(lock_step(20e-3, {20e-3, 10e-3})),
+                measured(lock_step(20.5e-3, {20e-3, 10e-3}, 0.5e-3))};
+  EXPECT_EQ(t.bound_by(), "straggle");
+  const Three usual{measured(one_rank(10.2e-3)), measured(lock_step(10e-3, {10e-3, 10e-3})),
+                    measured(lock_step(10.3e-3, {10e-3, 10e-3}, 0.3e-3))};
+  EXPECT_EQ(usual.bound_by(), "compute") << "a little faster than the baseline is noise";
+}
+
 TEST(Causes, StretchedKernelsAreInterferenceAndNotWire) {
   const Three t{measured(one_rank(10e-3)), measured(lock_step(10e-3, {10e-3, 10e-3})),
                 measured(lock_step(16e-3, {15e-3, 15e-3}, 1e-3))};

@@ -1,5 +1,6 @@
 #include "bench/scale/row.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -94,6 +95,12 @@ TEST(CompareRow, TheVerdictHasItsProbabilityAndTheCandidates) {
   const Point itself = compared(point(1, {}, "independent"), base, base, base);
   EXPECT_EQ(core::to_text(itself.metrics[Metric::bound_by]), "compute");
   EXPECT_TRUE(core::is_null(itself.metrics[Metric::bound_by_probability])) << "by definition, not by measurement";
+}
+
+TEST(CompareRow, SaysThatTheBaselineRanOnASlowRank) {
+  const Point row = compared(point(4, Scaling::weak), timed(1, 0.020, 3200, 0.020),
+                             timed(4, 0.020, 4 * 64 / 0.020, 0.010), timed(4, 0.0205, 4 * 64 / 0.0205, 0.010));
+  EXPECT_THAT(row.reason, ::testing::HasSubstr("2.00 times as long as the median one"));
 }
 
 TEST(CompareRow, WithoutAnIntervalNothingIsConcluded) {

@@ -4,10 +4,10 @@
 #include <map>
 #include <set>
 
-#include "analysis/conditions.hpp"
 #include "analysis/detail/rows.hpp"
 #include "analysis/links.hpp"
 #include "analysis/soak.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
 
@@ -154,7 +154,7 @@ void find_outlier_launches(const Rows& rows, std::vector<Finding>& out) {
 void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
   for (const auto& experiment : rows.experiments()) {
     for (const Group& group : rows.groups(experiment, exchange_axes, [](const Row&) { return true; })) {
-      Group crowded, contended, disturbed;
+      Group crowded, contended, waiting;
       double most_delay = 0, most_steal = 0, contention = 0;
       for (const Row* row : group) {
         if (row->is_true(Metric::oversubscribed)) crowded.push_back(row);
@@ -162,14 +162,15 @@ void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
           contended.push_back(row);
           contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
         }
-        if (is_disturbed(row->point)) {
-          disturbed.push_back(row);
+        // Blocks in which the machine was merely faster or slower are a caveat of each sentence.
+        if (core::waits_for_cores(row->point.metrics) || core::loses_cores(row->point.metrics)) {
+          waiting.push_back(row);
           if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
           if (const double s = row->number(Metric::noise_steal); s > most_steal) most_steal = s;
         }
       }
       const auto is_most = [&](const Group& some) { return 2 * some.size() >= group.size() && !some.empty(); };
-      if (!is_most(crowded) && !is_most(contended) && !is_most(disturbed)) continue;
+      if (!is_most(crowded) && !is_most(contended) && !is_most(waiting)) continue;
       const auto at = rows.where(group, exchange_axes);
       std::string what;
       if (is_most(crowded)) {
@@ -177,20 +178,17 @@ void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
                            over_what(group));
       } else if (is_most(contended)) {
         what = fmt::format("ranks share cores in {}{}", counted_rows(contended.size(), group.size()), over_what(group));
-      } else if (std::max(most_delay, most_steal) > 0.05) {
+      } else {
         what = fmt::format("cores are shared in {}{}: {} had up to {} of the time",
-                           counted_rows(disturbed.size(), group.size()), over_what(group),
+                           counted_rows(waiting.size(), group.size()), over_what(group),
                            most_steal > most_delay ? "the hypervisor" : "other threads",
                            percent(std::max(most_delay, most_steal)));
-      } else {
-        what = fmt::format("the machine was disturbed in {}{}", counted_rows(disturbed.size(), group.size()),
-                           over_what(group));
       }
       if (contention > 0)
         what += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
       Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
       f.sentence = as_sentence(fmt::format("{}: {}", at.both(), what), true);
-      f.figures["rows"].value = static_cast<double>(std::max({crowded.size(), contended.size(), disturbed.size()}));
+      f.figures["rows"].value = static_cast<double>(std::max({crowded.size(), contended.size(), waiting.size()}));
       f.figures["rows_looked_at"].value = static_cast<double>(group.size());
       f.figures["run_delay"].value = most_delay;
       f.figures["steal"].value = most_steal;
@@ -220,7 +218,10 @@ void find_slow_ranks(const Rows& rows, std::vector<Finding>& out) {
           const auto* rank = std::get_if<std::int64_t>(&m[Metric::slowest_rank]);
           const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
           const double spread = m.number(Metric::ranks_spread);
-          if (!rank || !(share >= least_share || spread >= least_spread)) continue;
+          // Where the machine's state may account for as much, it may be what one rank met.
+          const double explained = core::share_of_disturbance(m);
+          const bool stands_out = share >= std::max(least_share, explained) || spread >= least_spread + explained;
+          if (!rank || !stands_out) continue;
           Named& named = ranks[*rank];
           ++named.launches;
           named.host = core::is_null(m[Metric::slowest_host]) ? "" : core::to_text(m[Metric::slowest_host]);

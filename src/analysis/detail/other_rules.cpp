@@ -32,7 +32,7 @@ bool has_less_time(const Row* a, const Row* b) { return time_of(*a).value < time
 
 std::string to_limit(const Row& row) {
   const double limit = row.number(Metric::limit_s), time = time_of(row).value;
-  return limit > 0 ? fmt::format(", {:.2f} times the limit", time / limit) : "";
+  return limit > 0 ? fmt::format(", {:.{}f} times the limit", time / limit, time < 100 * limit ? 2 : 0) : "";
 }
 
 /// Compares the vendors' algorithms with the fastest of all.

@@ -8,6 +8,7 @@
 
 #include "analysis/conditions.hpp"
 #include "analysis/words.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
 
@@ -305,7 +306,8 @@ std::string caveats(const Group& group) {
   if (any([](const Row& r) { return r.is_true(Metric::oversubscribed); }))
     out.emplace_back("more busy threads than cores: a test of the program, not a measurement");
   if (any([](const Row& r) { return r.is_true(Metric::emulated); })) out.emplace_back("emulated: not a measurement");
-  if (any([](const Row& r) { return is_disturbed(r.point); })) out.emplace_back("the machine was disturbed meanwhile");
+  if (any([](const Row& r) { return core::is_disturbed(r.point.metrics); }))
+    out.emplace_back("the machine was disturbed meanwhile");
   if (any([](const Row& r) { return r.number(Metric::efficiency) > 1 && r.whole(Factor::ranks) > 1; }))
     out.emplace_back("efficiency above 100 % within its interval");
   return out.empty() ? "" : fmt::format(" ({})", fmt::join(out, "; "));

@@ -107,7 +107,9 @@ void add_small_batch(const Rows& rows, const Group& curve, std::vector<Finding>&
   f.figures["batch_larger"].value = static_cast<double>(enough->whole(Factor::batch_per_rank));
   f.figures["efficiency"] = low;
   f.figures["efficiency_larger"] = high;
-  f.severity = 1 - low.value / high.value;
+  // Where another setting wins as much it comes first: a mini-batch also changes what is learnt.
+  constexpr double weight = 0.75;
+  f.severity = weight * (1 - low.value / high.value);
   f.next = model_command(*small, fmt::format("--batch {}", enough->whole(Factor::batch_per_rank)));
   out.push_back(std::move(f));
 }
@@ -158,8 +160,8 @@ void add_lost(const Rows& rows, const Row& row, std::vector<Finding>& out) {
     if (const double s = row.number(m); std::isfinite(s)) f.figures[std::string(core::name(m))].value = s;
   }
   f.probability = probability;
-  // A cause is no remedy: findings that show one come first where they win over half of the loss.
-  f.severity = lost.value / 2;
+  // A cause is no remedy: findings that show one come first where they win over a quarter of the loss.
+  f.severity = lost.value / 4;
   f.next = model_command(row, fmt::format("--batch {} {}", row.whole(Factor::batch_per_rank), flags_against(bound)));
   out.push_back(std::move(f));
 }
@@ -298,6 +300,12 @@ void find_efficiency(const Rows& rows, std::vector<Finding>& out) {
     if (curve.size() > 1) add_small_batch(rows, curve, out);
     for (const Row* row : curve) add_lost(rows, *row, out);
   }
+  // What ranks lose that exchange nothing is lost too.
+  const auto is_apart = [](const Row& r) {
+    return r.whole(Factor::ranks) > 1 && r.text(Factor::strategy) == "independent" && has_efficiency(r);
+  };
+  for (const Group& group : rows.groups("scale", batch_axes, is_apart))
+    for (const Row* row : group) add_lost(rows, *row, out);
 }
 
 void find_changes(const Rows& rows, std::vector<Finding>& out) {

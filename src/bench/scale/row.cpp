@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bench/scale/verdict.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "kernels/library.hpp"
 
@@ -160,27 +161,24 @@ bool is_crowded(const core::Metrics& m) {
   return crowded && *crowded;
 }
 
-/// The share of a point's times that the machine's state may account for, as far as its row knows.
-double disturbance_of(const core::Metrics& m) {
-  const auto known = [&](Metric x) { return std::isfinite(m.number(x)) ? m.number(x) : 0; };
-  // Threads that outnumber the cores wait for each other: the point itself causes that.
-  const double delay = is_crowded(m) ? 0 : known(Metric::noise_run_delay);
-  const bool disturbed = 2 * known(Metric::disturbed_blocks) > known(Metric::blocks);
-  const double slower = disturbed ? 1 - m.number(Metric::steadiness) : 0;
-  return std::clamp(std::max({known(Metric::noise_steal), delay, slower}), 0.0, 1.0);
-}
-
 void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlocks& blocks, const Causes& c,
                   Point& row) {
   auto& m = row.metrics;
-  const Disturbance disturbance{.base = disturbance_of(to.base->row.metrics),
-                                .control = disturbance_of(to.control->row.metrics),
-                                .point = disturbance_of(m)};
+  const Disturbance disturbance{.base = core::share_of_disturbance(to.base->row.metrics),
+                                .control = core::share_of_disturbance(to.control->row.metrics),
+                                .point = core::share_of_disturbance(m)};
   const auto verdict = judge(blocks, c, m.number(Metric::time_s), is_crowded(m), disturbance);
   if (!verdict) {
     add_reason(row, fmt::format("{} blocks in turn with the baseline and the control: no interval and no verdict",
                                 blocks.point.size()));
     return;
+  }
+  if (c.contention.value < -verdict->noise_s) {
+    const double base = to.base->row.metrics.number(Metric::compute_s) / blocks.ideal;
+    add_reason(
+        row, fmt::format(
+                 "the baseline ran on a rank that takes {:.2f} times as long as the median one: efficiency is too high",
+                 base / (base + c.contention.value)));
   }
   m[Metric::bound_by] = verdict->bound_by;
   if (is_baseline(p)) return;  // nothing is lost by definition, which has no probability

@@ -32,8 +32,9 @@ std::string to_text(const std::vector<Verdict::Candidate>&);
 
 /// Draws the blocks anew, with replacement, a thousand times. In each resample each measured time may also hold up to
 /// the machine's share, drawn evenly. The answer of a resample is its largest part, or compute where less was lost than
-/// a twentieth of the step, or than the noise of the blocks if that is more (at most 15 % of the step). The same blocks
-/// give the same verdict. Nothing: the figures have no interval, so nothing may be concluded.
+/// a twentieth of the step, or than the noise of the blocks if that is more (at most 15 % of the step). Where the
+/// median rank computes faster than the baseline beyond that noise, time is lost against it: the baseline ran on a slow
+/// rank. The same blocks give the same verdict. Nothing: the figures have no interval, so nothing may be concluded.
 /// Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 

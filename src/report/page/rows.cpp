@@ -13,6 +13,7 @@
 #include "analysis/launches.hpp"
 #include "analysis/merged.hpp"
 #include "analysis/words.hpp"
+#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -217,7 +218,7 @@ std::string doubt_of(const core::Point& point) {
   const double efficiency = point.metrics.number(core::Metric::efficiency);
   const bool compared = std::isfinite(efficiency) && integer(point.factors[Factor::ranks]) > 1;
   if (point.status == core::Status::mistrusted) doubts.push_back(fmt::format("mistrusted: {}", point.reason));
-  if (analysis::is_disturbed(point)) doubts.emplace_back("disturbed");
+  if (core::is_disturbed(point.metrics)) doubts.emplace_back("disturbed");
   if (oversubscribed(point)) doubts.emplace_back("more threads than cores");
   if (compared && efficiency >= 1.005) doubts.emplace_back("above 100 %");
   if (compared && !std::isfinite(point.metrics.number(core::Metric::efficiency_ci95_low)))
