@@ -322,5 +322,81 @@ TEST(Shares, AreWordsWhereASimpleFractionIsNear) {
   EXPECT_EQ(share_in_words(0.97), "almost all");
 }
 
+// 14 % were lost to ranks that slow each other down, and "no loss is shown".
+TEST(Findings, CountWhatRanksLoseWithoutAnExchange) {
+  Point apart = step(64, 0.86, 0.05);
+  apart.factors[Factor::strategy] = std::string("independent");
+  apart.metrics[Metric::bound_by] = std::string("memory");
+  const auto all = found({apart, step(64, 0.98, 0.02)});
+  EXPECT_THAT(sentence(all, FindingKind::lost_to), HasSubstr("ranks that slow each other down without any exchange"));
+  EXPECT_EQ(sentence(all, FindingKind::nothing_wrong), "");
+}
+
+TEST(Findings, CallNoRankSlowForWhatTheMachineExplains) {
+  Point p = step(16, 0.5);
+  p.metrics[Metric::slowest_rank] = std::int64_t{1};
+  p.metrics[Metric::straggle_s] = 0.08 / 0.5;
+  p.metrics[Metric::blocks] = std::int64_t{10};
+  p.metrics[Metric::steadiness] = 0.8;
+  EXPECT_THAT(sentence(found({p}), FindingKind::slow_rank), HasSubstr("by 8 % of the step"));
+  p.metrics[Metric::disturbed_blocks] = std::int64_t{6};
+  EXPECT_EQ(sentence(found({p}), FindingKind::slow_rank), "") << "most blocks were up to a fifth slower";
+  p.metrics[Metric::straggle_s] = 0.5 / 0.5;
+  EXPECT_THAT(sentence(found({p}), FindingKind::slow_rank), HasSubstr("by 50 % of the step"));
+}
+
+Point kernel(const char* problem, const char* precision, double seconds, double roofline) {
+  Point p;
+  p.experiment = "kernels";
+  p.factors[Factor::problem] = std::string(problem);
+  p.factors[Factor::precision] = std::string(precision);
+  p.metrics[Metric::time_s] = timed(seconds);
+  p.metrics[Metric::roofline] = roofline;
+  return p;
+}
+
+TEST(Findings, SayWhatKernelsReach) {
+  const auto all = found({kernel("gemm:m=64", "fp32", 2e-3, 0.4), kernel("gemm:m=512", "fp32", 4e-3, 0.9)});
+  EXPECT_THAT(sentence(all, FindingKind::roofline),
+              AllOf(HasSubstr("from 40 % (gemm:m=64) to 90 % (gemm:m=512) of what the roofline allows")));
+  EXPECT_THAT(sentence(found({kernel("gemm:m=64", "fp32", 2e-3, 0.4), kernel("gemm:m=64", "bf16", 1e-3, 0.4)}),
+                       FindingKind::change),
+              HasSubstr("bf16 instead of fp32: speed × 2.00 (1.96–2.04)"));
+}
+
+TEST(Findings, SayOnWhichLinksACodecPays) {
+  const auto codec = [](const char* name, double crossover) {
+    Point p;
+    p.experiment = "codecs";
+    p.factors[Factor::codec] = std::string(name);
+    p.metrics[Metric::crossover_bytes_per_s] = crossover;
+    p.metrics[Metric::wire_bits] = 4.0;
+    p.metrics[Metric::error] = 0.1;
+    return p;
+  };
+  EXPECT_THAT(sentence(found({codec("bf16", 1e9), codec("qsgd4", 2e9)}), FindingKind::crossover),
+              HasSubstr("of 2 codecs 4-bit gradients pays on the fastest links, those below 2.00 GB/s"));
+  EXPECT_THAT(sentence(found({codec("bf16", 0), codec("qsgd4", 0)}), FindingKind::crossover),
+              HasSubstr("none of 2 codecs pays on any link"));
+}
+
+TEST(Findings, SayWhatTrainingReachesAndWhatAReplayTakes) {
+  Point early, late;
+  for (Point* p : {&early, &late}) {
+    p->experiment = "train";
+    p->factors[Factor::model] = std::string("mlp");
+  }
+  early.metrics[Metric::accuracy] = 0.9, early.metrics[Metric::epoch] = 1.0;
+  late.metrics[Metric::accuracy] = 0.97, late.metrics[Metric::epoch] = 3.0;
+  EXPECT_THAT(sentence(found({early, late}), FindingKind::accuracy),
+              HasSubstr("reaches an accuracy of 97.0 % after 3 epochs"));
+  Point replayed;
+  replayed.experiment = "replay";
+  replayed.metrics[Metric::time_s] = timed(0.03);
+  replayed.metrics[Metric::baseline_time_s] = 0.02;
+  EXPECT_THAT(sentence(found({replayed}), FindingKind::replayed), HasSubstr("takes 30.0 ms (29.7 ms–30.3 ms)"));
+  EXPECT_NEAR(found({replayed}).front().figures.at("time_ratio").value, 1.5, 1e-9);
+}
+
 }  // namespace
 }  // namespace gradmeter::analysis

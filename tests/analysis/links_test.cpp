@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
+#include "analysis/findings.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::analysis {
@@ -172,6 +174,33 @@ TEST(LinksBelow, NamesTheLinksUnderTheShareAndNoOthers) {
     return Measured{.bytes_per_s = from == 2 || to == 2 ? 0.3 * usual_rate : usual_rate};
   });
   EXPECT_EQ(links_below(half, 0.5).size(), 6U);
+}
+
+// As findings, which name the ends, and crowded cores once for all links.
+TEST(LinkFindings, AreFindingsOfTheFile) {
+  const auto found = [](const Cluster& cluster, bool crowded = false) {
+    core::Run run{.info = {}, .points = rows(6, cluster)};
+    for (auto& p : run.points) p.metrics[Metric::oversubscribed] = crowded;
+    return findings({&run, 1});
+  };
+  const auto link = found([](int from, int to) {
+    return Measured{.bytes_per_s = from + to == 5 && from * to == 4 ? usual_rate / 2 : usual_rate};
+  });
+  ASSERT_EQ(link.front().kind, FindingKind::slow_link);
+  EXPECT_EQ(link.front().figures.at("from_rank").value + link.front().figures.at("to_rank").value, 5);
+  EXPECT_NEAR(link.front().severity, 0.5, 0.05);
+
+  const auto host = found([](int from, int to) {
+    return Measured{.latency_s = from == 3 || to == 3 ? 3 * usual_latency : usual_latency};
+  });
+  ASSERT_EQ(host.front().kind, FindingKind::slow_host);
+  EXPECT_EQ(host.front().figures.at("from_rank").value, 3);
+
+  const auto usual = [](int, int) { return Measured{}; };
+  EXPECT_EQ(found(usual).front().kind, FindingKind::nothing_wrong);
+  const auto crowded = found(usual, true);
+  EXPECT_THAT(crowded.front().sentence, HasSubstr("more busy threads than cores in 30 of 30 rows over all links"));
+  EXPECT_EQ(std::ranges::count(crowded, FindingKind::shared_cores, &Finding::kind), 1);
 }
 
 }  // namespace

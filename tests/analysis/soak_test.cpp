@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "analysis/findings.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::analysis {
@@ -93,6 +94,18 @@ TEST(Soak, ASingleLongWindowIsAnOutlier) {
   EXPECT_EQ(found.outliers[0].host, "host3");
   EXPECT_NEAR(found.outliers[0].ratio, 50, 1);
   EXPECT_TRUE(found.disturbances.empty()) << "its interval's median is the usual one";
+}
+
+TEST(Soak, ItsDisturbanceIsAFindingOfTheFile) {
+  const auto found = [](const Slowness& slowness) {
+    const core::Run run{.info = {}, .points = soak(slowness)};
+    return findings({&run, 1});
+  };
+  const auto disturbed = found([](int rank, int i) { return rank == 3 && i >= 60 && i < 65 ? 2.0 : 1.0; });
+  ASSERT_EQ(disturbed.front().kind, FindingKind::disturbance);
+  EXPECT_EQ(disturbed.front().figures.at("disturbances").value, 1);
+  EXPECT_THAT(disturbed.front().sentence, testing::HasSubstr("host4"));
+  EXPECT_EQ(found(even).front().kind, FindingKind::nothing_wrong);
 }
 
 }  // namespace
