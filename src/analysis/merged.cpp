@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "analysis/conditions.hpp"
@@ -90,6 +91,55 @@ core::Value merge_metric(const Launches& launches, Metric metric) {
   return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
 }
 
+/// "wire 93 %, straggle 7 %" as shares; empty where the text is something else.
+std::map<std::string, double> shares_of(const std::string& candidates) {
+  std::map<std::string, double> out;
+  std::istringstream words(candidates);
+  std::string answer, sign;
+  for (double percent = 0; words >> answer >> percent >> sign;) out[answer] = percent / 100;
+  return out;
+}
+
+/// One verdict over all launches: each has as many votes, which are its candidates' shares. Where launches lack these,
+/// as baselines do, their common word, or undecided.
+void merge_verdicts(const Launches& launches, Point& out) {
+  constexpr double decided = 2.0 / 3;
+  std::map<std::string, double> votes;
+  bool all_have_shares = true, all_agree = true;
+  for (const Point* p : launches) {
+    const auto text = [p](Metric m) { return core::is_null(p->metrics[m]) ? "" : core::to_text(p->metrics[m]); };
+    const auto shares = shares_of(text(Metric::bound_by_candidates));
+    all_have_shares = all_have_shares && !shares.empty();
+    all_agree = all_agree && text(Metric::bound_by) == core::to_text(out.metrics[Metric::bound_by]);
+    for (const auto& [answer, share] : shares) votes[answer] += share / static_cast<double>(launches.size());
+  }
+  core::Value &verdict = out.metrics[Metric::bound_by], &probability = out.metrics[Metric::bound_by_probability];
+  if (!all_have_shares) {
+    if (!all_agree) verdict = std::string("undecided");
+    if (!all_agree) probability = {};
+    return;
+  }
+  std::vector<std::pair<std::string, double>> candidates(votes.begin(), votes.end());
+  std::stable_sort(candidates.begin(), candidates.end(), [](auto& a, auto& b) { return a.second > b.second; });
+  verdict = candidates.front().second < decided ? "undecided" : candidates.front().first;
+  probability = candidates.front().second;
+  std::string text;
+  for (const auto& [answer, share] : candidates)
+    if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", answer, 100 * share);
+  out.metrics[Metric::bound_by_candidates] = text;
+}
+
+/// A rank that two thirds of the launches name.
+void merge_slowest(const Launches& launches, Point& out) {
+  std::map<std::string, std::vector<const Point*>> named;
+  for (const Point* p : launches) named[core::to_text(p->metrics[Metric::slowest_rank])].push_back(p);
+  for (const Metric m : {Metric::slowest_rank, Metric::slowest_host}) out.metrics[m] = {};
+  for (const auto& [rank, by] : named) {
+    if (3 * by.size() < 2 * launches.size()) continue;
+    for (const Metric m : {Metric::slowest_rank, Metric::slowest_host}) out.metrics[m] = by.back()->metrics[m];
+  }
+}
+
 Point merge(const Launches& launches) {
   Point out = *launches.back();
   out.raw_times_s.clear();
@@ -98,6 +148,8 @@ Point merge(const Launches& launches) {
     const auto metric = static_cast<Metric>(i);
     out.metrics[metric] = merge_metric(launches, metric);
   }
+  if (!core::is_null(out.metrics[Metric::bound_by])) merge_verdicts(launches, out);
+  merge_slowest(launches, out);
   return out;
 }
 

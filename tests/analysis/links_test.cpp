@@ -190,9 +190,8 @@ TEST(LinkFindings, AreFindingsOfTheFile) {
   EXPECT_EQ(link.front().figures.at("from_rank").value + link.front().figures.at("to_rank").value, 5);
   EXPECT_NEAR(link.front().severity, 0.5, 0.05);
 
-  const auto host = found([](int from, int to) {
-    return Measured{.latency_s = from == 3 || to == 3 ? 3 * usual_latency : usual_latency};
-  });
+  const auto host = found(
+      [](int from, int to) { return Measured{.latency_s = from == 3 || to == 3 ? 3 * usual_latency : usual_latency}; });
   ASSERT_EQ(host.front().kind, FindingKind::slow_host);
   EXPECT_EQ(host.front().figures.at("from_rank").value, 3);
 

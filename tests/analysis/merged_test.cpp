@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 #include "analysis/ratio.hpp"
 #include "timed_launches.hpp"
@@ -41,6 +45,50 @@ TEST(MergedLaunches, HaveTheEndsOfTheirOwnInterval) {
   EXPECT_EQ(m.number(Metric::efficiency_ci95_low), launch_interval(efficiencies).low);
   EXPECT_EQ(m.number(Metric::efficiency_ci95_high), launch_interval(efficiencies).high);
   EXPECT_TRUE(std::isnan(m.number(Metric::exposed_ci95_low)));  // no logarithm of what is below 0
+}
+
+// The last launch's word stood beside the median of probabilities of others.
+TEST(MergedLaunches, HaveOneVerdict) {
+  struct Said {
+    const char *bound_by, *candidates;
+    double probability;
+  };
+  const auto merged = [](std::initializer_list<Said> launches) {
+    Side side = timed_side("a", std::vector<std::vector<double>>(launches.size(), {1.0}));
+    std::size_t i = 0;
+    for (const Said& said : launches) {
+      auto& m = side.runs[i++].points[0].metrics;
+      m[Metric::bound_by] = std::string(said.bound_by);
+      if (*said.candidates) m[Metric::bound_by_candidates] = std::string(said.candidates);
+      if (*said.candidates) m[Metric::bound_by_probability] = said.probability;
+    }
+    return merge_launches(side.runs).front().point.metrics;
+  };
+  const auto wire =
+      merged({{"wire", "wire 95 %, straggle 5 %", 0.95}, {"undecided", "wire 55 %, straggle 45 %", 0.55}});
+  EXPECT_EQ(core::to_text(wire[Metric::bound_by]), "wire");
+  EXPECT_NEAR(wire.number(Metric::bound_by_probability), 0.75, 1e-12);
+  EXPECT_EQ(core::to_text(wire[Metric::bound_by_candidates]), "wire 75 %, straggle 25 %");
+  const auto open = merged({{"wire", "wire 90 %, compute 10 %", 0.9}, {"compute", "compute 99 %", 0.99}});
+  EXPECT_EQ(core::to_text(open[Metric::bound_by]), "undecided");
+  EXPECT_NEAR(open.number(Metric::bound_by_probability), 0.545, 1e-12);
+  EXPECT_EQ(core::to_text(merged({{"compute", "", 0}, {"compute", "", 0}})[Metric::bound_by]), "compute");
+  EXPECT_EQ(core::to_text(merged({{"compute", "", 0}, {"wire", "", 0}})[Metric::bound_by]), "undecided");
+}
+
+TEST(MergedLaunches, NameARankThatMostOfThemName) {
+  const auto merged = [](std::initializer_list<std::int64_t> ranks) {
+    Side side = timed_side("a", std::vector<std::vector<double>>(ranks.size(), {1.0}));
+    std::size_t i = 0;
+    for (const auto rank : ranks) {
+      if (rank >= 0) side.runs[i].points[0].metrics[Metric::slowest_rank] = rank;
+      ++i;
+    }
+    return merge_launches(side.runs).front().point.metrics;
+  };
+  EXPECT_EQ(merged({3, 1, 3}).number(Metric::slowest_rank), 3);
+  EXPECT_TRUE(core::is_null(merged({-1, -1, 3})[Metric::slowest_rank]));
+  EXPECT_TRUE(core::is_null(merged({1, 2, 3})[Metric::slowest_rank]));
 }
 
 TEST(MergedLaunches, KeepWhatWentWrongApartAndWhatWasCrowdedMarked) {
