@@ -182,7 +182,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   const std::string table = f.has("write-table") ? f.text("write-table") : "";
   agree(world, [&] {
     if (!table.empty()) check_measured_table(table, options.factors);
-    earlier = check_output(output, session.run_info().fingerprint, "allreduce");
+    earlier = check_output(output, session.run_info(), "allreduce");
   });
   core::ResultWriter* writer = nullptr;
   agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });

@@ -71,7 +71,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
-  const Earlier earlier = check_output(output, info.fingerprint, "codecs");
+  const Earlier earlier = check_output(output, info, "codecs");
   core::ResultWriter* const writer = invocation.output->open(output, info);
   if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
   runtime::Progress progress("points", experiment.total, true);
@@ -88,7 +88,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   } catch (const core::Interrupted&) {
     out.finish();
     fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
-               writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+               writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     throw;
   }
 }

@@ -9,6 +9,7 @@
 #include "cli/output.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/printable.hpp"
 #include "importers/importers.hpp"
 
 namespace gradmeter::cli {
@@ -69,9 +70,11 @@ int import_logs(const Flags& f) {
   for (const auto& log : logs) {
     const auto writer = open_output(output, log.run.info);
     for (const auto& p : log.run.points) writer->append(p);
+    writer->finish();
     output.force = false;
     output.append = true;
-    fmt::print("{}: {} points; it does not say {}\n", log.run.info.run_id, log.run.points.size(), log.silent);
+    fmt::print("{}: {} points; it does not say {}\n", core::printable(log.run.info.run_id), log.run.points.size(),
+               core::printable(log.silent));
   }
   return static_cast<int>(core::ExitCode::done);
 }

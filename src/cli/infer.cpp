@@ -71,7 +71,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
   Earlier earlier;
   core::ResultWriter* writer = nullptr;
   agree(world, [&] {
-    earlier = check_output(output, session.run_info().fingerprint, "infer");
+    earlier = check_output(output, session.run_info(), "infer");
     writer = invocation.output->open(output, session.run_info());
   });
   const auto finished = share_finished(world, earlier.finished);
@@ -99,7 +99,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
     if (root) {
       out.finish();
       fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }

@@ -147,7 +147,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
     if (root) {
       out.finish();
       fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", s.output.path) : "");
+                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }
@@ -192,7 +192,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   core::ResultWriter* writer = nullptr;
-  agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "kernels"); });
+  agree(world, [&] { earlier = check_output(output, session.run_info(), "kernels"); });
   const auto finished = share_finished(world, earlier.finished);
   agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
   return among(session, f.on("solo"), [&](const runtime::Communicator& c) {

@@ -138,8 +138,7 @@ int measure_links(const Flags& f, const Invocation& invocation) {
   const LinkDisplay display{read_format(f), table_width(f), invocation};
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  agree(world,
-        [&] { earlier = check_output(output, session.run_info().fingerprint, request.soak ? "soak" : "links"); });
+  agree(world, [&] { earlier = check_output(output, session.run_info(), request.soak ? "soak" : "links"); });
   core::ResultWriter* writer = nullptr;
   agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
   return sweep_links(session, request, display, writer, std::move(earlier));

@@ -1,9 +1,15 @@
 // gradmeter: how training efficiency depends on mini-batch, precision, gradient exchange and interconnect, and why.
+#include <pthread.h>
+#include <stdio_ext.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "bench/engine/version.hpp"
@@ -13,6 +19,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/units.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/launcher.hpp"
 #include "runtime/host/subnormals.hpp"
@@ -105,6 +112,35 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
   return static_cast<int>(code);
 }
 
+/// A stack that is too small ends a program without a word. Raised where that is allowed, for threads to come too.
+/// Errors: UsageError where it is not.
+void check_stack() {
+  constexpr rlim_t least = 1 << 20, usual = 8 << 20;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= least) return;
+  limit.rlim_cur = std::min<rlim_t>(usual, limit.rlim_max);
+  if (limit.rlim_cur < least || ::setrlimit(RLIMIT_STACK, &limit) != 0) {
+    throw core::UsageError(fmt::format("the stack is limited to {}, and this needs {}; raise it: ulimit -s {}",
+                                       core::to_text(core::Bytes{limit.rlim_cur}), core::to_text(core::Bytes{least}),
+                                       usual >> 10));
+  }
+  pthread_attr_t attributes;
+  if (::pthread_getattr_default_np(&attributes) != 0) return;
+  if (::pthread_attr_setstacksize(&attributes, limit.rlim_cur) == 0) ::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+}
+
+core::BackendError output_error() {
+  const std::string why = errno ? std::strerror(errno) : "an earlier write failed";
+  return {"libc", "write", fmt::format("standard output: {}; what was printed is not all there", why)};
+}
+
+/// Errors: BackendError where standard output did not take all: a full disk, a quota.
+void check_printed() {
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw output_error();
+}
+
 /// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
 int run_guarded(const cli::Command& command, cli::Invocation invocation) {
   cli::CommandOutput output;
@@ -115,7 +151,11 @@ int run_guarded(const cli::Command& command, cli::Invocation invocation) {
   try {
     const cli::Usage usage = command.usage();
     const cli::Flags flags(command.name, usage, invocation.arguments);
-    if (!flags.has("help")) return output.end(command.run(flags, invocation));
+    if (!flags.has("help")) {
+      const int code = command.run(flags, invocation);
+      if (invocation.rank == 0) check_printed();
+      return output.end(code);
+    }
     if (invocation.rank == 0) fmt::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
@@ -130,8 +170,10 @@ int run_guarded(const cli::Command& command, cli::Invocation invocation) {
     ended(ExitCode::wrong_result, e);
     return end_job(invocation.rank, e, ExitCode::wrong_result);
   } catch (const std::exception& e) {
-    ended(ExitCode::backend, e);
-    return end_job(invocation.rank, e, ExitCode::backend);
+    const core::BackendError of_output = output_error();
+    const std::exception& cause = std::ferror(stdout) != 0 ? of_output : e;
+    ended(ExitCode::backend, cause);
+    return end_job(invocation.rank, cause, ExitCode::backend);
   }
 }
 
@@ -195,14 +237,21 @@ int run_command(const cli::Command& command, const cli::Invocation& invocation,
   return run_with_mpi(command, invocation, signals, argc, argv);
 }
 
-}  // namespace
+/// Quotas and network disks may refuse only now what they took. A program that began without a standard output and
+/// printed nothing has lost nothing. Errors: as `check_printed`.
+void close_standard_output() {
+  const bool is_empty = __fpending(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!is_empty) check_printed();
+  errno = 0;
+  if (std::fclose(stdout) != 0 && !(errno == EBADF && is_empty))
+    throw core::BackendError("libc", "close", fmt::format("standard output: {}", std::strerror(errno)));
+}
 
-std::span<const cli::Command> cli::commands() { return command_table; }
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   runtime::flush_subnormals();
   const int rank = runtime::read_launcher().rank;
   try {
+    check_stack();
     std::optional<runtime::SignalWatch> signals(std::in_place);
     runtime::Watchdog watchdog;
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -224,7 +273,26 @@ int main(int argc, char** argv) {
     complain(rank, e, false);
     return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& e) {
-    complain(rank, e, true);
+    if (std::ferror(stdout) != 0) {
+      complain(rank, output_error(), false);
+    } else {
+      complain(rank, e, true);
+    }
+    return static_cast<int>(ExitCode::backend);
+  }
+}
+
+}  // namespace
+
+std::span<const cli::Command> cli::commands() { return command_table; }
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  try {
+    if (code == 0) close_standard_output();
+    return code;
+  } catch (const core::BackendError& e) {
+    complain(0, e, false);
     return static_cast<int>(ExitCode::backend);
   }
 }

@@ -8,6 +8,7 @@
 #include "bench/engine/run_info.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/process/signals.hpp"
 
 namespace gradmeter::cli {
 
@@ -17,7 +18,9 @@ namespace fs = std::filesystem;
 void add_output_flags(options::options_description& d) {
   add_text(d, "out", "", "result file (JSON Lines), appended point by point");
   add_switch(d, "force", "replace an existing result file");
-  add_switch(d, "resume", "go on with an existing file: keep its points of this machine, measure the rest");
+  add_switch(d, "resume",
+             "go on with an existing file: keep its points of this machine, build, libraries, environment and binding, "
+             "measure the rest; --resume=any keeps those of this machine, however they were measured");
   add_switch(d, "append", "add another run to an existing file, measuring everything again");
 }
 
@@ -25,7 +28,8 @@ OutputFlags read_output_flags(const Flags& f) {
   OutputFlags o{.path = f.has("out") ? f.text("out") : "",
                 .force = f.on("force"),
                 .resume = f.on("resume"),
-                .append = f.on("append")};
+                .append = f.on("append"),
+                .resume_any = f.resumes_any()};
   if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
   const bool other_file = f.has("dump-gradients") || f.has("dump-weights");  // --force may be meant for it
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
@@ -52,7 +56,7 @@ void check_writable(const fs::path& path) {
 
 }  // namespace
 
-Earlier check_output(const OutputFlags& o, const std::string& fingerprint, const std::string& experiment) {
+Earlier check_output(const OutputFlags& o, const core::RunInfo& now, const std::string& experiment) {
   Earlier earlier;
   if (o.path.empty()) return earlier;
   check_writable(o.path);
@@ -65,12 +69,18 @@ Earlier check_output(const OutputFlags& o, const std::string& fingerprint, const
   const core::ResultFile file = core::read_results(o.path);
   if (!file.note.empty()) earlier.note = file.note;
   if (o.resume) {
-    earlier.finished = core::finished_points(file, fingerprint, experiment);
+    auto [finished, differently] = core::finished_points(file, now, experiment, o.resume_any);
+    earlier.finished = std::move(finished);
     std::size_t all = 0;
     for (const auto& run : file.runs) all += run.points.size();
     if (!earlier.note.empty()) earlier.note += "\n";
     earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
                                 earlier.finished.size(), all);
+    for (const auto& [condition, points] : differently) {
+      earlier.note +=
+          fmt::format("\n{} of them {} measured with {}: measured anew{}", points, points == 1 ? "was" : "were",
+                      condition, condition.starts_with("machine") ? "" : ", where --resume=any keeps what it finds");
+    }
   }
   return earlier;
 }
@@ -87,13 +97,21 @@ std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core
 
 core::ResultWriter* CommandOutput::open(const OutputFlags& o, const core::RunInfo& info) {
   writer_ = open_output(o, info);
+  if (writer_) {
+    runtime::before_sudden_end([writer = writer_.get()](int code, const std::string& why) {
+      writer->append_at_once({.time = bench::utc_now(), .exit = code, .reason = why});
+    });
+  }
   return writer_.get();
 }
 
 int CommandOutput::end(int code, std::string_view reason) noexcept {
   try {
-    if (writer_ && !writer_->failed())
+    if (writer_) runtime::before_sudden_end({});
+    if (writer_ && !writer_->failed()) {
       writer_->append(core::RunEnd{.time = bench::utc_now(), .exit = code, .reason = std::string(reason)});
+      writer_->finish();
+    }
   } catch (const std::exception& e) {
     std::fputs(fmt::format("gradmeter: {}\n", e.what()).c_str(), stderr);
     if (code == 0) code = static_cast<int>(core::ExitCode::backend);

@@ -16,6 +16,7 @@ void add_output_flags(options::options_description&);
 struct OutputFlags {
   std::string path;  ///< empty: no file
   bool force = false, resume = false, append = false;
+  bool resume_any = false;  ///< what was measured by another build, with other libraries, environment or binding too
 };
 /// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
 OutputFlags read_output_flags(const Flags&);
@@ -26,7 +27,7 @@ struct Earlier {
   std::map<std::string, core::Point> finished;  ///< by Factors::key()
   std::string note;                             ///< to tell the user
 };
-Earlier check_output(const OutputFlags&, const std::string& fingerprint, const std::string& experiment);
+Earlier check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
 
 /// Collective: the same finished points on every rank, as rank 0 read them.
 std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,

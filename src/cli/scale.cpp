@@ -256,7 +256,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
                                     session.cores_per_node());
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
-  agree(world, [&] { earlier = check_output(output, session.run_info().fingerprint, "scale"); });
+  agree(world, [&] { earlier = check_output(output, session.run_info(), "scale"); });
   const bool root = session.is_root();
   auto finished = share_finished(world, std::move(earlier.finished));
   core::ResultWriter* writer = nullptr;
@@ -279,14 +279,14 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
     if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
     if (root && f.on("per-bucket")) fmt::print("\n{}", got.buckets);
     if (root) fmt::print("{}", closing(got.points, invocation, output.path));
-    if (root && writer) fmt::print("\n{}; {}\n", got.counts.text(), output.path);
+    if (root && writer) fmt::print("\n{}; {}\n", got.counts.text(), writer->path().string());
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
     progress.finish();
     if (root) fmt::print("{}", report::scale_tables(got.points, width));
     if (root) {
       fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", got.points.size(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", output.path) : "");
+                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }

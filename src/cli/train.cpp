@@ -258,7 +258,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   refuse_unused("train", f, bench::factors_of(options.config, layout));
   core::ResultWriter* writer = nullptr;
   agree(world, [&] {
-    check_output(output, session.run_info().fingerprint, "train");
+    check_output(output, session.run_info(), "train");
     model::Sampler(samples, layout.batch_global(options.config), 1);
     if (options.trace) bench::check_trace_path(options.trace->path, options.trace->replace);
     for (const auto& dump : {options.dump_gradients, options.dump_weights})

@@ -10,6 +10,7 @@
 #include "core/detail/result_line.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/printable.hpp"
 
 namespace gradmeter::core {
 
@@ -85,23 +86,64 @@ ResultFile read_results(const std::filesystem::path& path, Reading reading) {
   return parse_results(read_all(path), path.string(), reading);
 }
 
-std::map<std::string, Point> finished_points(const ResultFile& file, const std::string& fingerprint,
-                                             const std::string& experiment) {
-  std::map<std::string, Point> finished;
+namespace {
+
+using Words = std::map<std::string, std::string>;
+
+/// By name: what a row's numbers depend on beside its factors.
+Words conditions_of(const RunInfo& info) {
+  Words out{{"machine", info.fingerprint},
+            {"version", info.version},
+            {"commit", info.commit},
+            {"MPI", info.mpi},
+            {"binding", info.binding}};
+  for (const auto& [name, version] : info.libraries) out["library " + name] = version;
+  for (const auto& [name, value] : info.environment) {
+    const bool is_number_of_job = name == "SLURM_JOB_ID" || name == "SLURM_STEP_ID";
+    if (!is_number_of_job) out["environment " + printable(name)] = printable(value);  // as files are read
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now) {
+  const Words before = conditions_of(then), after = conditions_of(now);
+  std::vector<std::string> out;
+  const auto shown = [](const Words& of, const std::string& name) {
+    const auto at = of.find(name);
+    return at == of.end() ? std::string("not set") : at->second;
+  };
+  Words names = before;
+  names.insert(after.begin(), after.end());
+  for (const auto& [name, unused] : names) {
+    const std::string was = shown(before, name), is = shown(after, name);
+    if (was != is && !was.empty() && !is.empty()) out.push_back(fmt::format("{} {} (now {})", name, was, is));
+  }
+  return out;
+}
+
+FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const std::string& experiment, bool any) {
+  FinishedPoints out;
   for (const Run& run : file.runs) {
-    if (run.info.fingerprint != fingerprint) continue;
+    const bool is_here = run.info.fingerprint == now.fingerprint;
+    const auto differing = differing_conditions(run.info, now);
     for (const Point& point : run.points) {
       if (point.experiment != experiment) continue;
+      if (!is_here || (!any && !differing.empty())) {
+        ++out.differently[differing.empty() ? "machine" : differing.front()];
+        continue;
+      }
       const bool done =
           point.status == Status::ok || point.status == Status::unsupported || point.status == Status::skipped;
       if (done) {
-        finished[point.factors.key()] = point;
+        out.points[point.factors.key()] = point;
       } else {
-        finished.erase(point.factors.key());
+        out.points.erase(point.factors.key());
       }
     }
   }
-  return finished;
+  return out;
 }
 
 }  // namespace gradmeter::core

@@ -3,7 +3,10 @@
 // {"kind":"plan",…} and {"kind":"end",…} say how many points a run means to measure and how it ended;
 // {"kind":"note",…} is a remark. Unknown keys are allowed and ignored; an unknown kind is refused.
 #pragma once
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,12 +65,16 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2), in the kernel before `append` returns. A network's disk may be away a minute.
+/// Appends lines, each by one write(2), in the kernel before `append` returns, and on the disk about a second later at
+/// the latest. A network's disk may be away a minute. Before each line the open file is held against its path: one that
+/// was renamed keeps its rows and is named, one that was removed is written anew, one that was cut short is an error.
 /// create: refuses an existing file (UsageError names --force and --resume). resume: drops a torn last line before it
-/// appends. Errors: UsageError when it cannot be opened, or another job has it; BackendError when a write fails.
+/// appends. Errors: UsageError when it cannot be opened, or another job has it; BackendError when a write fails, or
+/// what was written is not there any more.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
+  /// Closes the file without a look at what comes of it: after an error.
   ~ResultWriter();
   ResultWriter(const ResultWriter&) = delete;
   ResultWriter& operator=(const ResultWriter&) = delete;
@@ -75,6 +82,10 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
+  /// For a process that ends at once, from any thread: waits a fifth of a second at most for a line under way.
+  void append_at_once(const RunEnd&) noexcept;
+  /// All lines are on the disk, and the file is closed. Errors: BackendError where one of them is not.
+  void finish();
   const std::filesystem::path& path() const { return path_; }
   /// The last line could not be written: half of it may stand in the file, and nothing should follow.
   bool failed() const { return failed_; }
@@ -82,15 +93,31 @@ class ResultWriter {
  private:
   const std::string& run_id() const;  ///< Errors: logic_error before the run's own line
   void write_line(const std::string&);
+  void write_over_outages(const std::string& text);
+  void find_again();
+  void restore();
+  void sync(bool always);
   std::filesystem::path path_;
   int file_ = -1;
+  bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
+  std::uintmax_t size_ = 0;  ///< what the file has at least
+  std::chrono::steady_clock::time_point synced_{};
+  std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// Finished points of earlier runs on the same machine: status ok, unsupported or skipped (failed, wrong and
-/// mistrusted are measured again). The last one wins.
-std::map<std::string, Point> finished_points(const ResultFile&, const std::string& fingerprint,
-                                             const std::string& experiment);
+/// Under which other conditions a run was measured, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp
+/// (now not set)". Machine (fingerprint), version, commit, MPI, libraries, named environment but for the numbers of
+/// batch jobs, binding. Empty: its points and today's are of one kind. What is not known of one of them differs not.
+std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
+
+/// Finished points of earlier runs under the same conditions, or under any: status ok, unsupported or skipped (failed,
+/// wrong and mistrusted are measured again). The last one wins.
+struct FinishedPoints {
+  std::map<std::string, Point> points;             ///< by Factors::key()
+  std::map<std::string, std::size_t> differently;  ///< others of the experiment, by the first condition that differs
+};
+FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
 
 }  // namespace gradmeter::core

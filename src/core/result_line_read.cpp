@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
+#include "core/printable.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::core::detail {
@@ -31,9 +32,10 @@ const Json* find(const Json& object, const char* key) {
   return place == object.end() ? nullptr : &*place;
 }
 
+/// Whoever wrote the file may be anybody: no text of it may command a terminal.
 std::string read_text(std::string_view key, const Json& json) {
   if (!json.is_string()) refuse(key, json, "a text");
-  return json.get<std::string>();
+  return printable(json.get_ref<const std::string&>());
 }
 
 /// Integers beyond 63 bits are not ours: refused rather than wrapped.
@@ -68,7 +70,7 @@ void read(const Json& object, const char* key, std::map<std::string, std::string
   const Json* json = find(object, key);
   if (!json) return;
   if (!json->is_object()) refuse(key, *json, "an object of texts");
-  for (const auto& [name, item] : json->items()) to[name] = read_text(name, item);
+  for (const auto& [name, item] : json->items()) to[printable(name)] = read_text(name, item);
 }
 
 std::string required_text(const Json& object, const char* key) {
@@ -127,7 +129,7 @@ Value read_value(const std::string& key, const Json& json, bool was_nonfinite) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return read_integer(key, json);
   if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
+  if (json.is_string()) return printable(json.get_ref<const std::string&>());
   refuse(key, json, "a number, a text, true, false or null");
 }
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -28,10 +29,11 @@ bool is_stream(const std::filesystem::path& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
+/// A file can be read too, to be written anew where somebody removes it.
 int flags_of(const std::filesystem::path& path, OpenMode mode) {
-  constexpr int always = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
-  if (is_stream(path) || mode == OpenMode::resume) return always;
-  return always | (mode == OpenMode::create ? O_EXCL : 0);
+  constexpr int always = O_APPEND | O_CREAT | O_CLOEXEC;
+  if (is_stream(path)) return always | O_WRONLY;
+  return always | O_RDWR | (mode == OpenMode::create ? O_EXCL : 0);
 }
 
 [[noreturn]] void refuse_to_open(const std::filesystem::path& path, int code) {
@@ -61,8 +63,11 @@ int try_to_write(int file, std::string_view bytes) {
   return 0;
 }
 
+[[noreturn]] void fail_to(const char* what, const std::filesystem::path& path, const std::string& why) {
+  throw BackendError("file system", what, fmt::format("'{}': {}", path.string(), why));
+}
 [[noreturn]] void fail_to_write(const std::filesystem::path& path, int code) {
-  throw BackendError("file system", "write", fmt::format("'{}': {}", path.string(), std::strerror(code)));
+  fail_to("write", path, std::strerror(code));
 }
 
 void write_fully(int file, std::string_view bytes, const std::filesystem::path& path) {
@@ -121,23 +126,28 @@ void mend_end(int file, const std::filesystem::path& path) {
 
 }  // namespace
 
-ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode) : path_(path) {
+ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode)
+    : path_(path), is_stream_(is_stream(path)) {
   do {
     file_ = ::open(path.c_str(), flags_of(path, mode), 0666);
   } while (file_ < 0 && errno == EINTR);
   if (file_ < 0) refuse_to_open(path, errno);
-  if (is_stream(path)) return;
+  if (is_stream_) return;
   try {
     lock(file_, path);
     if (mode == OpenMode::overwrite && ::ftruncate(file_, 0) != 0) fail_to_write(path, errno);
     if (mode == OpenMode::resume) mend_end(file_, path);
+    struct stat status {};
+    if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   } catch (...) {
     ::close(file_);  // no destructor runs for an object that was not made
     throw;
   }
 }
 
-ResultWriter::~ResultWriter() { ::close(file_); }
+ResultWriter::~ResultWriter() {
+  if (file_ >= 0) ::close(file_);
+}
 
 void ResultWriter::append(const RunInfo& info) {
   write_line(to_json_line(info));
@@ -155,10 +165,12 @@ void ResultWriter::append(const RunEnd& end) { write_line(to_json_line(end, run_
 
 namespace {
 
+void tell(const std::string& what) { std::fputs(fmt::format("gradmeter: {}\n", what).c_str(), stderr); }
+
 /// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
 int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
   // Not made anew: in an empty mount point it would be another file.
-  const int opened = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const int opened = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   if (opened < 0) return errno;
   const int moved = ::dup3(opened, file, O_CLOEXEC);
   ::close(opened);
@@ -180,27 +192,123 @@ int write_anew(int file, const std::filesystem::path& path, const std::string& r
 }  // namespace
 
 void ResultWriter::write_line(const std::string& line) {
+  const std::lock_guard lock(writing_);
+  failed_ = true;  // until all of this is done
+  if (!is_stream_) find_again();
+  write_over_outages(line + '\n');
+  if (!is_stream_) sync(false);
+  failed_ = false;
+}
+
+void ResultWriter::write_over_outages(const std::string& text) {
   using std::chrono::steady_clock;
   constexpr std::chrono::seconds patience{60};
   constexpr std::chrono::milliseconds pause{200};
-  const std::string text = line + '\n';
   int code = try_to_write(file_, text);
-  failed_ = code != 0;
-  if (!failed_) return;
-  if (!may_pass(code) || is_stream(path_)) fail_to_write(path_, code);
-  std::fputs(fmt::format("gradmeter: cannot write '{}': {}; trying again for {} s\n", path_.string(),
-                         std::strerror(code), patience.count())
-                 .c_str(),
-             stderr);
+  size_ += text.size();
+  if (code == 0) return;
+  if (!may_pass(code) || is_stream_) fail_to_write(path_, code);
+  tell(fmt::format("cannot write '{}': {}; trying again for {} s", path_.string(), std::strerror(code),
+                   patience.count()));
   const auto end = steady_clock::now() + patience;
   do {
     std::this_thread::sleep_for(pause);
     code = write_anew(file_, path_, run_id_, text);
   } while (code != 0 && may_pass(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
+  struct stat status {};
+  if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
+  tell(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));
+}
+
+/// Is what was written still there, under its name? A file system that cannot say is asked again by the write.
+void ResultWriter::find_again() {
+  struct stat own {
+  }, named{};
+  if (::fstat(file_, &own) != 0) return;
+  if (static_cast<std::uintmax_t>(own.st_size) < size_) {
+    fail_to("write", path_,
+            fmt::format("somebody cut it short while this run wrote it: {} of {} bytes are left, and rows are gone",
+                        own.st_size, size_));
+  }
+  if (::stat(path_.c_str(), &named) == 0 ? named.st_dev == own.st_dev && named.st_ino == own.st_ino : errno != ENOENT)
+    return;
+  std::error_code unknown;
+  const auto now = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file_), unknown);
+  // A network's file system keeps a removed file under such a name until it is closed.
+  const bool is_removed = own.st_nlink == 0 || unknown || now.filename().string().starts_with(".nfs");
+  if (is_removed) return restore();
+  if (now == std::filesystem::weakly_canonical(path_, unknown)) return;  // some file systems number files anew
+  tell(fmt::format("'{}' was renamed while this run wrote it: its rows are in '{}'", path_.string(), now.string()));
+  path_ = now;
+}
+
+/// Writes the removed file anew, with all that it had.
+void ResultWriter::restore() {
+  const int anew = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (anew < 0)
+    fail_to("write", path_,
+            fmt::format("it was removed while this run wrote it, and cannot be made anew: {}", std::strerror(errno)));
+  int code = 0;
+  std::vector<char> bytes(1 << 16);
+  for (std::uintmax_t at = 0; code == 0 && at < size_;) {
+    const ssize_t got =
+        ::pread(file_, bytes.data(), std::min<std::uintmax_t>(bytes.size(), size_ - at), static_cast<off_t>(at));
+    if (got > 0) {
+      code = try_to_write(anew, {bytes.data(), static_cast<std::size_t>(got)});
+      at += static_cast<std::uintmax_t>(got);
+    } else if (got == 0 || errno != EINTR) {
+      code = got == 0 ? EIO : errno;
+    }
+  }
+  if (code == 0 && ::dup3(anew, file_, O_CLOEXEC) < 0) code = errno;
+  ::close(anew);
+  if (code != 0) fail_to_write(path_, code);
+  lock(file_, path_);
+  tell(fmt::format("'{}' was removed while this run wrote it: it is there again, with all rows", path_.string()));
+}
+
+/// Rarely enough to cost nothing between points, and always in the end.
+void ResultWriter::sync(bool always) {
+  constexpr std::chrono::seconds rarely{1};
+  const auto now = std::chrono::steady_clock::now();
+  if (!always && now - synced_ < rarely) return;
+  synced_ = now;
+  int result;
+  do {
+    result = ::fdatasync(file_);
+  } while (result != 0 && errno == EINTR);
+  // A file system that knows no such thing leaves it as it is.
+  if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
+    failed_ = true;
+    fail_to("fdatasync", path_, std::strerror(errno));
+  }
+}
+
+void ResultWriter::append_at_once(const RunEnd& end) noexcept {
+  constexpr std::chrono::milliseconds patience{200};
+  const std::unique_lock lock(writing_, patience);
+  if (!lock || failed_ || run_id_.empty() || file_ < 0) return;
+  try {
+    try_to_write(file_, to_json_line(end, run_id_) + '\n');
+  } catch (const std::exception&) {
+    return;  // out of memory: the process ends anyway
+  }
+}
+
+void ResultWriter::finish() {
+  const std::lock_guard lock(writing_);
+  if (file_ < 0) return;
+  failed_ = true;
+  if (!is_stream_) {
+    find_again();
+    sync(true);
+  }
+  // Quotas and network disks may refuse what they took only now. The descriptor is gone in any case (close(2)).
+  const int result = ::close(file_);
+  file_ = -1;
+  if (result != 0 && errno != EINTR) fail_to("close", path_, std::strerror(errno));
   failed_ = false;
-  std::fputs(fmt::format("gradmeter: '{}' can be written again, and nothing is missing\n", path_.string()).c_str(),
-             stderr);
 }
 
 }  // namespace gradmeter::core

@@ -80,7 +80,13 @@ std::string csv_quoted(const std::string& text) {
 std::string csv_cell(const core::Value& v) {
   const auto* x = std::get_if<double>(&v);
   if (core::is_null(v) || (x && !std::isfinite(*x))) return "";
-  return csv_quoted(core::to_text(v));
+  const auto* text = std::get_if<std::string>(&v);
+  return text ? csv_text(*text) : csv_quoted(core::to_text(v));
+}
+
+std::string csv_text(const std::string& text) {
+  const bool is_formula = text.size() > 1 && std::string_view("=+-@").find(text[0]) != std::string_view::npos;
+  return csv_quoted(is_formula ? "'" + text : text);
 }
 
 std::string markup_text(std::string_view text) {

@@ -26,6 +26,8 @@ const core::Value& codec_label(const core::Point&);
 std::string error_text(double);
 /// Quoted where CSV asks for it (RFC 4180).
 std::string csv_quoted(const std::string&);
+/// A text as a cell of CSV. One that a spreadsheet would take for a formula (= + - @) begins with an apostrophe.
+std::string csv_text(const std::string&);
 /// One cell of CSV: empty for null and for what is not finite.
 std::string csv_cell(const core::Value&);
 /// Text for XML and HTML, attributes included; control characters, which XML 1.0 does not have, become blanks.

@@ -64,6 +64,21 @@ def other_machine(test):
                "points of another machine are measured again", done)
 
 
+def other_conditions(test):
+    """One table mixed rows over shared memory and over TCP: --resume measures anew what was measured otherwise, and names what differs."""
+    out = test.path("otherwise.jsonl")
+    sweep = ["allreduce", "--algorithm", "mpi", "--sizes", "64,128", "--in-place", "out", "--time-budget", "1s", "--out", out]
+    test.run(*sweep, ranks=2)
+    tcp = {"OMPI_MCA_btl": "tcp,self"}
+    again = test.run(*sweep, "--resume", ranks=2)
+    test.check(again.code == 0 and "0 points measured, 2 kept" in again.out, "--resume under the same conditions keeps both points", again)
+    done = test.run(*sweep, "--resume=any", ranks=2, env=tcp)
+    test.check(done.code == 0 and "0 points measured, 2 kept" in done.out, "--resume=any keeps them under others", done)
+    done = test.run(*sweep, "--resume", ranks=2, env=tcp)
+    test.check(done.code == 0 and "2 points measured, 0 kept" in done.out, "--resume measures them anew", done)
+    test.check("environment OMPI_MCA_btl" in done.out + done.err and "--resume=any" in done.out + done.err, "and says what differs", done)
+
+
 def local_files(test):
     """One rank works in another folder, where a relative --data leads nowhere. The first rank of a node reads the files for
     all of it."""
@@ -171,6 +186,7 @@ def every_factor(test):
 def body(test):
     sharing_a_file(test)
     other_machine(test)
+    other_conditions(test)
     local_files(test)
     every_factor(test)
 

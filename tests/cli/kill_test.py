@@ -169,6 +169,8 @@ def hung(test):
     test.equal(set(waits.values()) - spoke, {victim}, "of those that are waited for only that one is silent")
     test.check("all-reduce ring, round" in done.err, "they say in which operation and round", done)
     kept_and_valid(test, out, support.whole_lines(out)[: HEAD + 1])
+    ends = [line for line in support.read_lines(out) if line["kind"] == "end"]
+    test.check(len(ends) == 1 and ends[0]["exit"] in (3, 143), "the file says how the run ended", ends)
 
     print("--- a rank that hangs in a sweep", flush=True)
     out = test.path("hung-sweep.jsonl")

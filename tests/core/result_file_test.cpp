@@ -211,11 +211,38 @@ TEST(FinishedPoints, AreThoseOfTheSameMachineAndExperimentThatNeedNotBeMeasuredA
   add("a", "scale", 8, Status::mistrusted, "");
   add("a", "scale", 9, Status::ok, "spoilt later");
   add("a", "scale", 9, Status::wrong, "");
-  const auto finished = finished_points(file, "a", "scale");
+  const auto [finished, differently] = finished_points(file, sample_run("now", "a"), "scale", false);
+  EXPECT_EQ(differently.size(), 1u) << "the other machine";
   std::vector<std::string> keys;
   for (const auto& [key, point] : finished) keys.push_back(key);
   EXPECT_THAT(keys, testing::ElementsAre("ranks=1", "ranks=4", "ranks=5"));
   EXPECT_EQ(finished.at("ranks=1").reason, "second");
+}
+
+// One table had rows over shared memory and over TCP.
+TEST(FinishedPoints, AreMeasuredUnderTheSameConditions) {
+  Point point{
+      .experiment = "scale", .status = Status::ok, .reason = "", .factors = {}, .metrics = {}, .raw_times_s = {}};
+  const RunInfo now = sample_run("now");
+  const auto kept = [&](auto change, bool any = false) {
+    RunInfo then = sample_run("then");
+    change(then);
+    ResultFile file;
+    file.runs.push_back({then, {point}});
+    return finished_points(file, now, "scale", any);
+  };
+  EXPECT_EQ(kept([](RunInfo&) {}).points.size(), 1u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.environment["SLURM_JOB_ID"] = "another"; }).points.size(), 1u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.commit = ""; }).points.size(), 1u) << "not known is not another";
+  const auto tcp = [](RunInfo& r) { r.environment["OMPI_MCA_btl"] = "tcp,self"; };
+  EXPECT_EQ(kept(tcp).points.size(), 0u);
+  EXPECT_EQ(kept(tcp).differently.begin()->first, "environment OMPI_MCA_btl tcp,self (now not set)");
+  EXPECT_EQ(kept(tcp, true).points.size(), 1u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.commit = "another"; }).points.size(), 0u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.libraries["oneDNN"] = "another"; }).points.size(), 0u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.binding = "5-6"; }).points.size(), 0u);
+  EXPECT_EQ(kept([](RunInfo& r) { r.fingerprint = "other"; }, true).points.size(), 0u)
+      << "of any conditions, not of any machine";
 }
 
 }  // namespace

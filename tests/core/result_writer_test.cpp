@@ -9,6 +9,7 @@
 namespace gradmeter::core {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(ResultWriter, EachLineIsInTheFileWhenAppendReturns) {
@@ -161,6 +162,72 @@ TEST(ResultWriter, AShortWriteIsGoneOnWithUntilItFails) {
   EXPECT_EQ(read_file(path).size(), whole + 50);
   ResultWriter resumed(path, OpenMode::resume);
   EXPECT_EQ(read_file(path).size(), whole) << "what was torn by the failure is mended by --resume";
+}
+
+/// A run and a point in a file, then `blow` to it, then another point; what is told on standard error.
+template <class Blow>
+std::string after(const Folder& folder, Blow blow) {
+  ResultWriter writer(folder / "r.jsonl", OpenMode::create);
+  writer.append(sample_run());
+  writer.append(sample_point());
+  blow(folder / "r.jsonl");
+  testing::internal::CaptureStderr();
+  try {
+    writer.append(sample_point());
+    writer.finish();
+  } catch (const BackendError& e) {
+    return testing::internal::GetCapturedStderr() + e.what();
+  }
+  return testing::internal::GetCapturedStderr();
+}
+std::size_t points_in(const std::filesystem::path& path) { return read_results(path).runs.at(0).points.size(); }
+
+TEST(ResultWriter, WritesARenamedFileOnAndNamesIt) {
+  const Folder folder;
+  const auto told = after(folder, [&](const auto& path) { std::filesystem::rename(path, folder / "moved.jsonl"); });
+  EXPECT_THAT(told, HasSubstr("its rows are in '" + (folder / "moved.jsonl").string()));
+  EXPECT_EQ(points_in(folder / "moved.jsonl"), 2u);
+  EXPECT_FALSE(std::filesystem::exists(folder / "r.jsonl"));
+}
+
+TEST(ResultWriter, WritesARemovedFileAnew) {
+  const Folder folder;
+  EXPECT_THAT(after(folder, [](const auto& path) { std::filesystem::remove(path); }), HasSubstr("with all rows"));
+  EXPECT_EQ(points_in(folder / "r.jsonl"), 2u);
+}
+
+TEST(ResultWriter, TouchesNoOtherFileInThePlaceOfItsOwn) {
+  const Folder folder;
+  const auto replace = [](const auto& path) {
+    std::filesystem::remove(path);
+    write_file(path, "somebody's");
+  };
+  EXPECT_THAT(after(folder, replace), HasSubstr("cannot be made anew: File exists"));
+  EXPECT_EQ(read_file(folder / "r.jsonl"), "somebody's");
+}
+
+TEST(ResultWriter, RefusesAFileThatWasCutShort) {
+  const Folder folder;
+  const auto cut = [](const auto& path) { std::filesystem::resize_file(path, 10); };
+  EXPECT_THAT(after(folder, cut), HasSubstr("somebody cut it short while this run wrote it: 10 of "));
+}
+
+TEST(ResultWriter, SaysNothingOfAFileThatIsAsItWas) {
+  const Folder folder;
+  EXPECT_EQ(after(folder, [](const auto&) {}), "");
+}
+
+TEST(ResultWriter, WritesAnEndAtOnceUnlessALineFailed) {
+  const Folder folder;
+  ResultWriter writer(folder / "r.jsonl", OpenMode::create);
+  writer.append_at_once({.time = "now", .exit = 143, .reason = "before the run"});
+  writer.append(sample_run());
+  writer.append_at_once({.time = "now", .exit = 143, .reason = "ended"});
+  EXPECT_THAT(read_file(folder / "r.jsonl"), AllOf(HasSubstr("\"ended\""), testing::Not(HasSubstr("before the run"))));
+  std::filesystem::resize_file(folder / "r.jsonl", 10);
+  EXPECT_THROW(writer.append(sample_point()), BackendError);
+  writer.append_at_once({.time = "now", .exit = 3, .reason = "too late"});
+  EXPECT_THAT(read_file(folder / "r.jsonl"), testing::Not(HasSubstr("too late")));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ inline RunInfo sample_run(const std::string& run_id = "r1", const std::string& f
           .cores_per_node = 64,
           .memory_bytes_per_node = 1LL << 40,
           .libraries = {{"oneDNN", "3.0"}},
-          .environment = {{"OMP_NUM_THREADS", "1"}, {"QUOTED", "a\n\"b\"\t\\"}},
+          .environment = {{"OMP_NUM_THREADS", "1"}, {"QUOTED", "a \"b\" \\"}},
           .gpus = {"H200"}};
 }
 
@@ -102,7 +102,7 @@ inline Point sample_point() {
                                           .stop = Stop::budget};
   point.metrics[Metric::efficiency] = 0.1 + 0.2;
   point.metrics[Metric::baseline_ranks] = std::int64_t{1};
-  point.metrics[Metric::implementation] = std::string("brg:avx512_core \"x\"\n");
+  point.metrics[Metric::implementation] = std::string("brg:avx512_core \"x\" \\");
   point.metrics[Metric::oversubscribed] = false;
   point.metrics[Metric::wait_s] = none;
   point.metrics[Metric::timeline_exchange] =

@@ -1,5 +1,6 @@
 // Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1) writes half of its
-// bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds.
+// bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds. FLAKY_SYNC, FLAKY_CLOSE: the error
+// number of every fdatasync and close of it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,16 +33,36 @@ static int is_ours(const char* path) {
 
 static int is_away(void) { return away_since > 0 && now() < away_since + (double)setting("FLAKY_S"); }
 
+static int is_file_of_ours(int file) {
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length <= 0) return 0;
+  path[length] = 0;
+  return is_ours(path);
+}
+
+int fdatasync(int file) {
+  int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+  if (setting("FLAKY_SYNC") == 0 || !is_file_of_ours(file)) return real(file);
+  errno = (int)setting("FLAKY_SYNC");
+  return -1;
+}
+
+int close(int file) {
+  int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "close");
+  const int fails = setting("FLAKY_CLOSE") != 0 && is_file_of_ours(file);
+  const int result = real(file);
+  if (!fails) return result;
+  errno = (int)setting("FLAKY_CLOSE");
+  return -1;
+}
+
 ssize_t write(int file, const void* bytes, size_t count) {
   static ssize_t (*real)(int, const void*, size_t);
   static long writes;
   if (!real) real = (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
-  char link[64], path[4096];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length <= 0) return real(file, bytes, count);
-  path[length] = 0;
-  if (!is_ours(path)) return real(file, bytes, count);
+  if (!is_file_of_ours(file)) return real(file, bytes, count);
   if (is_away()) {
     errno = (int)setting("FLAKY_ERROR");
     return -1;

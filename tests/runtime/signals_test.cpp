@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <stdexcept>
 
 namespace gradmeter::runtime {
@@ -45,6 +46,37 @@ TEST(SignalWatch, EachSignalHasItsCode) {
   };
   EXPECT_EXIT(child(SIGINT), ExitedWithCode(130), "^gradmeter: ended by SIGINT\n$");
   EXPECT_EXIT(child(SIGHUP), ExitedWithCode(129), "^gradmeter: ended by SIGHUP\n$");
+}
+
+// A scheduler warns long before it ends a job: the point under way is still measured.
+TEST(SignalWatch, AWarningIsSeenBetweenPointsAndHasNoDeadline) {
+  const auto child = [](int signal) {
+    SignalWatch watch(10ms);
+    send(signal);
+    while (watch.pending_or_warned() == 0) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(50ms);
+    const bool is_warning = watch.pending() == 0 && watch.pending_or_warned() == signal;
+    send(SIGTERM);
+    await_signal(watch);
+    ::_exit(is_warning && watch.pending_or_warned() == SIGTERM ? 7 : 8);
+  };
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU}) EXPECT_EXIT(child(signal), ExitedWithCode(7), "") << signal;
+}
+
+TEST(SuddenEnd, DoesWhatIsLeftToDoOnce) {
+  const auto child = [] {
+    SignalWatch watch(10ms);
+    before_sudden_end([](int code, const std::string& why) { std::fprintf(stderr, "%d: %s\n", code, why.c_str()); });
+    send(SIGTERM);
+    hang();
+  };
+  EXPECT_EXIT(child(), ExitedWithCode(143), "^gradmeter: ended by SIGTERM\n143: ended by SIGTERM\n$");
+  const auto without = [] {
+    before_sudden_end([](int, const std::string&) { std::fprintf(stderr, "not this\n"); });
+    before_sudden_end({});
+    end_at_once(5, "for a test");
+  };
+  EXPECT_EXIT(without(), ExitedWithCode(5), "^$");
 }
 
 TEST(SignalWatch, AProgramThatLooksEndsByItself) {

@@ -11,6 +11,7 @@ namespace gradmeter::bench {
 RoundPeers peers_of(Session& session, const runtime::Communicator& c) {
   return {.agree = [&c](std::size_t value) { return c.broadcast_value(value); },
           .stop_if_interrupted = [&session, &c] { session.stop_if_interrupted(c); },
+          .stop_between_points = [&session, &c] { session.stop_between_points(c); },
           .is_first = c.rank() == 0};
 }
 
@@ -19,6 +20,10 @@ RoundPeers no_peers(const runtime::SignalWatch& signals) {
           .stop_if_interrupted =
               [&signals] {
                 if (const int seen = signals.pending(); seen > 0) throw core::Interrupted(seen);
+              },
+          .stop_between_points =
+              [&signals] {
+                if (const int seen = signals.pending_or_warned(); seen > 0) throw core::Interrupted(seen);
               }};
 }
 

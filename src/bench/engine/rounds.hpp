@@ -31,10 +31,11 @@ using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool 
 
 /// How the ranks that measure together agree.
 struct RoundPeers {
-  std::function<std::size_t(std::size_t)> agree;  ///< rank 0's value, on all of them
-  std::function<void()> stop_if_interrupted;      ///< throws Interrupted
-  bool is_first = true;                           ///< this rank speaks for all
-  double (*clock)() = runtime::host_clock;        ///< [s]; tests have their own, which no other program delays
+  std::function<std::size_t(std::size_t)> agree;   ///< rank 0's value, on all of them
+  std::function<void()> stop_if_interrupted;       ///< throws Interrupted
+  std::function<void()> stop_between_points = {};  ///< the same, for a warning too; empty: as within a point
+  bool is_first = true;                            ///< this rank speaks for all
+  double (*clock)() = runtime::host_clock;         ///< [s]; tests have their own, which no other program delays
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);

@@ -87,6 +87,11 @@ void Session::stop_if_interrupted(const runtime::Communicator& c) const {
   if (const double seen = c.max(process_.signals.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
 }
 
+void Session::stop_between_points(const runtime::Communicator& c) const {
+  const double seen = c.max(process_.signals.pending_or_warned());
+  if (seen > 0) throw core::Interrupted(static_cast<int>(seen));
+}
+
 NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {
   const auto& world = s.world();
   if (!fake.empty()) {

@@ -72,6 +72,8 @@ class Session {
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
+  /// The same between two points, where it heeds a scheduler's warning too (SIGUSR1, SIGUSR2, SIGXCPU).
+  void stop_between_points(const runtime::Communicator& c) const;
 
  private:
   void describe(std::string command, const runtime::Communicator& node);

@@ -65,6 +65,10 @@ void take_turns(std::span<const Turn> turns, const std::function<bool(bool enoug
 
 namespace {
 
+void stop_between_points(const RoundPeers& peers) {
+  peers.stop_between_points ? peers.stop_between_points() : peers.stop_if_interrupted();
+}
+
 void emit(const Experiment& experiment, SweepPoint& p, SweepRows& rows) {
   if (p.cut) return;
   if (p.kept) p.row = *rows.finished(p.row.factors);
@@ -82,7 +86,7 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
   if (peers.is_first && listener.planned) listener.planned(due, points.size() - due);
   rows.start(due, budget);
   for (auto first = points.begin(); first != points.end();) {
-    peers.stop_if_interrupted();
+    stop_between_points(peers);
     const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });
     if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) experiment.measure((*first)->group, rows);
     for (; first != last; ++first) emit(experiment, **first, rows);

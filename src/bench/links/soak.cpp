@@ -56,7 +56,7 @@ class Soak {
  private:
   void pass() {
     for (int round = 0; round < tournament_rounds(c_.size()); ++round) {
-      session_.stop_if_interrupted(c_);
+      session_.stop_between_points(c_);
       const int peer = tournament_partner(c_.size(), round, c_.rank());
       if (peer >= 0) turn(peer);
     }

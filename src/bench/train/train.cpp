@@ -135,7 +135,7 @@ class Run {
       if (session_.is_root()) listener_.row(row(step, loss));
     }
     logged_.clear();
-    session_.stop_if_interrupted(session_.world());
+    session_.stop_between_points(session_.world());
   }
 
   /// Collective: adds the epoch's time; the sum of losses over all ranks.

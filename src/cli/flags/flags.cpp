@@ -38,8 +38,15 @@ void refuse_stray(std::string_view command, const options::parsed_options& parse
 
 }  // namespace
 
-Flags::Flags(std::string_view command, const Usage& usage, const std::vector<std::string>& arguments)
+Flags::Flags(std::string_view command, const Usage& usage, const std::vector<std::string>& given)
     : words_(usage.words) {
+  // A switch that may have a value: Boost would take the next word for it.
+  std::vector<std::string> arguments = given;
+  for (std::string& argument : arguments) {
+    if (argument != "--resume=any") continue;
+    resumes_any_ = true;
+    argument = "--resume";
+  }
   const std::string& words = usage.words;
   options::options_description all;
   all.add(usage.flags);

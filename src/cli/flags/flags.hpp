@@ -41,6 +41,8 @@ class Flags {
   bool has(const std::string& name) const { return map_.count(name) > 0; }
   bool given(const std::string& name) const { return has(name) && !map_[name].defaulted(); }
   bool on(const std::string& name) const { return has(name) && map_[name].as<bool>(); }
+  /// --resume=any
+  bool resumes_any() const { return resumes_any_; }
   std::string text(const std::string& name) const { return map_[name].as<std::string>(); }
   /// The words that belong to no flag.
   std::vector<std::string> words() const;
@@ -48,6 +50,7 @@ class Flags {
  private:
   options::variables_map map_;
   std::string words_;
+  bool resumes_any_ = false;
 };
 
 /// A flag with a value, and its default where it is not empty.

@@ -355,7 +355,7 @@ std::vector<std::string> columns_of(const RowTable& table) {
 }
 
 std::string csv_text(const Json& value) {
-  return value.is_null() ? "" : csv_quoted(value.is_string() ? value.get<std::string>() : value.dump());
+  return value.is_null() ? "" : value.is_string() ? csv_text(value.get<std::string>()) : csv_quoted(value.dump());
 }
 
 /// The side's points, launches merged or each for itself.

@@ -29,10 +29,12 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+constexpr std::array warnings{SIGUSR1, SIGUSR2, SIGXCPU};
+
 sigset_t signals_to_watch() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXFSZ, SIGUSR1, SIGUSR2, SIGXCPU}) {
     // The kernel queues a blocked signal even where it is ignored: nohup would be undone.
     if (!is_ignored(signal)) sigaddset(&set, signal);
   }
@@ -89,7 +91,12 @@ void SignalWatch::watch() {
     if (event == Wakeup::stop) return;
     if (event == Wakeup::deadline) end(pending(), "");
     const int signal = take_signal();
-    if (signal == 0) continue;
+    if (signal == 0 || signal == SIGXFSZ) continue;
+    if (std::ranges::find(warnings, signal) != warnings.end()) {
+      int none = 0;
+      warned_.compare_exchange_strong(none, signal, std::memory_order_relaxed);
+      continue;
+    }
     const auto now = Clock::now();
     if (pending() == 0) {
       first = now;
@@ -131,10 +138,35 @@ void SignalWatch::end(int signal, const char* why) {
     doing.clear();  // the ending matters more than its description
   }
   const char* name = ::sigabbrev_np(signal);
-  write_stderr_line(
-      fmt::format("gradmeter: ended by SIG{}{}{}{}", name ? name : "?", why, doing.empty() ? "" : ": ", doing));
+  const std::string ended = fmt::format("ended by SIG{}{}", name ? name : "?", why);
+  write_stderr_line(fmt::format("gradmeter: {}{}{}", ended, doing.empty() ? "" : ": ", doing));
   std::this_thread::sleep_for(reading_time);
-  ::_exit(core::interrupted_exit_code(signal));
+  end_at_once(core::interrupted_exit_code(signal), ended);
+}
+
+namespace {
+/// Never destroyed: whoever ends the process may do so while its statics are.
+struct LastDeed {
+  std::mutex mutex;
+  std::function<void(int, const std::string&)> what;
+};
+LastDeed& last_deed() {
+  static auto* const deed = new LastDeed;
+  return *deed;
+}
+}  // namespace
+
+void before_sudden_end(std::function<void(int code, const std::string& why)> last) {
+  const std::lock_guard lock(last_deed().mutex);
+  last_deed().what = std::move(last);
+}
+
+void end_at_once(int code, const std::string& why) {
+  {
+    const std::lock_guard lock(last_deed().mutex);
+    if (const auto what = std::exchange(last_deed().what, {})) what(code, why);
+  }
+  ::_exit(code);
 }
 
 }  // namespace gradmeter::runtime

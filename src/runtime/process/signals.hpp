@@ -1,4 +1,6 @@
-// Clean endings: SIGINT, SIGTERM and SIGHUP become a flag that the program looks at, with a deadline.
+// Clean endings: SIGINT, SIGTERM and SIGHUP become a flag that the program looks at, with a deadline; schedulers'
+// warnings (SIGUSR1, SIGUSR2, SIGXCPU) one that it looks at between points. And what is still done where a process ends
+// at once.
 #pragma once
 #include <signal.h>
 
@@ -15,13 +17,20 @@
 
 namespace gradmeter::runtime {
 
-/// Blocks the three signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them
+/// What the process still does where it ends at once: a line in a file. `last` is called once, in the thread of who
+/// ends it, and must neither throw nor wait for long. An empty one takes it back. Any thread.
+void before_sudden_end(std::function<void(int code, const std::string& why)> last);
+/// Does that, then _exit: destructors would wait for ranks that hang.
+[[noreturn]] void end_at_once(int code, const std::string& why);
+
+/// Blocks these signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them
 /// in a thread of its own: so make one first thing in `main`, before MPI. Children that the program forks inherit the
 /// mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
 ///
 /// After the first signal `pending()` says its number; if the program has not ended `grace` later, one line on standard
 /// error says what this rank was doing and the process ends with 128 + signal. A second SIGINT ends it at once.
-/// The grace is short because mpirun sends SIGKILL about a second after SIGTERM.
+/// The grace is short because mpirun sends SIGKILL about a second after SIGTERM. A warning has no deadline: whoever
+/// sent it says with another signal when the time is over. SIGXFSZ is blocked too: the write then fails with EFBIG.
 /// Errors: BackendError from the constructor when the kernel gives no descriptors.
 /// Source: signalfd(2), sigwait(3): no code runs in a signal handler.
 class SignalWatch {
@@ -36,6 +45,11 @@ class SignalWatch {
 
   /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
+  /// The same, or else the first warning, for who is between two points: the one under way is still measured.
+  int pending_or_warned() const noexcept {
+    const int now = pending();
+    return now != 0 ? now : warned_.load(std::memory_order_relaxed);
+  }
 
   /// What to say of a rank of this process in the last lines, "rank 2 waits for rank 3: ...", one for each `rank` (any
   /// address of its own). Called from the watching thread; when this returns, the former function of this rank is not
@@ -52,7 +66,7 @@ class SignalWatch {
   [[noreturn]] void end(int signal, const char* why);
 
   const std::chrono::milliseconds grace_;
-  std::atomic<int> pending_{0};
+  std::atomic<int> pending_{0}, warned_{0};
   std::mutex describe_mutex_;
   std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;  ///< in the order of their making
   sigset_t watched_{}, before_{};

@@ -1,13 +1,12 @@
 #include "runtime/process/watchdog.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/descriptor.hpp"
+#include "runtime/process/signals.hpp"
 
 namespace gradmeter::runtime {
 
@@ -29,7 +28,8 @@ bool StallDetector::check(std::uint64_t counter, bool paused, core::Seconds sinc
 core::Seconds poll_period(core::Seconds timeout) { return std::min(timeout / 10.0, core::Seconds{1.0}); }
 
 Watchdog::Ending Watchdog::usual_ending() {
-  return {.print = [](std::string_view line) { write_stderr_line(line); }, .exit = [](int code) { ::_exit(code); }};
+  return {.print = [](std::string_view line) { write_stderr_line(line); },
+          .exit = [](int code) { end_at_once(code, "a rank stood still for --timeout"); }};
 }
 
 Watchdog::~Watchdog() {

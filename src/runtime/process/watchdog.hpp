@@ -43,7 +43,7 @@ class Watchdog {
     std::function<void(int code)> exit;                ///< only tests return from it
     core::Seconds grace{1.0};                          ///< between the line and the exit, beyond one look
   };
-  /// Prints on standard error, then _exit: destructors would wait for the peers that hang.
+  /// Prints on standard error, then ends at once (signals.hpp).
   static Ending usual_ending();
 
   explicit Watchdog(Ending ending = usual_ending()) : ending_(std::move(ending)) {}
