@@ -14,7 +14,7 @@ import support
 SEED = 20261127
 POINTS = 24
 SWEEP = ("allreduce", "--thread-ranks", "1", "--algorithm", "ring,recursive-doubling", "--sizes", ",".join(str(64 * n) for n in range(1, POINTS // 2 + 1)),
-         "--in-place", "out", "--time-budget", "6s")
+         "--in-place", "out", "--time-budget", "2s")
 
 
 def into(test, target, *arguments):
@@ -57,7 +57,7 @@ def file_that_goes(test):
              "replaced": lambda file, other: (file.rename(other), file.write_text("somebody's\n")),
              "cut short": lambda file, _: os.truncate(file, 0), "torn": lambda file, _: os.truncate(file, file.stat().st_size - 7)}
     for what, blow in blows.items():
-        for moment in sorted(draw.uniform(0.1, 0.8) for _ in range(3)):
+        for moment in sorted(draw.uniform(0.1, 0.8) for _ in range(3 if what in ("renamed", "removed") else 2)):
             file, other = test.path("goes.jsonl"), test.path("other.jsonl")
             for old in (file, other):
                 old.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ def warnings(test):
     for name in ("SIGUSR1", "SIGUSR2", "SIGXCPU"):
         number = getattr(signal, name)
         file = test.path(f"{name}.jsonl")
-        with test.started(*SWEEP[:-1], "20s", "--out", file) as job:
+        with test.started(*SWEEP[:-1], "8s", "--out", file) as job:
             support.wait_until(lambda: len(support.points(file)) >= 2 or job.process.poll() is not None, 60)
             job.process.send_signal(number)
             done = job.wait(30)
