@@ -25,10 +25,10 @@ struct Selection {
 
 /// A point over all launches of a side.
 struct LaunchedPoint {
-  core::Point sample;          ///< the last launch's, without ignored factors
-  std::vector<double> values;  ///< the metric's median in each launch that measured it
-  std::size_t launches = 0;    ///< that have the point at all
-  std::string reason;          ///< of the first launch that has it and no number of it
+  core::Point sample;                  ///< the last launch's, without ignored factors
+  std::vector<double> values;          ///< the metric's median in each launch that measured it
+  std::size_t launches = 0;            ///< that have the point at all
+  std::string reason;                  ///< of the first launch that has it and no number of it
   std::set<std::string> origins = {};  ///< machines and builds of the launches: of several they are no replicates
 };
 

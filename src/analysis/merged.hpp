@@ -23,9 +23,9 @@ struct MergedPoint {
 /// Points of equal experiment, status, factors, step and epoch, measured on machines of one fingerprint by one build
 /// (conditions.hpp, `origin_of`), become one, in order of first appearance: each number and each statistic its median
 /// over launches; the 95 % interval of a summary, and of a metric whose ends are metrics of their own
-/// (efficiency_ci95_low), that over launches, and none where a value is not positive; a truth of any launch; the verdict
-/// by the mean of the launches' candidates; the slowest rank where two thirds name it; other whole numbers and texts of
-/// the last. A point of one launch stays as it is, without its samples. Cost: O(n log n).
+/// (efficiency_ci95_low), that over launches, and none where a value is not positive; a truth of any launch; the
+/// verdict by the mean of the launches' candidates; the slowest rank where two thirds name it; other whole numbers and
+/// texts of the last. A point of one launch stays as it is, without its samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
 }  // namespace gradmeter::analysis
