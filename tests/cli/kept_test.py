@@ -28,7 +28,8 @@ def standard_output(test):
     test.run(*SWEEP[:-1], "1s", "--out", rows)
     few = ("--thread-ranks", "2", "--time-budget", "1s")
     for arguments in (["--version"], ["--help"], ["help"], ["list"], ["list", "--json"], ["manual"], ["completion", "bash"], ["scale", "--help"],
-                      ["doctor"], ["report", rows, "--markdown", "-"], ["report", rows, "--findings", "-"], ["report", rows, "--text"], ["compare", rows, "--by", "algorithm"],
+                      ["doctor"], ["report", rows, "--markdown", "-"], ["report", rows, "--findings", "-"], ["report", rows, "--csv", "-"],
+                      ["report", rows, "--text"], ["compare", rows, "--by", "algorithm"],
                       ["allreduce", "--sizes", "64", "--csv", *few], ["allreduce", "--sizes", "64", *few],
                       ["kernels", "--shape", "gemm:m=8,n=8,k=8", "--json", *few], ["links", "--csv", *few],
                       ["codecs", "--codec", "bf16", "--time-budget", "1s"]):

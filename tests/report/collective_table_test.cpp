@@ -1,3 +1,4 @@
+#include "report/cells.hpp"
 #include "report/tables.hpp"
 
 #include <gmock/gmock.h>
@@ -180,6 +181,15 @@ TEST(CollectiveCsv, EveryLineHasTheHeadersCells) {
   EXPECT_EQ(cells(collective_csv().header()), cells(collective_csv().row(odd)));
   EXPECT_THAT(collective_csv().row(odd), HasSubstr("\"says \"\"no\"\"\""));
   EXPECT_THAT(collective_csv().header(), HasSubstr("time_median_s"));
+}
+
+TEST(CsvText, IsNoFormulaOfASpreadsheet) {
+  EXPECT_EQ(csv_text("=1+1"), "'=1+1");
+  EXPECT_EQ(csv_text("@sum(a,b)"), "\"'@sum(a,b)\"");
+  EXPECT_EQ(csv_text("+cmd|' /C calc'!A0"), "'+cmd|' /C calc'!A0");
+  EXPECT_EQ(csv_text("-"), "-") << "what has no value";
+  EXPECT_EQ(csv_text("a=b"), "a=b");
+  EXPECT_EQ(csv_cell(-1.5), "-1.5") << "a number is one";
 }
 
 }  // namespace

@@ -354,7 +354,7 @@ std::vector<std::string> columns_of(const RowTable& table) {
   return out;
 }
 
-std::string csv_text(const Json& value) {
+std::string csv_value(const Json& value) {
   return value.is_null() ? "" : value.is_string() ? csv_text(value.get<std::string>()) : csv_quoted(value.dump());
 }
 
@@ -489,7 +489,7 @@ std::string rows_csv(const RowTable& table) {
   for (const Json& row : table.rows) {
     std::string_view comma;
     for (const auto& column : columns) {
-      out += fmt::format("{}{}", comma, csv_text(row.contains(column) ? row[column] : Json()));
+      out += fmt::format("{}{}", comma, csv_value(row.contains(column) ? row[column] : Json()));
       comma = ",";
     }
     out += '\n';
