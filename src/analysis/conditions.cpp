@@ -64,6 +64,13 @@ std::string machine_of(const core::RunInfo& info) {
   return fmt::format("{}|{}|{}", fmt::join(info.hosts, ","), info.cpu, fmt::join(info.gpus, ","));
 }
 
+std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
+  const auto has = [&](std::string_view flag) { return info.command.find(flag) != std::string::npos; };
+  if (!info.command.starts_with("gradmeter ") || has(" --force") || has(" --resume")) return "";
+  const std::string ranks = info.ranks > 1 && !has("--thread-ranks") ? fmt::format("mpirun -np {} ", info.ranks) : "";
+  return fmt::format("scripts/launches.sh {} -- {}{}", launches, ranks, info.command);
+}
+
 std::string origin_of(const core::RunInfo& info) {
   std::string out = fmt::format("{}|{}|{}", info.fingerprint, info.version, info.commit);
   for (const auto& [name, version] : info.libraries) out += fmt::format("|{} {}", name, version);

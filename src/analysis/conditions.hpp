@@ -1,5 +1,6 @@
 // In what two sides' launches differ beside the points' factors, and whether their order in time confounds them.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,9 @@ std::string machine_of(const core::RunInfo&);
 
 /// Fingerprint, version, commit and libraries: launches of two origins are not replicates of each other.
 std::string origin_of(const core::RunInfo&);
+
+/// "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...": so many more launches of the run. Empty where its command is
+/// not known or no gradmeter's, or would replace or only complete the file.
+std::string repeat_command(const core::RunInfo&, std::int64_t launches);
 
 }  // namespace gradmeter::analysis

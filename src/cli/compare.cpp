@@ -177,15 +177,10 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last,
   }
   const std::string files = fmt::format("{}", fmt::join(o.words, " "));
   if (differs) return fmt::format("gradmeter report {} -o report.html", files);
-  const core::RunInfo& run = last.runs.front().info;
-  if (needed == 0 || !run.command.starts_with("gradmeter ")) {
-    return fmt::format("gradmeter compare {}{} --all", files,
-                       o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
-  }
-  const bool has_threads = run.command.find("--thread-ranks") != std::string::npos;
-  return fmt::format("scripts/launches.sh {} -- {}{}", needed,
-                     run.ranks > 1 && !has_threads ? fmt::format("mpirun -np {} ", run.ranks) : std::string(),
-                     run.command);
+  const std::string again = analysis::repeat_command(last.runs.front().info, needed);
+  if (needed > 0 && !again.empty()) return again;
+  return fmt::format("gradmeter compare {}{} --all", files,
+                     o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
 }
 
 int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& sides, std::size_t width) {

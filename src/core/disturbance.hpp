@@ -1,4 +1,4 @@
-// What other programs and the hypervisor took from a point while it was measured, by its row.
+// A row says how much other programs and the hypervisor took from its point while it was measured.
 #pragma once
 #include "core/result.hpp"
 

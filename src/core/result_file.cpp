@@ -90,7 +90,7 @@ namespace {
 
 using Words = std::map<std::string, std::string>;
 
-/// By name: what a row's numbers depend on beside its factors.
+/// The conditions that a row's numbers depend on beside its factors, by name.
 Words conditions_of(const RunInfo& info) {
   Words out{{"machine", info.fingerprint},
             {"version", info.version},

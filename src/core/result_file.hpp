@@ -65,12 +65,12 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2), in the kernel before `append` returns, and on the disk about a second later at
-/// the latest. A network's disk may be away a minute. Before each line the open file is held against its path: one that
-/// was renamed keeps its rows and is named, one that was removed is written anew, one that was cut short is an error.
-/// create: refuses an existing file (UsageError names --force and --resume). resume: drops a torn last line before it
-/// appends. Errors: UsageError when it cannot be opened, or another job has it; BackendError when a write fails, or
-/// what was written is not there any more.
+/// Appends lines, each by one write(2), in the kernel before `append` returns; those that came within a second of each
+/// other reach the disk together with the next or the end. A network's disk may be away a minute. Before each line the
+/// open file is held against its path: one that was renamed keeps its rows and is named, one that was removed is
+/// written anew, one that was cut short is an error. create: refuses an existing file (UsageError names --force and
+/// --resume). resume: drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or another
+/// job has it; BackendError when a write fails, or what was written is not there any more.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);

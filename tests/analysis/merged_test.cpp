@@ -72,6 +72,9 @@ TEST(MergedLaunches, HaveOneVerdict) {
   const auto open = merged({{"wire", "wire 90 %, compute 10 %", 0.9}, {"compute", "compute 99 %", 0.99}});
   EXPECT_EQ(core::to_text(open[Metric::bound_by]), "undecided");
   EXPECT_NEAR(open.number(Metric::bound_by_probability), 0.545, 1e-12);
+  const auto explained = merged({{"undecided", "compute 85 %, wire 15 %", 0.85}, {"compute", "compute 90 %", 0.9}});
+  EXPECT_EQ(core::to_text(explained[Metric::bound_by]), "undecided")
+      << "a loss is shown, and only the machine explains it";
   EXPECT_EQ(core::to_text(merged({{"compute", "", 0}, {"compute", "", 0}})[Metric::bound_by]), "compute");
   EXPECT_EQ(core::to_text(merged({{"compute", "", 0}, {"wire", "", 0}})[Metric::bound_by]), "undecided");
 }

@@ -130,6 +130,11 @@ def last_moments(test):
     done = test.run(*SWEEP[:-1], "1s", "--out", file, wrapper=("bash", "-c", 'ulimit -f 8; exec "$@"', "limited"))
     test.check(done.code == 3 and any("File too large" in line for line in done.own_lines), "a limit on files' size: 3, and a line", done)
     test.check(all(json.loads(line) for line in support.whole_lines(file)), "and what was written before is whole")
+    for limit, code in (("-Ss 64", 0), ("-s 64", 2)):  # one that may be raised, one that may not
+        done = test.run("kernels", "--thread-ranks", "2", "--shape", "gemm:m=64,n=64,k=64", "--time-budget", "1s",
+                        wrapper=("bash", "-c", f'ulimit {limit}; exec "$@"', "limited"))
+        told = code == 0 or any("the stack is limited to" in line for line in done.own_lines)
+        test.check(done.code == code and told, f"a stack of 64 KiB by ulimit {limit}: {code}", done)
 
 
 def body(test):

@@ -37,6 +37,7 @@ std::string over_what(const Group& group) {
   if (differ(Factor::batch_per_rank)) what.emplace_back("batches");
   if (differ(Factor::size_bytes)) what.emplace_back("sizes");
   if (differ(Factor::problem)) what.emplace_back("problems");
+  if (differ(Factor::pattern)) what.emplace_back("patterns");
   if (differ(Factor::from_rank) || differ(Factor::to_rank)) what.emplace_back("links");
   if (differ(Factor::strategy) || differ(Factor::algorithm) || differ(Factor::codec) || differ(Factor::transport) ||
       differ(Factor::overlap) || differ(Factor::bucket_bytes))
@@ -218,7 +219,7 @@ void find_slow_ranks(const Rows& rows, std::vector<Finding>& out) {
           const auto* rank = std::get_if<std::int64_t>(&m[Metric::slowest_rank]);
           const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
           const double spread = m.number(Metric::ranks_spread);
-          // Where the machine's state may account for as much, it may be what one rank met.
+          // A busy or slow machine may have met one rank alone: such a difference does not make the rank slow.
           const double explained = core::share_of_disturbance(m);
           const bool stands_out = share >= std::max(least_share, explained) || spread >= least_spread + explained;
           if (!rank || !stands_out) continue;

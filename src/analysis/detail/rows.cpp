@@ -221,12 +221,8 @@ std::vector<Group> Rows::groups(std::string_view experiment, const Axes& axes,
 }
 
 std::string Rows::again(const Row& row) const {
-  const core::RunInfo& info = runs_[row.sources.front().run].info;
-  if (info.command.empty()) return "";
-  const bool has_threads = info.command.find("--thread-ranks") != std::string::npos;
-  return fmt::format("scripts/launches.sh 5 -- {}{}",
-                     info.ranks > 1 && !has_threads ? fmt::format("mpirun -np {} ", info.ranks) : std::string(),
-                     info.command);
+  constexpr std::int64_t launches = 5;
+  return repeat_command(runs_[row.sources.front().run].info, launches);
 }
 
 const Axes& Rows::telling(const std::string& experiment) const { return telling_.at(experiment); }

@@ -54,7 +54,7 @@ class Rows {
   const std::vector<Row>& all() const { return rows_; }
   std::vector<std::string> experiments() const;
   std::size_t origins() const { return origin_labels_.size(); }
-  /// The command that measured the row, five launches of it; empty where the file does not have it.
+  /// Five launches more of the command that measured the row (conditions.hpp, `repeat_command`).
   std::string again(const Row&) const;
   /// "node1, commit 1a2b": what tells the origin from the others.
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }

@@ -107,7 +107,7 @@ void add_small_batch(const Rows& rows, const Group& curve, std::vector<Finding>&
   f.figures["batch_larger"].value = static_cast<double>(enough->whole(Factor::batch_per_rank));
   f.figures["efficiency"] = low;
   f.figures["efficiency_larger"] = high;
-  // Where another setting wins as much it comes first: a mini-batch also changes what is learnt.
+  // A mini-batch also changes what is learnt, so another setting that wins as much comes first.
   constexpr double weight = 0.75;
   f.severity = weight * (1 - low.value / high.value);
   f.next = model_command(*small, fmt::format("--batch {}", enough->whole(Factor::batch_per_rank)));
@@ -300,7 +300,7 @@ void find_efficiency(const Rows& rows, std::vector<Finding>& out) {
     if (curve.size() > 1) add_small_batch(rows, curve, out);
     for (const Row* row : curve) add_lost(rows, *row, out);
   }
-  // What ranks lose that exchange nothing is lost too.
+  // Ranks lose time to each other without any exchange too.
   const auto is_apart = [](const Row& r) {
     return r.whole(Factor::ranks) > 1 && r.text(Factor::strategy) == "independent" && has_efficiency(r);
   };

@@ -154,7 +154,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
     const ComparedTimes error = machine_error(compared, times, disturbance, n);
     const auto errors = error.parts();
     for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += moved[k] - errors[k];
-    // Where the baseline's rank is slow, what the others gain on it hides what they wait for it.
+    // A slow baseline rank hides straggle: the others are faster than it, and wait for it.
     const double contention = drawn_figures[static_cast<std::size_t>(Cause::contention)];
     const double hidden = contention < -out.noise_s ? -contention : 0;
     const double lost = drawn_figures[all_lost] + moved[all_lost] - error.lost() + hidden;
