@@ -177,7 +177,7 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last,
   }
   const std::string files = fmt::format("{}", fmt::join(o.words, " "));
   if (differs) return fmt::format("gradmeter report {} -o report.html", files);
-  const std::string again = analysis::repeat_command(last.runs.front().info, needed);
+  std::string again = analysis::repeat_command(last.runs.front().info, needed);
   if (needed > 0 && !again.empty()) return again;
   return fmt::format("gradmeter compare {}{} --all", files,
                      o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
