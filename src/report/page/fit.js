@@ -6,6 +6,7 @@ const fitted = (() => {
   const labelRoom = (limit) => limit + 24;
   const narrow = 600;
   const longestName = 260; // behind a curve
+  const besideBars = (width) => Math.round((width < narrow ? 0.34 : 0.42) * width);
 
   function each(value, use) {
     if (value === null || typeof value !== "object") return;
@@ -37,11 +38,11 @@ const fitted = (() => {
     return found;
   }
   const namesCurves = (layer) => layer.description === "label" && layer.layer;
-  function shortened(spec, width) {
+  function shortened(spec, width, beside) {
     each(spec, (part) => {
-      const room = part.labelAnchor ? width - 110 : Math.round(0.42 * width); // above a panel, or beside its rows
+      const room = part.labelAnchor ? width - beside - 8 : besideBars(width); // above a panel, or beside its rows
       if (part.labelLimit) part.labelLimit = Math.min(part.labelLimit, room);
-      if (part.legend && part.legend.columns && width < 1000) part.legend.columns = width < narrow ? 2 : 4;
+      if (part.legend && part.legend.columns && width < 1000) part.legend.columns = width < narrow ? Math.max(1, Math.floor((width - beside) / 130)) : 4;
       if (!part.legend || width >= narrow) return;
       if (part.legend.orient === "right") Object.assign(part.legend, { orient: "top", direction: "horizontal", gradientLength: Math.round(0.4 * width) });
     });
@@ -85,7 +86,7 @@ const fitted = (() => {
     const spec = structuredClone(original), view = spec.facet ? spec.spec : spec;
     const above = hasLongNames(view, width, rows);
     each(spec, (part) => { if (part.range && Array.isArray(part.range)) part.range = part.range.map(shade); });
-    shortened(spec, width);
+    shortened(spec, width, above ? 8 : Math.min(room(view, rows), labelRoom(besideBars(width))));
     if (width < narrow || longest(rows, "series") > longestName) withLegend(view, width);
     if (above) withNamesAbove(view, width);
     if (spec.facet) withPanels(spec, width, rows);
