@@ -169,6 +169,24 @@ class Truth:
                              self.run("allreduce", "--algorithm", "mpi", "-b", "64K", "-e", "64K", "--time-budget", "4s",
                                       ranks=2, env=env), 4)
 
+    def wrong_timed_calls(self):
+        """MPI's collectives are right between barriers on data of their own, and wrong as they are timed. From the 200th call on, so
+        that the checks before timing pass."""
+        if self.quick:
+            return  # cli.allreduce holds these
+        ways = {"--cadence none": ("--cadence", "none"), "-m 10": ("-m", "10"), "--cadence barrier": ()}
+        for kind in ("directly", "early", "repeated", "idle"):
+            for collective in ("allreduce", "broadcast", "all_gather"):
+                for way, flags in ways.items():
+                    if (kind == "directly" and not flags) or (kind == "repeated" and collective != "allreduce"):
+                        continue  # no call follows another; what a broadcast repeats is right
+                    for place in ("in", "out"):
+                        env = {**self.preload("wrong_sum"), "WRONG_KIND": kind, "WRONG_FROM": "200"}
+                        done = self.run("allreduce", "--collective", collective, "--algorithm", "mpi", "-b", "64K", "-e", "64K", "--in-place",
+                                        place, "--time-budget", "2s", *flags, ranks=2, env=env)
+                        # No call finds the data of the last one, so that a library that would do less then does all of its work.
+                        self.judge_wrong(f"{collective} (preloaded: {kind})", f"{way}, --in-place {place}", done, 0 if kind == "repeated" else 4)
+
     # --- the machine
 
     def drift(self):
@@ -234,7 +252,7 @@ class Truth:
                      f"{100 * max(others, default=0):.1f} % of a step", code == 0 and checked.returncode == 0)
 
 
-EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "drift", "hog", "rows")
+EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls", "drift", "hog", "rows")
 
 
 def main():

@@ -66,6 +66,11 @@ void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
   fill(k.data, rank, part.first, bytes_of(k, in, part));
 }
 
+void restamp(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
+  const Part part = given(k, rank);
+  restamp(k.data, rank, part.first, bytes_of(k, in, part));
+}
+
 Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   if (reduces(k.collective_kind)) {
     const Part part = held(k, rank);

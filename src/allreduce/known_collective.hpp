@@ -15,6 +15,8 @@ struct KnownCollective {
 
 /// Before the call: this rank's contribution. Other elements get a value that no result has.
 void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
+/// Before a later call on the same data: this rank's contribution gets the data's stamp (see `restamp` of known data).
+void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// After the call: how far this rank's result is from the right one. Cost: O(ranks · count) for a reduction.
 Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// As `check`, for one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can share the check.

@@ -70,8 +70,9 @@ bool is_exact(const KnownData& k) {
 
 using Whole = std::array<std::int32_t, chunk>;
 
-/// The exact pattern, before `multiple`: `n` values from index `first` on, within one chunk.
-void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n, Whole& out) {
+/// The exact pattern without a stamp, before `multiple`: `n` values from index `first` on, within one chunk.
+void seeded_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n,
+                    std::int32_t* out) {
   const Draws mine(k.seed, 2 * rank, first), common(k.seed, common_stream, first);
   const auto ranks = static_cast<std::uint32_t>(k.ranks), me = static_cast<std::uint32_t>(rank);
   const bool product = k.op == Op::product;
@@ -95,25 +96,52 @@ void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_
   }
 }
 
+/// Calls use(index) for the stamped places among `n` from index `first` on, within one chunk.
+template <class Use>
+void each_stamped(const KnownData& k, std::size_t first, std::size_t n, Use use) {
+  constexpr std::size_t all_below = 64;  // so that the smallest buffers, and each rank's block of them, have some
+  const std::size_t end = first + n, begin = first - first % chunk;
+  for (std::size_t i = first; i < std::min(end, all_below); ++i) use(i);
+  const auto other = below(chunk, Draws(k.seed, common_stream, first)(begin));
+  for (const std::size_t at : {begin, begin + other}) {
+    if (at >= std::max(first, all_below) && at < end) use(at);
+  }
+}
+
+/// What stamped places are filled from.
+KnownData stamped(KnownData k, std::uint64_t stamp) {
+  k.seed += stamp * 0x9e3779b97f4a7c15;
+  return k;
+}
+
+/// The exact pattern, before `multiple`.
+void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n, Whole& out) {
+  seeded_numbers(k, range, rank, first, n, out.data());
+  if (k.stamp == 0) return;
+  const KnownData other = stamped(k, k.stamp);
+  each_stamped(k, first, n, [&](std::size_t i) { seeded_numbers(other, range, rank, i, 1, &out[i - first]); });
+  if (k.first_stamp != 0 && first == 0) seeded_numbers(stamped(k, k.first_stamp), range, rank, 0, 1, out.data());
+}
+
 template <class T>
 void put(std::byte* to, const T* from, std::size_t n) {
   std::memcpy(to, from, n * sizeof(T));
 }
 
 template <class T>
-void put_whole(const Whole& v, std::int64_t multiple, std::byte* to, std::size_t n) {
+void put_whole(const std::int32_t* v, std::int64_t multiple, std::byte* to, std::size_t n) {
   std::array<T, chunk> typed;
   for (std::size_t i = 0; i < n; ++i) typed[i] = static_cast<T>(v[i] * multiple);
   put(to, typed.data(), n);
 }
 
-void store_whole(Element e, const Whole& v, std::int64_t multiple, std::byte* to, std::size_t n) {
+void store_whole(Element e, const std::int32_t* v, std::int64_t multiple, std::byte* to, std::size_t n) {
   if (e == Element::f64) return put_whole<double>(v, multiple, to, n);
   if (e == Element::i64) return put_whole<std::int64_t>(v, multiple, to, n);
   if (e == Element::i32) return put_whole<std::int32_t>(v, multiple, to, n);
   if (e == Element::i8) return put_whole<std::int8_t>(v, multiple, to, n);
   std::array<float, chunk> floats;
-  for (std::size_t i = 0; i < n; ++i) floats[i] = static_cast<float>(v[i]);
+  for (std::size_t i = 0; i < n; ++i) floats[i] = static_cast<float>(v[i] * multiple);
   if (e == Element::f32) return put(to, floats.data(), n);
   narrow(e, to, floats.data(), n);
 }
@@ -159,7 +187,7 @@ void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::si
   Whole values;
   const Range range = range_of(k);
   whole_numbers(k, range, rank, first, n, values);
-  store_whole(k.element, values, range.multiple, to, n);
+  store_whole(k.element, values.data(), range.multiple, to, n);
 }
 
 using Chunk = std::array<std::byte, chunk * sizeof(double)>;
@@ -181,7 +209,9 @@ void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& o
       }
     }
   }
-  store_whole(k.element, sum, range.multiple, out.data(), n);
+  std::int64_t multiple = range.multiple;  // a later call in place adds equal numbers of all ranks
+  for (std::size_t call = 1; call < k.calls && k.op == Op::sum; ++call) multiple *= static_cast<std::int64_t>(k.ranks);
+  store_whole(k.element, sum.data(), multiple, out.data(), n);
   finish(k.element, k.op, out.data(), out.data(), n, static_cast<int>(k.ranks));
 }
 
@@ -298,6 +328,38 @@ void fill(const KnownData& k, std::size_t rank, std::size_t begin, std::span<std
   by_chunks(begin, out.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
     fill_chunk(k, rank, at, n, out.data() + offset * width);
   });
+}
+
+void restamp(const KnownData& k, std::size_t rank, std::size_t begin, std::span<std::byte> out) {
+  const std::size_t width = core::size_of(k.element);
+  const auto range = range_of(k);
+  const KnownData other = stamped(k, k.stamp);
+  by_chunks(begin, out.size() / width, [&](std::size_t at, std::size_t, std::size_t n) {
+    each_stamped(k, at, n, [&](std::size_t i) {
+      std::int32_t value = 0;
+      seeded_numbers(other, range, rank, i, 1, &value);
+      store_whole(k.element, &value, range.multiple, out.data() + (i - begin) * width, 1);
+    });
+  });
+}
+
+std::array<std::byte, 8> first_element(const KnownData& k, std::size_t rank) {
+  std::array<std::byte, 8> out{};
+  restamp(k, rank, 0, std::span(out).first(core::size_of(k.element)));
+  return out;
+}
+
+std::size_t most_calls_in_place(const KnownData& k) {
+  constexpr std::size_t most = 5;
+  if (!is_exact(k) || k.op == Op::average || k.op == Op::product) return 1;
+  if (k.op != Op::sum || k.ranks == 1) return most;
+  const auto range = range_of(k);
+  double largest = static_cast<double>(range.active) * range.most * static_cast<double>(range.multiple);
+  std::size_t calls = 1;
+  while (calls < most &&
+         (largest *= static_cast<double>(k.ranks)) <= static_cast<double>(core::info(k.element).exact_integers))
+    ++calls;
+  return calls;
 }
 
 Verdict check_reduced(const KnownData& k, std::size_t begin, std::span<const std::byte> result) {

@@ -1,5 +1,6 @@
 // Data whose right answer is known: every operation is checked with it before its time counts.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,10 +28,26 @@ struct KnownData {
   std::uint64_t seed = 0;
   /// All ranks' values are added in fp32 and rounded once, so the tolerance for small floats is narrower.
   bool rounds_once = false;
+  /// Not 0, and exact: the stamped places (the first 64 elements, and two of each 1,024) have values of this stamp in
+  /// place of the seed's. So a call's data differ from the last one's all over the buffer and cost little to make.
+  std::uint64_t stamp = 0;
+  std::uint64_t first_stamp = 0;  ///< not 0: of element 0, in place of `stamp`
+  /// So many all-reduces in place, one after another; at most `most_calls_in_place`.
+  std::size_t calls = 1;
 };
 
 /// Rank `rank`'s elements from `begin` on. Cost: O(n).
 void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
+
+/// Of data that have been filled in, with any stamp or none: gives the stamped places from element `begin` on the
+/// values of this stamp. Cost: O(n / 1,024).
+void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
+/// Element 0 with this stamp, in the first bytes.
+std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
+
+/// How many all-reduces in place have one right answer, up to 5: sums must stay exact; averages and products only have
+/// one call.
+std::size_t most_calls_in_place(const KnownData&);
 
 struct Verdict {
   std::uint64_t wrong = 0;

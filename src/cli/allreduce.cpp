@@ -66,7 +66,8 @@ int print_collectives_plan(const Flags& f) {
 void print_collectives_head(const bench::Session& s, const core::Injection& injected) {
   const auto& i = s.run_info();
   fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n", i.version, i.commit, i.ranks,
-             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi);
+             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu,
+             i.mpi_threads.empty() ? i.mpi : fmt::format("{} ({})", i.mpi, i.mpi_threads));
   if (injected.any()) fmt::print("injected on purpose: {}\n", injected.text());
   fmt::print("\n");
   std::fflush(stdout);

@@ -273,6 +273,79 @@ TEST(KnownData, CopiesAreHeldAgainstTheirSource) {
   }
 }
 
+TEST(KnownData, AStampChangesEveryPageAndTheAnswerWithIt) {
+  for_every_case(Pattern::exact, [](KnownData k) {
+    if (k.ranks > 4) return;
+    constexpr std::size_t begin = 1000, n = 4000;
+    const Bytes before = inputs(k, begin, n)[0];
+    KnownData later = k;
+    later.stamp = 7;
+    std::vector<Bytes> all = inputs(k, begin, n);
+    for (std::size_t r = 0; r < k.ranks; ++r) restamp(later, r, begin, all[r]);
+    EXPECT_EQ(all, inputs(later, begin, n)) << text(k);
+    const Bytes result = reduced(k, all, shuffled(k.ranks, 1), false),
+                stale = reduced(k, inputs(k, begin, n), shuffled(k.ranks, 1), false);
+    EXPECT_EQ(check_reduced(later, begin, result).wrong, 0u) << text(k);
+    // Of each page two elements at most are others; products and bytes have few values.
+    if (core::size_of(k.element) >= 4 && k.op == Op::sum) {
+      for (std::size_t page = 1024; page + 1024 <= begin + n; page += 1024) {
+        const auto part =
+            std::span(stale).subspan((page - begin) * core::size_of(k.element), 1024 * core::size_of(k.element));
+        const auto wrong = check_reduced(later, page, part).wrong;
+        EXPECT_TRUE(wrong == 1 || wrong == 2) << text(k) << ": " << wrong;
+      }
+    }
+    for (std::size_t r = 0; r < k.ranks; ++r) restamp(k, r, begin, all[r]);
+    EXPECT_EQ(all[0], before) << text(k);
+  });
+}
+
+TEST(KnownData, TheSmallestBuffersAreStampedWhole) {
+  KnownData k{.element = Element::f32, .ranks = 2};
+  Bytes first(64 * 4), second(64 * 4);
+  fill(k, 1, 0, first);
+  k.stamp = 1;
+  fill(k, 1, 0, second);
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < 64; ++i) differ += std::memcmp(&first[4 * i], &second[4 * i], 4) != 0;
+  EXPECT_GE(differ, 62u);
+}
+
+TEST(KnownData, TheFirstElementHasAStampOfItsOwn) {
+  KnownData k{.element = Element::i32, .ranks = 2};
+  k.stamp = 3;
+  Bytes data(2000 * 4);
+  fill(k, 1, 0, data);
+  KnownData later = k;
+  later.stamp = 4;
+  const auto first = first_element(later, 1);
+  std::memcpy(data.data(), first.data(), 4);
+  k.first_stamp = 4;
+  EXPECT_EQ(check_copied(k, 1, 0, data).wrong, 0u);
+  k.first_stamp = 5;
+  EXPECT_EQ(check_copied(k, 1, 0, data).wrong, 1u);
+}
+
+TEST(KnownData, CallsInPlaceHaveOneAnswerWhileSumsAreExact) {
+  for_every_case(Pattern::exact, [](KnownData k) {
+    if (k.ranks > 16) return;
+    const std::size_t most = most_calls_in_place(k);
+    EXPECT_TRUE(most >= 1 && most <= 5) << text(k);
+    Bytes result = reduced(k, inputs(k, 0, 1500), shuffled(k.ranks, 1), false);
+    for (k.calls = 1; k.calls <= most; ++k.calls) {
+      EXPECT_EQ(check_reduced(k, 0, result).wrong, 0u) << text(k) << ", " << k.calls;
+      result = reduced(k, std::vector<Bytes>(k.ranks, result), shuffled(k.ranks, 1), false);
+    }
+  });
+  EXPECT_EQ(most_calls_in_place({.element = Element::f32, .ranks = 2}), 5u);
+  EXPECT_EQ(most_calls_in_place({.element = Element::f32, .ranks = 4}), 3u);
+  EXPECT_EQ(most_calls_in_place({.element = Element::f32, .op = Op::average, .ranks = 2}), 1u);
+  KnownData k{.element = Element::f32, .ranks = 2};
+  const Bytes once = reduced(k, inputs(k, 0, 100), {0, 1}, false);
+  k.calls = 2;
+  EXPECT_GT(check_reduced(k, 0, once).wrong, 90u);
+}
+
 TEST(KnownData, VerdictsOfPartsAddUpToThatOfTheWhole) {
   const KnownData k{.element = Element::f32, .ranks = 2};
   Bytes result = reduced(k, inputs(k, 0, 3000), {0, 1}, false);

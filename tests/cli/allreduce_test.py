@@ -143,6 +143,36 @@ def wrong_while_timing(test):
     test.check(run(1000000, 1000001).code == 0, "control: the library by itself is right")
 
 
+def timed_calls(test):
+    """Calls between barriers on data of their own would all be right: what is checked is a call that was timed. The library says how
+    many results it has spoiled."""
+    library = os.environ.get("GRADMETER_WRONG_SUM", "")
+    short = ["-n", "60", "-w", "5", "--algorithm", "mpi", "--sizes", "64K"]
+    cases = [
+        ("directly", ["--in-place", "both", "--cadence", "none"]),
+        ("directly", ["--in-place", "both", "-m", "10"]),
+        ("directly", ["--collective", "broadcast,all_gather", "--cadence", "none"]),
+        ("early", ["--in-place", "both"]),
+        ("early", ["--collective", "broadcast,all_gather", "--cadence", "none"]),
+        ("early", ["--in-place", "out", "-m", "10"]),
+        ("idle", ["--in-place", "both", "--cadence", "none"]),
+        ("idle", ["--collective", "broadcast,all_gather", "--in-place", "both"]),
+    ]
+    for number, (kind, more) in enumerate(cases):
+        out = test.path(f"{kind}-{number}.jsonl")
+        done = test.run("allreduce", *short, *more, "--out", out, ranks=2, timeout=120,
+                        wrapper=["env", f"LD_PRELOAD={library}", f"WRONG_KIND={kind}", "WRONG_FROM=40"])
+        found = {(p["factors"]["collective"], p["factors"]["in_place"]): p["status"] for p in support.points(out)}
+        test.check(done.code == 4 and set(found.values()) == {"wrong"}, f"{kind}, {' '.join(more)}: every point is wrong", found)
+    for more in (["--in-place", "both", "--cadence", "none"], ["--in-place", "out", "-m", "10"]):
+        done = test.run("allreduce", *short, *more, ranks=2, timeout=120,
+                        wrapper=["env", f"LD_PRELOAD={library}", "WRONG_KIND=repeated", "WRONG_FROM=40"])
+        test.check(done.code == 0 and "spoilt 0 results" in done.err, f"{more}: no timed call finds the input of the last one", done)
+    done = test.run("allreduce", *short, "--in-place", "out", ranks=2, timeout=120,
+                    wrapper=["env", f"LD_PRELOAD={library}", "WRONG_KIND=directly", "WRONG_FROM=40"])
+    test.check(done.code == 0 and "spoilt 0 results" in done.err, "control: with a barrier before each call none follows another", done)
+
+
 def failed_release(test):
     """Destructors can throw nothing: the program says what failed in them, and does not end as if nothing had."""
     library = os.environ.get("GRADMETER_WRONG_SUM", "")
@@ -263,6 +293,7 @@ def body(test):
     injected_later(test)
     test.attempt(slow_rank, "the other rank was held up as much by other programs")
     wrong_while_timing(test)
+    timed_calls(test)
     failed_release(test)
     measured_table(test)
     overlap(test)

@@ -66,6 +66,7 @@ inline RunInfo sample_run(const std::string& run_id = "r1", const std::string& f
           .nodes = 2,
           .mapping = "block",
           .mpi = "Open MPI v4.1.4",
+          .mpi_threads = "funneled",
           .cpu = "A CPU \xC2\xB5",
           .binding = "core",
           .fingerprint = fingerprint,

@@ -38,8 +38,9 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       buffers_(stage.buffers(p)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
-              p.calls_of_iteration(), bound_.iteration.get()),
-      checked_calls_(o.run_seed, point_hash(row)) {}
+              p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
+      point_hash_(point_hash(row)),
+      checked_calls_(o.run_seed, point_hash_) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
   row_.status = status;
@@ -74,23 +75,74 @@ bool CollectiveBenchmark::first_call() {
   return true;
 }
 
-void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed) {
+/// Do calls leave their data as they are?
+bool CollectiveBenchmark::times_known_data() const {
+  using enum allreduce::CollectiveKind;
+  const auto kind = point_.collective->collective_kind;
+  return !point_.codec && (!point_.in_place || kind == all_gather || kind == broadcast);
+}
+
+/// Of an iteration's last call.
+allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
+  auto known = known_call(point_, allreduce::Pattern::exact, seed() + blocks_, stage_.world().size());
+  known.data.stamp = stamp_;
+  known.data.first_stamp = stamp_ + firsts_.values.size();
+  return known;
+}
+
+/// Other data for the next iteration, and its calls. On a device that would be work in its queue: there only blocks
+/// differ.
+void CollectiveBenchmark::restamp() {
+  if (point_.codec || stage_.is_on_device()) return;
+  const auto rank = static_cast<std::size_t>(stage_.world().rank());
+  stamp_ += 1 + firsts_.values.size();
+  auto known = timed_data();
+  allreduce::restamp(known, rank, buffers_.in);
+  for (std::size_t i = 0; i < firsts_.values.size(); ++i) {
+    known.data.stamp = stamp_ + 1 + i;
+    firsts_.values[i] = allreduce::first_element(known.data, rank);
+  }
+}
+
+/// Before this rank communicates again: a library may finish in its next call what it has not done in this one.
+void CollectiveBenchmark::note_result() {
+  stage_.download(buffers_);
+  result_ = allreduce::hash_of(buffers_.out);
+}
+
+/// Of the call whose result was noted. Collective.
+void CollectiveBenchmark::judge(const allreduce::KnownCollective& known) {
+  const runtime::Computing note(session_.activity(), "check");
+  auto found = check_known(known, stage_.world(), buffers_.out);
+  // A vendor's ranks may round differently.
+  found.same_bits |= point_.algorithm->is_vendor();
+  add(found);
+}
+
+void CollectiveBenchmark::add(CheckFinding found) {
+  stage_.download(buffers_);
+  const double late = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
+  if (stage_.world().max(late) > 0) {
+    found.wrong = std::max<std::uint64_t>(found.wrong, 1);
+    found.fault = "a result changed after its call had returned";
+  }
+  found_.add(found);
+}
+
+void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, std::size_t calls) {
   const auto& c = stage_.world();
-  const auto known = known_call(point_, pattern, seed, c.size());
+  auto known = known_call(point_, pattern, seed, c.size());
+  known.data.calls = calls;
   {
     const runtime::Computing note(session_.activity(), "known data");
     give_known(known, c.rank(), buffers_);
     stage_.upload(buffers_);
   }
   c.barrier();
-  call_once();
+  for (std::size_t i = 0; i < calls; ++i) call_once();
+  note_result();
   c.barrier();  // no rank refills what a peer may still read
-  const runtime::Computing note(session_.activity(), "check");
-  stage_.download(buffers_);
-  auto found = check_known(known, c, buffers_.out);
-  // A vendor's ranks may round differently.
-  found.same_bits |= point_.algorithm->is_vendor();
-  found_.add(found);
+  judge(known);
 }
 
 /// Without state from earlier calls, since error feedback would add what it has kept to the sum.
@@ -112,11 +164,11 @@ void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   }
   c.barrier();
   call_once();
+  note_result();
   c.barrier();
   if (state) bound_.collective->restore_state(std::move(state));
   const runtime::Computing note(session_.activity(), "check");
-  stage_.download(buffers_);
-  found_.add(check_coded(tensor, c, buffers_.out));
+  add(check_coded(tensor, c, buffers_.out));
 }
 
 void CollectiveBenchmark::check_all() {
@@ -124,31 +176,37 @@ void CollectiveBenchmark::check_all() {
     check_codec(options_.seed, CodedData::gradient);
     return check_codec(options_.seed, CodedData::signs);
   }
-  check(allreduce::Pattern::exact, options_.seed);
-  check(allreduce::Pattern::random, options_.seed);
+  check(allreduce::Pattern::exact, seed());
+  check(allreduce::Pattern::random, seed());
 }
 
-/// With other data each time, so that an earlier result would not pass.
-void CollectiveBenchmark::check_within_block() {
-  const std::uint64_t seed = options_.seed + ++blocks_;
+/// With other data each time, so that an earlier result would not pass; in place, where sums stay exact, the last of
+/// some calls that follow each other directly.
+void CollectiveBenchmark::check_apart() {
+  const std::uint64_t seed = (point_.codec ? options_.seed : this->seed()) + ++blocks_;
+  filled_ = false;
   if (point_.codec) {
     const bool signs = blocks_ % 2 == 0 && keeps_signs(*point_.codec);
-    check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
-  } else {
-    check(allreduce::Pattern::exact, seed);
+    return check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
   }
-  fill();
+  const bool repeats = point_.in_place && point_.collective->collective_kind == allreduce::CollectiveKind::all_reduce;
+  const auto known = known_call(point_, allreduce::Pattern::exact, seed, stage_.world().size());
+  check(allreduce::Pattern::exact, seed, repeats ? 1 + blocks_ % allreduce::most_calls_in_place(known.data) : 1);
 }
 
 /// With a codec, gradients: its encoding time may depend on the numbers.
 void CollectiveBenchmark::fill() {
+  const runtime::Computing note(session_.activity(), "timed data");
+  const int rank = stage_.world().rank();
   if (point_.codec) {
-    const runtime::Computing note(session_.activity(), "gradients");
-    give_gradient(options_.seed, stage_.world().rank(), buffers_);
+    give_gradient(options_.seed, rank, buffers_);
+  } else if (times_known_data()) {
+    give_known(timed_data(), rank, buffers_);
   } else {
     fill_for_timing(point_, buffers_);
   }
   stage_.upload(buffers_);
+  filled_ = true;
 }
 
 /// A codec's sums in place are drawn anew before they leave the range of fp32.
@@ -170,16 +228,23 @@ RunBlock CollectiveBenchmark::refilled_blocks() {
   };
 }
 
+/// The call that is checked ends the first part of a block. The calls after it come when the check has had the caches.
 RunBlock CollectiveBenchmark::blocks() {
-  RunBlock run = refilled_blocks();
-  if (!options_.check) return run;
-  return [this, run](std::size_t iterations, bool keep) {
-    if (!keep) return run(iterations, keep);
-    const auto before = static_cast<std::size_t>(checked_calls_.below(blocks_, iterations + 1));
+  return [this, plain = refilled_blocks()](std::size_t iterations, bool keep) {
+    const auto run = [&](std::size_t n, bool counts) {
+      if (!filled_) fill();
+      return plain(n, counts);
+    };
+    if (!keep || !options_.check) return run(iterations, keep);
+    const bool timed = times_known_data();
+    const auto before =
+        static_cast<std::size_t>(checked_calls_.below(blocks_, timed ? iterations : iterations + 1)) + (timed ? 1 : 0);
     std::vector<double> times;
+    notes_result_ = timed;
     if (before > 0) times = run(before, keep);
-    check_within_block();
-    if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);  // the check had the caches
+    notes_result_ = false;
+    timed ? judge(timed_data()) : check_apart();
+    if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);
     if (before == iterations) return times;
     const auto rest = run(iterations - before, keep);
     times.insert(times.end(), rest.begin(), rest.end());
@@ -203,17 +268,28 @@ void CollectiveBenchmark::prepare() {
   } else {
     task_ = make_call_task(pace_, caller_);
   }
+  if (times_known_data() && point_.overlap == OverlapLoad::none && !bound_.iteration && !stage_.is_on_device()) {
+    firsts_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
+    if (point_.count > 0) firsts_.values.resize(caller_.calls() - 1);
+  }
+  task_->set_between({.before = [this] { restamp(); },
+                      .after_last =
+                          [this] {
+                            if (notes_result_) note_result();
+                          }});
   rounds_.emplace(session_, stage_.world(), options_.rounds, blocks());
 }
 
 void CollectiveBenchmark::warm_up() {
-  fill();
+  filled_ = false;
   rounds_->warm_up();
 }
 
 bool CollectiveBenchmark::round() {
   const bool exactly = options_.rounds.exact_samples > 0;
   if (exactly && rounds_->stop() == core::Stop::samples) return true;
+  if (times_known_data()) ++blocks_;
+  filled_ = false;  // others have had the buffers
   noise_.begin();
   const auto stop = rounds_->round();
   noise_.end();
@@ -295,7 +371,7 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
-  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, options_.seed);
+  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, seed());
   const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
   const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
   const CollectiveFindings f{.point = point_,

@@ -29,9 +29,10 @@ class CollectiveBenchmark {
   /// Checks before anything is timed: one call with exact data, one with random data. A wrong point is not timed.
   void prepare();
   void warm_up();
-  /// A block of timed calls. One more call, at a random place in it, gets known data and is checked; it is no sample,
-  /// and ends the point if it is wrong.
-  /// Returns whether the point has enough samples; it may continue.
+  /// A block of timed calls, of which one at a random place is checked; a wrong one ends the point. Timed calls have
+  /// known data, which differ from call to call. Where calls change them (in place), and with a codec, calls with data
+  /// of their own are checked instead, made like the timed ones and no samples. Returns whether the point has enough
+  /// samples; it may continue.
   bool round();
   /// There is nothing to time: refused, or wrong.
   bool done() const { return done_; }
@@ -42,11 +43,19 @@ class CollectiveBenchmark {
 
  private:
   bool first_call();
-  void check(allreduce::Pattern, std::uint64_t seed);
+  /// Of this point's data. A point after another must not find the data of that one's last call.
+  std::uint64_t seed() const { return options_.seed + point_hash_; }
+  bool times_known_data() const;
+  allreduce::KnownCollective timed_data() const;
+  void fill();
+  void restamp();
+  void note_result();
+  void judge(const allreduce::KnownCollective&);
+  void add(CheckFinding);
+  void check(allreduce::Pattern, std::uint64_t seed, std::size_t calls = 1);
   void check_codec(std::uint64_t seed, CodedData);
   void check_all();
-  void check_within_block();
-  void fill();
+  void check_apart();
   RunBlock refilled_blocks();
   RunBlock blocks();
   void call_once();
@@ -67,6 +76,7 @@ class CollectiveBenchmark {
   BoundCollective& bound_;
   CollectiveBuffers buffers_;
   Pace pace_;
+  FirstElements firsts_;
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
@@ -75,8 +85,13 @@ class CollectiveBenchmark {
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
+  std::uint64_t point_hash_;
   core::Random checked_calls_;
-  std::uint64_t blocks_ = 0;           ///< that had a call checked
+  std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
+  std::uint64_t stamp_ = 0;   ///< of the last timed call's data
+  bool filled_ = false;       ///< do the buffers hold this block's data?
+  bool notes_result_ = false;
+  std::uint64_t result_ = 0;           ///< hash of what the noted call had left when it returned
   std::optional<SentBytes> one_call_;  ///< empty: a vendor's
   allreduce::CodingTime coding_before_;
   bool done_ = false;

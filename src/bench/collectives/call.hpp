@@ -1,6 +1,8 @@
 // One iteration of a collective on this rank, with as little overhead as possible: nothing but the call is between the
 // two clock readings.
 #pragma once
+#include <array>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -10,24 +12,39 @@
 
 namespace gradmeter::bench {
 
+/// What the input's first element becomes before each call of an iteration but the first, so that no call finds the
+/// data of the last one. A store of this size is all that is timed of it.
+struct FirstElements {
+  std::byte* at = nullptr;
+  std::size_t width = 0;
+  std::vector<std::array<std::byte, 8>> values = {};  ///< one for each of those calls; empty: it stays
+};
+
 class CollectiveCaller {
  public:
-  /// iteration: makes all calls of an iteration as one. Null: they are made one after another.
+  /// iteration: makes all calls of an iteration as one. Null: they are made one after another. `firsts` outlives it;
+  /// null: none.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
                    const char* label, const allreduce::Call& call, std::size_t calls,
-                   allreduce::Collective* iteration = nullptr)
+                   allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
       : activity_(activity),
         backoff_(spin_policy),
         collective_(c),
         iteration_(iteration),
         label_(label),
         call_(call),
-        calls_(calls) {}
+        calls_(calls),
+        firsts_(firsts) {}
 
   /// `calls` calls.
   void run() {
     if (iteration_) return run(*iteration_);
-    for (std::size_t i = 0; i < calls_; ++i) run(collective_);
+    for (std::size_t i = 0; i < calls_; ++i) {
+      if (i > 0 && firsts_ && !firsts_->values.empty()) {
+        std::memcpy(firsts_->at, firsts_->values[i - 1].data(), firsts_->width);
+      }
+      run(collective_);
+    }
   }
   /// What leaves the result of one call: all of an iteration where that is made as one and every call finds the same
   /// data.
@@ -53,6 +70,7 @@ class CollectiveCaller {
   const char* label_;
   allreduce::Call call_;
   std::size_t calls_;
+  const FirstElements* firsts_;
 };
 
 /// The point's call on these buffers.

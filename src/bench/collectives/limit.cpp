@@ -23,23 +23,14 @@ LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::Shar
                                             call_of(p, stage.buffers(p)), p.calls))),
       rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
 
-void LimitBenchmark::warm_up() {
-  rounds_.warm_up();
-  refill();
-}
+void LimitBenchmark::warm_up() { rounds_.warm_up(); }
 
 bool LimitBenchmark::round() {
   const auto stop = rounds_.round();
   turns_.note(rounds_.blocks().count());
   own_times_.add(task_->take_own_times());
   own_turns_.note(own_times_.count());
-  refill();
   return stop != core::Stop::none;
-}
-
-/// Its work leaves other numbers in the buffers than the points are timed on.
-void LimitBenchmark::refill() {
-  if (most_.kind != Traffic::copy) fill_for_timing(point_, stage_.buffers(point_));
 }
 
 void LimitBenchmark::finish(const MachineState& state) {

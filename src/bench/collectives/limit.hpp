@@ -24,8 +24,6 @@ class LimitBenchmark {
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
-  void refill();
-
   CollectiveStage& stage_;
   const CollectivePoint& point_;
   LeastTraffic most_;  ///< of the rank with the most work

@@ -31,6 +31,7 @@ class CallTask final : public CollectiveTask {
     std::vector<double> own;
     own.reserve(iterations);
     for (std::size_t i = 0; i < iterations; ++i) {
+      before();
       const bool in_time = pacer_.next();
       const double begin = host_clock();
       caller_.run();
@@ -38,6 +39,7 @@ class CallTask final : public CollectiveTask {
       table_.add(in_time, begin, end);
       if (in_time) own.push_back((end - begin) / static_cast<double>(caller_.calls()));
     }
+    after_last();
     caller_.retire();
     if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
     std::vector<double> times;
@@ -129,6 +131,7 @@ class OverlapTask final : public CollectiveTask {
       });
       own.push_back(last_s_);
     }
+    after_last();
     if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
@@ -153,6 +156,7 @@ class OverlapTask final : public CollectiveTask {
  private:
   template <class Part>
   void timed(Part part) {
+    before();
     const bool in_time = pacer_.next();
     const double begin = host_clock();
     part();

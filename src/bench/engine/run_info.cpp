@@ -48,6 +48,7 @@ core::RunInfo describe_process(const runtime::HostFacts& host, std::string comma
   i.hosts = {host.hostname};
   i.mapping = std::string("0");
   i.mpi = runtime::MpiSession::library_version();
+  i.mpi_threads = runtime::MpiSession::thread_level();
   i.cpu = host.cpu_model;
   i.binding = host.binding;
   i.cores_per_node = static_cast<std::int64_t>(std::max<std::size_t>(1, host.available_units));

@@ -17,6 +17,7 @@ void each_field(Info& info, const Visit& visit) {
   visit("nodes", info.nodes);
   visit("mapping", info.mapping);
   visit("mpi", info.mpi);
+  visit("mpi_threads", info.mpi_threads);
   visit("libraries", info.libraries);
   visit("cpu", info.cpu);
   visit("cores_per_node", info.cores_per_node);

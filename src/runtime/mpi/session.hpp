@@ -23,6 +23,8 @@ class MpiSession {
   /// A duplicate of MPI's world. Collective.
   static Communicator world();
   static bool running();
+  /// What the library grants: "funneled", "serialized" (it counts in the time of small calls); empty while none runs.
+  static std::string thread_level();
   static int world_size();
   /// Ends all ranks, now, with this exit code.
   [[noreturn]] static void abort(int code);
