@@ -111,37 +111,41 @@ def check_line(text, validator, runs):
         check_definitions(line)
 
 
-def check_file(path, validator):
+def check_file(path, validator, say):
     bad, runs, number = 0, set(), 0
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 check_line(line.decode("utf-8"), validator, runs)
             except ValueError as error:  # broken UTF-8 and broken JSON are ValueErrors too
-                print(f"{path}:{number}: {error}")
+                say(f"{path}:{number}: {error}")
                 bad += 1
     if number == 0:
-        print(f"{path}:1: the file is empty")
+        say(f"{path}:1: the file is empty")
         bad += 1
     return bad
+
+
+def check_files(paths, say, complain):
+    """The exit code; the tests call this without a process of its own."""
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    validator, bad = kind(schema), 0
+    for path in paths:
+        try:
+            bad += check_file(path, validator, say)
+        except OSError as error:
+            complain(f"{path}: {error.strerror}")
+            return 2
+    return 1 if bad else 0
 
 
 def main(paths):
     if not paths:
         print(__doc__, file=sys.stderr)
         return 2
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    kind = jsonschema.validators.validator_for(schema)
-    kind.check_schema(schema)
-    validator = kind(schema)
-    bad = 0
-    for path in paths:
-        try:
-            bad += check_file(path, validator)
-        except OSError as error:
-            print(f"{path}: {error.strerror}", file=sys.stderr)
-            return 2
-    return 1 if bad else 0
+    return check_files(paths, print, lambda text: print(text, file=sys.stderr))
 
 
 if __name__ == "__main__":
