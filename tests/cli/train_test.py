@@ -10,6 +10,9 @@ GLOBAL_BATCH, STEPS, TOLERANCE = 128, 100, 1e-5
 SAMPLES = 30000  # half of all: a run spends much of its time drawing them
 TARGET, ACCURACY_TOLERANCE = 0.97, 0.003
 SMALL = "mlp:784-128-10"  # an eighteenth of the default model
+# What is compared are losses in training: hardly any validation, and of languages no more samples than the steps take.
+CURVE = ("--steps", STEPS, "--validation-samples", 1000)
+LANGUAGE = ("--data", "language:steps=12", *CURVE)
 
 
 def loss_curve(path):
@@ -32,10 +35,11 @@ def agree(one, other):
     return difference(one, other) <= TOLERANCE
 
 
-def train(test, name, ranks, *more, model=SMALL, replicas=None, timeout=200, code=0):
+def train(test, name, ranks, *more, model=SMALL, replicas=None, samples=SAMPLES, threads=False, timeout=200, code=0):
+    """One rank needs no launcher; `threads`: two ranks as threads, which tests/mpi and cli.thread_ranks hold to the bits of processes."""
     out = test.path(f"{name}.jsonl")
     done = test.run("train", "--model", model, "--batch", GLOBAL_BATCH // (replicas or ranks), "--threads", "1", "--log-every", "1",
-                    "--train-samples", SAMPLES, "--out", out, *more, ranks=ranks, timeout=timeout)
+                    "--train-samples", samples, "--out", out, *more, ranks=ranks if ranks > 1 else None, threads=threads, timeout=timeout)
     test.check(done.code == code and not done.own_lines, f"{name} ends with {code}", done)
     test.valid(out)
     return done, out
@@ -71,23 +75,23 @@ def body(test):
             "the library's all-reduce on 4 ranks": (4, "--algorithm", "mpi"),
             "a ring over MPI without overlap on 2 ranks": (2, "--algorithm", "ring", "--transport", "mpi", "--overlap", "none")}
     for name, (ranks, *how) in ways.items():
-        _, path = train(test, name, ranks, "--steps", STEPS, *how)
+        _, path = train(test, name, ranks, *CURVE, *how)
         off = difference(alone, loss_curve(path))
         test.check(agree(alone, loss_curve(path)), f"{name} agrees as well: off by {off:.1e}")
 
     for ranks in (2, 4):
-        _, path = train(test, f"independent on {ranks} ranks", ranks, "--steps", STEPS, "--strategy", "independent")
+        _, path = train(test, f"independent on {ranks} ranks", ranks, *CURVE, "--strategy", "independent")
         curve = loss_curve(path)
         test.check(len(curve) == STEPS and all(map(math.isfinite, curve.values())), "it has all its steps")
         test.check(not agree(alone, curve),
                    f"control: without exchange {ranks} ranks differ, by {difference(alone, curve):.1e}")
 
-    language = ("--data", "language:steps=12", "--steps", STEPS)
+    few = GLOBAL_BATCH * STEPS
     one_rank = {}
     for model in ("lstm-lm:hidden=16", "transformer-lm:hidden=16,tied=1"):
-        alone = one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
+        alone = one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *LANGUAGE, model=model, samples=few)[1])
         for ranks in (2, 4):
-            done, path = train(test, f"{model} on {ranks} ranks", ranks, *language, model=model)
+            done, path = train(test, f"{model} on {ranks} ranks", ranks, *LANGUAGE, model=model, samples=few, threads=ranks == 2)
             off = difference(alone, loss_curve(path))
             test.check(agree(alone, loss_curve(path)), f"{model} on {ranks} ranks agrees: off by {off:.1e}")
             test.check("no model is below 3.364" in done.out, "and its perplexity is beside the language's", done)
@@ -95,19 +99,19 @@ def body(test):
         test.check(1.2130 < alone[last] < alone[0], f"the loss of a word falls: {alone[0]} to {alone[last]}")
 
     model = "transformer-lm:hidden=16"
-    one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *language, model=model)[1])
+    one_rank[model] = loss_curve(train(test, f"{model} on 1 rank", 1, *LANGUAGE, model=model, samples=few)[1])
     for model, mesh, ranks in ((model, "pipeline=2", 2), (model, "tensor=2", 2), (model, "data=2,pipeline=2,schedule=gpipe", 4),
                                (model, "data=2,tensor=2", 4), (f"{model},tied=1", "pipeline=2", 2)):
         alone = one_rank[model]
-        _, path = train(test, f"{model} on {mesh}", ranks, *language, "--mesh", mesh, "--accumulate", 2,
-                        model=model, replicas=ranks // 2)
+        _, path = train(test, f"{model} on {mesh}", ranks, *LANGUAGE, "--mesh", mesh, "--accumulate", 2,
+                        model=model, replicas=ranks // 2, samples=few, threads=ranks == 2)
         off = difference(alone, loss_curve(path))
         test.check(agree(alone, loss_curve(path)), f"{model} on {mesh} agrees: off by {off:.1e}")
         last = support.points(path)[-1]["metrics"]
         test.check(last["bytes_sent_total"] == last["bytes_predicted"] > 0, "and sends what was forecast",
                    support.brief(support.points(path)[-1]))
 
-    done, _ = train(test, "a target out of reach", 1, "--steps", "5", "--target", TARGET, code=1)
+    done, _ = train(test, "a target out of reach", 1, "--steps", "5", "--target", TARGET, samples=few, code=1)
     test.check("not reached" in done.out, "says that it was not reached", done)
 
 
