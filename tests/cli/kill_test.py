@@ -13,7 +13,7 @@ BATCHES = (4, 8)               # a sweep that is hit in the middle and then gone
 MORE_BATCHES = range(4, 36)    # one that would go on for long: mpirun passes a signal on only after a second
 PER_BATCH = 8                  # points: at 1 rank two strategies; at 2 and at 4 independent and two algorithms
 POINTS = len(BATCHES) * PER_BATCH
-CURVE_S = 4                # for the points of a batch, which are measured in turn and written together
+CURVE_S = 3                # for the points of a batch at most, which are measured in turn and written together
 BEFORE = 3                 # points in the file when the blow falls
 HEAD = 2                   # lines before them: the run and its plan
 END_S = 30                 # a job that was hit is gone by then, with time for a slow machine
@@ -56,7 +56,7 @@ def kept_and_valid(test, out, whole):
     lines = support.whole_lines(out)
     test.check(whole and lines[: len(whole)] == whole, f"the file keeps the {len(whole) - HEAD} points that were in it")
     torn = out.read_bytes().rpartition(b"\n")[2]
-    complete = test.path("complete.jsonl")
+    complete = test.path(f"complete-{out.name}")
     complete.write_text("\n".join(lines) + "\n")
     apart = ", a torn last one apart" if torn else ""
     test.valid(complete, what=f"each of its {len(lines)} whole lines is valid{apart}")
@@ -118,9 +118,9 @@ def signalled(test):
         "SIGINT to mpirun": lambda job, _: job.process.send_signal(signal.SIGINT),
         "SIGTERM to one rank": lambda _, ranks: os.kill(ranks[1], signal.SIGTERM),
     }
-    for number, (what, blow) in enumerate(blows.items()):
-        print(f"--- {what}", flush=True)
-        out, alone = test.path(f"signal{number}.jsonl"), what.endswith("one rank")
+
+    def hit(what):
+        blow, out, alone = blows[what], test.path(f"{what}.jsonl"), what.endswith("one rank")
         # Open MPI 4.1's mpirun, when it is signalled itself, may drop what ranks print last, and in about one of thirty
         # runs hangs or crashes in PMIx_server_finalize after all ranks are gone.
         done, whole, seconds = hit_in_the_middle(test, out, blow, lenient=not alone)
@@ -129,6 +129,9 @@ def signalled(test):
         if alone:
             test.check(any("interrupted after" in line and "--resume" in line for line in done.own_lines),
                        "it says that it was interrupted, and how to go on", done)
+
+    print(f"--- {', '.join(blows)}, side by side", flush=True)
+    test.side_by_side(hit, blows)
 
 
 def time_limit(test):
@@ -144,14 +147,19 @@ def time_limit(test):
 
 
 def hung(test):
-    """A stopped process stands for one that hangs. In training the ranks wait for each other in the ring."""
-    out, victim, timeout = test.path("hung.jsonl"), 2, 5
+    """A stopped process stands for one that hangs."""
+    print("--- a rank that hangs in training, one in a sweep, side by side", flush=True)
+    test.side_by_side(lambda part: part(test, 2, 4), (hung_in_training, hung_in_a_sweep))
+
+
+def hung_in_training(test, victim, timeout):
+    """The ranks wait for each other in the ring."""
+    out = test.path("hung.jsonl")
     # One row at step 0 says that training is under way; the epoch is longer than we look.
     arguments = ["train", "--model", "mlp", "--batch", "4", "--threads", "1", "--train-samples", "20000",
                  "--validation-samples", "100", "--algorithm", "ring", "--log-every", "1000000", "--timeout",
                  f"{timeout}s", "--out", out]
     out.unlink(missing_ok=True)
-    print("--- a rank that hangs in training", flush=True)
     with test.started(*arguments, ranks=RANKS) as job:
         ready = support.wait_until(lambda: support.points(out) or job.process.poll() is not None, 60)
         ranks = job.ranks()
@@ -172,7 +180,8 @@ def hung(test):
     ends = [line for line in support.read_lines(out) if line["kind"] == "end"]
     test.check(len(ends) == 1 and ends[0]["exit"] in (3, 143), "the file says how the run ended", ends)
 
-    print("--- a rank that hangs in a sweep", flush=True)
+
+def hung_in_a_sweep(test, victim, timeout):
     out = test.path("hung-sweep.jsonl")
     done, whole, _ = hit_in_the_middle(test, out, lambda job, ranks: os.kill(ranks[victim], signal.SIGSTOP),
                                        "--timeout", f"{timeout}s")
