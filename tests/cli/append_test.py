@@ -19,12 +19,12 @@ def digest(path):
 
 def sharing_a_file(test):
     out = test.path("shared.jsonl")
-    sweep = ["scale", *SMALL, "--batch", "16", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "2s",
-             "--out", out]
-    first = test.run(*sweep, ranks=2)
+    sweep = ["scale", *SMALL, "--batch", "16", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "1s",
+             "--precision-goal", "0.5", "--out", out]
+    first = test.run(*sweep, ranks=2, threads=True)
     test.check(first.code == 0, "a first run makes the file", first)
     before = support.whole_lines(out)
-    added = test.run(*sweep, "--append", ranks=2)
+    added = test.run(*sweep, "--append", ranks=2, threads=True)
     test.check(added.code == 0 and support.whole_lines(out)[: len(before)] == before,
                "--append leaves what was there", added)
     ids = [run["run_id"] for run in support.runs(out)]
@@ -39,23 +39,24 @@ def sharing_a_file(test):
     test.equal([p["experiment"] for p in support.points(out)], ["scale"] * 8 + ["train"], "under its own experiment")
     test.valid(out)
 
-    kept = test.run(*sweep, "--resume", ranks=2)
+    kept = test.run(*sweep, "--resume", ranks=2, threads=True)
     test.check(kept.code == 0 and "0 points measured, 4 kept" in kept.out, "--resume finds the finished points", kept)
-    forced = test.run(*sweep, "--force", ranks=2)
+    forced = test.run(*sweep, "--force", ranks=2, threads=True)
     test.check(forced.code == 0 and len(support.runs(out)) == 1 and len(support.points(out)) == 4,
                "--force replaces the file", forced)
     test.check(not set(ids) & {run["run_id"] for run in support.runs(out)}, "by a run of its own")
     test.valid(out)
 
     fresh = test.path("fresh.jsonl")
-    done = test.run("scale", *SMALL, "--time-budget", "1s", "--out", fresh, "--append")
+    done = test.run("scale", *SMALL, "--batch", "16", "--threads", "1", "--time-budget", "1s", "--precision-goal", "0.5", "--out", fresh,
+                    "--append")
     test.check(done.code == 0 and len(support.runs(fresh)) == 1, "--append to no file makes one", done)
 
 
 def other_machine(test):
     """Points of another machine are not this one's: --resume measures them again."""
     out = test.path("elsewhere.jsonl")
-    sweep = ["scale", *SMALL, "--batch", "16", "--time-budget", "1s", "--out", out]
+    sweep = ["scale", *SMALL, "--batch", "16", "--threads", "1", "--time-budget", "1s", "--precision-goal", "0.5", "--out", out]
     test.run(*sweep)
     fingerprint = support.runs(out)[0]["fingerprint"]
     out.write_text(out.read_text().replace(fingerprint, "0" * len(fingerprint)))
@@ -67,7 +68,7 @@ def other_machine(test):
 def other_conditions(test):
     """One table mixed rows over shared memory and over TCP: --resume measures anew what was measured otherwise, and names what differs."""
     out = test.path("otherwise.jsonl")
-    sweep = ["allreduce", "--algorithm", "mpi", "--sizes", "64,128", "--in-place", "out", "--time-budget", "1s", "--out", out]
+    sweep = ["allreduce", "--algorithm", "mpi", "--sizes", "64,128", "--in-place", "out", "-n", "10", "-w", "2", "--out", out]
     test.run(*sweep, ranks=2)
     tcp = {"OMPI_MCA_btl": "tcp,self"}
     again = test.run(*sweep, "--resume", ranks=2)
@@ -95,7 +96,9 @@ def local_files(test):
         return "sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = {rank} ]; then cd away; fi; exec "$@"', "sh"
 
     wrapper = away_is(1)
-    for command, short in (("train", ("--epochs", "1")), ("scale", ("--ranks", "3", "--time-budget", "1s"))):
+
+    def read_once_a_node(case):
+        command, short = case
         out = test.path(f"local-{command}.jsonl")
         arguments = [command, *SMALL, *short, "--batch", "8", "--out", out, "--data"]
         for data, first in (("digits", away_is(0)), ("nowhere", wrapper)):
@@ -105,10 +108,12 @@ def local_files(test):
             test.check(not out.exists(), "no file was made")
         done = test.run(*arguments, "digits", ranks=3, wrapper=wrapper, timeout=60)
         test.check(done.code == 0 and out.exists(), f"{command}: files are read once a node", done)
+
+    test.side_by_side(read_once_a_node, (("train", ("--epochs", "1")), ("scale", ("--ranks", "3", "--time-budget", "1s", "--precision-goal", "0.5"))))
     # Only rank 0 writes: where the others' folders have no place for the file does not matter.
     (test.folder / "results").mkdir()
     done = test.run("scale", *SMALL, "--batch", "8", "--ranks", "2", "--algorithm", "ring", "--time-budget", "1s",
-                    "--out", "results/r.jsonl", ranks=2, wrapper=wrapper)
+                    "--precision-goal", "0.5", "--out", "results/r.jsonl", ranks=2, wrapper=wrapper)
     test.check(done.code == 0 and test.path("results/r.jsonl").exists() and not list(away.iterdir()),
                "only rank 0 needs the place of the result file", done)
     done = test.run("scale", *SMALL, "--out", "results/r.jsonl", ranks=2, wrapper=wrapper)
@@ -146,9 +151,9 @@ def curve(point):
 
 def every_factor(test):
     out = test.path("factors.jsonl")
-    done = test.run("scale", *SMALL, "--batch", BATCH, "--ranks", "1,2,4", "--algorithm", "mpi,ring", "--scaling",
+    done = test.run("scale", "--model", "mlp:784-32-10", "--batch", BATCH, "--ranks", "1,2,4", "--algorithm", "mpi,ring", "--scaling",
                     ",".join(SCALINGS), "--cadence", ",".join(CADENCES), "--overlap", ",".join(OVERLAPS), "--bucket",
-                    "64K,1M", "--transport", "mpi,shm", "--min-samples", "3", "--precision-goal", "0.9", "--time-budget", "10s",
+                    "64K,1M", "--transport", "mpi,shm", "--min-samples", "3", "--precision-goal", "0.9", "--time-budget", "5s",
                     "--out", out, ranks=4, timeout=280)
     if not test.check(done.code == 0 and not done.own_lines, "a sweep over all factors ends with 0", done):
         return
