@@ -6,7 +6,7 @@ import math
 import support
 
 RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
-SAMPLES = 12000
+SAMPLES = 6400
 STRATEGIES = ("ad-psgd", "adacomm", "bmuf", "d-psgd", "dc-asgd", "diloco", "easgd", "es", "gossip", "independent",
               "model-averaging", "population", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "ps-sync", "sharded",
               "slowmo", "sync")
@@ -63,7 +63,7 @@ def judge_learning(test, points):
 
 
 def body(test):
-    done, points = scale(test, "all strategies", "--strategy", "all", "--algorithm", "ring", "--time-budget", "15s", "--learn",
+    done, points = scale(test, "all strategies", "--strategy", "all", "--algorithm", "ring", "--time-budget", "6s", "--learn",
                          SAMPLES)
     four = [p for p in points if p["factors"]["ranks"] == RANKS]
     test.equal(tuple(sorted(base(p) for p in four)), STRATEGIES, "every strategy has one row on four ranks")
@@ -74,7 +74,7 @@ def body(test):
         test.check(column in done.out, f"the table has a column {column}", done)
 
     _, points = scale(test, "meshes", "--strategy", "sync,ps-async,es", "--mesh", "data;tensor=2;tensor=2,pipeline=2;pipeline=4",
-                      "--algorithm", "ring", "--accumulate", "1,2", "--time-budget", "15s")
+                      "--algorithm", "ring", "--accumulate", "1,2", "--time-budget", "6s")
     rows = {(base(p), p["factors"].get("mesh"), p["factors"].get("accumulate") or 1): p
             for p in points if p["factors"]["ranks"] == RANKS}
     for mesh in (None, "data=2,tensor=2", "tensor=2,pipeline=2"):
@@ -87,7 +87,7 @@ def body(test):
     test.check(refused is not None and refused["status"] == "unsupported" and refused["reason"],
                f"a model of few layers has no four stages: {refused and refused['reason']}")
 
-    done, points = scale(test, "servers", "--strategy", "ps-async", "--servers", 1, "--time-budget", "5s")
+    done, points = scale(test, "servers", "--strategy", "ps-async", "--servers", 1, "--time-budget", "2s")
     served = [p for p in points if base(p) == "ps-async" and p["factors"]["ranks"] == RANKS]
     test.equal([p["factors"]["batch_global"] for p in served], [(RANKS - 1) * BATCH], "a rank that serves has no batch")
     for p in served:
