@@ -22,7 +22,7 @@ PRECISIONS = ["fp32", "bf16"]
 def runs(test, table):
     out = test.path("tables.jsonl")
     sweep = ["scale", "--model", table, "--batch", "2,4", "--ranks", "2", "--strategy", "sync,ps-sync", "--algorithm",
-             "ring", "--codec", "none,qsgd4", "--precision", ",".join(PRECISIONS), "--time-budget", "8s", "--out", out]
+             "ring", "--codec", "none,qsgd4", "--precision", ",".join(PRECISIONS), "--time-budget", "5s", "--precision-goal", "0.5", "--out", out]
     done = test.run(*sweep, ranks=2)
     points = support.points(out)
     # Of 2 batches in each precision: independent and both strategies on one rank, where servers change nothing, and on
@@ -57,7 +57,7 @@ def buckets(test, table):
 
 def threads(test):
     done = test.run("scale", "--model", "vgg11", "--shrink", "4", "--batch", "1", "--thread-ranks", "2",
-                    "--strategy", "sync", "--algorithm", "ring", "--time-budget", "4s", "--out", test.path("threads.jsonl"))
+                    "--strategy", "sync", "--algorithm", "ring", "--time-budget", "2s", "--precision-goal", "0.5", "--out", test.path("threads.jsonl"))
     test.check(done.code == 0 and "vgg11:shrink=4" in done.out, "a shipped table on thread ranks, shrunk", done)
 
 
