@@ -147,7 +147,7 @@ def follows_a_job(test):
     out = test.path("followed.jsonl")
     with Terminal(test, ["watch", "--wait", "--every", "0.2s", out]) as watch:
         test.check(watch.shows("waiting for .*followed.jsonl: No such file"), "it waits for the file", watch.text)
-        with test.started(*SWEEP, "--time-budget", "12s", "--out", out) as job:
+        with test.started(*SWEEP, "--time-budget", "9s", "--out", out) as job:
             seen = watch.shows(rf"[3-9] of {POINTS} points · 00:\d\d elapsed · 00:\d\d left")
             test.check(seen, "points done, time gone and time left", watch.text)
             test.check(watch.is_other, "on the terminal's other screen")
@@ -191,7 +191,7 @@ def notices_a_dead_writer(test):
     known = len(support.points(out))
     with test.started("watch", "--wait", out) as watch:
         time.sleep(FIRST_LOOK)
-        first, again = test.run(*SWEEP, "--time-budget", "6s", "--out", out, "--resume"), watch.wait(60)
+        first, again = test.run(*SWEEP, "--time-budget", "4s", "--out", out, "--resume"), watch.wait(60)
     plan = [line for line in support.read_lines(out) if line["kind"] == "plan"][-1]
     test.equal((first.code, plan["points"] + plan["kept"]), (0, POINTS), "--resume plans what is missing")
     test.check(1 <= plan["kept"] <= known, "and says what it keeps", plan)
@@ -204,7 +204,7 @@ def prints_lines(test):
     with test.started("watch", "--wait", "--every", "0.2s", out) as watch:
         time.sleep(FIRST_LOOK)
         done = test.run("scale", "--model", "mlp:784-32-10", "--batch", "4,8", "--strategy", "independent,sync", "--algorithm", "ring",
-                        "--thread-ranks", "2", "--ranks", "1,2", "--time-budget", "4s", "--out", out)
+                        "--thread-ranks", "2", "--ranks", "1,2", "--time-budget", "2s", "--precision-goal", "0.5", "--out", out)
         seen = watch.wait(30)
     points = support.points(out)
     lines = seen.out.splitlines()
