@@ -55,14 +55,12 @@ def all_patterns(test):
 
 
 def what_is_injected(test):
-    slow = test.run("links", *SLOW, "--inject", "slow:rank=2,factor=6", "--json", ranks=4)
-    test.check(slow.code == 0, "what is slow does not change the exit code", slow)
-    rows = [json.loads(line) for line in slow.out.splitlines()]
-    rate = {(p["factors"]["from_rank"], p["factors"]["to_rank"]): p["metrics"]["link_bytes_per_s"] for p in rows if p.get("kind") == "point"}
+    out = test.path("slow.jsonl")  # without --fail-below what is slow does not change the exit code: cli.closing
+    named = test.run("links", *SLOW, "--inject", "slow:rank=2,factor=6", "--fail-below", "0.5", "--out", out, "--force", ranks=4)
+    rate = {(p["factors"]["from_rank"], p["factors"]["to_rank"]): p["metrics"]["link_bytes_per_s"] for p in support.points(out)}
     others = sorted(r for pair, r in rate.items() if 2 not in pair)
     test.check(others and max(r for pair, r in rate.items() if 2 in pair) < others[len(others) // 2] / 2,
                "the slow rank's links, both ways, and no others", rate)
-    named = test.run("links", *SLOW, "--inject", "slow:rank=2,factor=6", "--fail-below", "0.5", ranks=4)
     test.check("slow host  rank 2 on" in named.out and "slow host  rank 1 on" not in named.out, "it is named in place of its links", named)
     test.check(named.code == 1 and "below 0.5" in named.err, "--fail-below ends with 1 and names links", named)
     out = test.path("groups.jsonl")
@@ -79,19 +77,19 @@ def what_is_injected(test):
 
 def soak(test):
     out = test.path("soak.jsonl")
-    done = test.run("links", "--soak", "12s", "--size", "512K", "--outstanding", "4", "--out", out, "--force",
-                    "--inject", "slow:rank=2,factor=30,after=5,for=2", ranks=4, timeout=90)
-    if not test.check(done.code == 0, "twelve seconds, of which a rank is slow for two", done):
+    done = test.run("links", "--soak", "8s", "--size", "512K", "--outstanding", "4", "--out", out, "--force",
+                    "--inject", "slow:rank=2,factor=30,after=3,for=2", ranks=4, timeout=90)
+    if not test.check(done.code == 0, "eight seconds, of which a rank is slow for two", done):
         return
     test.valid(out)
     points = support.points(out)
     intervals = {p["factors"]["interval"] for p in points}
     test.check(len(intervals) >= 6 and len(points) == 4 * len(intervals), "a row for each rank and interval", len(points))
-    # "disturbed from 5.3 s to 6.8 s: host (rank 2), ...", or "disturbed at 6.1 s: ..." of one interval.
+    # "disturbed from 3.3 s to 4.8 s: host (rank 2), ...", or "disturbed at 4.1 s: ..." of one interval.
     spans = [[float(n) for n in re.findall(r"([\d.]+) s\b", line.split(": ")[0])] for line in done.out.splitlines()
              if line.startswith("disturbed ") and "(rank 2)" in line]
     # Crowded cores may disturb the rank before and after as well.
-    test.check(any(span[0] < 7.5 and span[-1] > 5 for span in spans), "it says when and who", done.out)
+    test.check(any(span[0] < 5.5 and span[-1] > 3 for span in spans), "it says when and who", done.out)
     page = test.run("report", out, "-o", test.path("soak.html"))
     text = test.path("soak.html").read_text()
     test.check(page.code == 0 and "soak_hosts" in text and "soak_drift" in text, "both charts are on the page", page)
@@ -116,7 +114,7 @@ def page(test):
 
 
 def processes(test):
-    done = test.run("links", *QUICK, ranks=2)
+    done = test.run("links", *QUICK, "--size", "64K", "--outstanding", "4", ranks=2)
     test.check(done.code == 0 and " · mpi · 2 ranks" in done.out, "by MPI between processes", done)
 
 
