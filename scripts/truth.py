@@ -21,13 +21,15 @@ import tempfile
 VALIDATE = pathlib.Path(__file__).resolve().parent / "validate-results.py"
 NO_ALL_REDUCE = ("ad-psgd", "d-psgd", "dc-asgd", "easgd", "gossip", "ps-async", "ps-backup", "ps-softsync", "ps-ssp",
                  "ps-sync")
-SMALL = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "4s", "--threads", "1")
+SMALL = ("--model", "mlp:784-64-10", "--batch", "16", "--threads", "1")
 
 
 class Truth:
     def __init__(self, options):
         self.gradmeter, self.interposed, self.quick = options.gradmeter, options.interposed, options.quick
         self.mpiexec = options.mpiexec.split()
+        # Of runs whose results count and not their times. The interval of a time may be wide then.
+        self.brief = ("--time-budget", "1s", "--precision-goal", "0.5") if self.quick else ("--time-budget", "4s")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gradmeter-truth-"))
         self.failed = 0
 
@@ -63,9 +65,9 @@ class Truth:
         launches, batches = (1, "16,64") if self.quick else (5, "16,32,64,128")
         disjoint, pairs, widths = 0, 0, []
         for _ in range(launches):
-            budget = ("--time-budget", "8s") if self.quick else ()
+            brief = ("--model", "mlp:784-256-256-10", "--time-budget", "4s") if self.quick else ()
             _, _, points = self.run("scale", "--ranks", "1", "--strategy", "independent,sync", "--batch", batches,
-                                    *budget)
+                                    *brief)
             by_batch = {}
             for p in points:
                 by_batch.setdefault(p["factors"]["batch_per_rank"], []).append(p["metrics"]["time_s"])
@@ -87,7 +89,7 @@ class Truth:
             ways["oneDNN of rank 1 twice as slow (preloaded)"] = (
                 (), {**self.preload("slow_rank"), "SLOW_RANK": "1", "SLOW_FACTOR": "2"})
         for way, (flags, env) in ways.items():
-            budget = "6s" if self.quick else "40s"
+            budget = "4s" if self.quick else "40s"
             _, _, points = self.run("scale", "--ranks", "1,2", "--strategy", "sync", "--algorithm", "mpi,ring",
                                     "--overlap", "none", "--batch", "64", "--time-budget", budget, *flags, ranks=2,
                                     env=env)
@@ -122,7 +124,7 @@ class Truth:
         if self.quick:
             names = [n for n in names if n in ("sync", "model-averaging", "ps-sync")]
         for name in names:
-            base = ("scale", *SMALL, "--ranks", "2", "--strategy", name)
+            base = ("scale", *SMALL, *self.brief, "--ranks", "2", "--strategy", name)
             if name not in NO_ALL_REDUCE:
                 base += ("--algorithm", "ring")
             control = self.run(*base, ranks=2)
@@ -137,7 +139,7 @@ class Truth:
 
     def wrong_sums(self):
         """MPI_Allreduce itself is wrong, on all ranks alike: before timing, from the fifth call, in mid-run."""
-        base = ("scale", *SMALL, "--ranks", "2", "--strategy", "sync", "--algorithm", "mpi", "--overlap", "none")
+        base = ("scale", *SMALL, *self.brief, "--ranks", "2", "--strategy", "sync", "--algorithm", "mpi", "--overlap", "none")
         control = self.run(*base, ranks=2)
         self.judge_wrong("wrong MPI_Allreduce (preloaded)", "nothing", control, 0)
         for first in (5,) if self.quick else (1, 5, 400):
@@ -157,7 +159,7 @@ class Truth:
                                                    "sendrecv")
         for kind in kinds:
             base = ("allreduce", "--collective", kind, "--algorithm", "ring" if kind == "allreduce" else "all", "-b",
-                    "64K", "-e", "64K", "--time-budget", "4s")
+                    "64K", "-e", "64K", *(("-n", "20", "-w", "5") if self.quick else ("--time-budget", "4s")))
             self.judge_wrong(f"wrong data, {kind}", "nothing", self.run(*base, ranks=2), 0)
             for call in (1,) if self.quick else (1, 5, 1000):
                 flip = f"flip:call={call},rank=0"
@@ -235,7 +237,7 @@ class Truth:
 
     def rows(self):
         """Every row obeys its definitions, and those that share nothing but the machine are not doubted."""
-        small = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "15s")
+        small = ("--model", "mlp:784-64-10", "--batch", "16", "--time-budget", "5s" if self.quick else "15s")
         sweeps = {"sync and ps-sync, small": ("--strategy", "sync,ps-sync", *small)} if self.quick else {
             "sync over batches, weak and strong": ("--strategy", "sync", "--batch", "16,64,256", "--scaling", "weak,strong"),
             "every strategy": ("--strategy", "all", "--batch", "64")}
