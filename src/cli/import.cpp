@@ -75,6 +75,7 @@ int import_logs(const Flags& f) {
     output.append = true;
     fmt::print("{}: {} points; it does not say {}\n", core::printable(log.run.info.run_id), log.run.points.size(),
                core::printable(log.silent));
+    if (!log.faults.empty()) fmt::print("{}: {}\n", core::printable(log.run.info.run_id), core::printable(log.faults));
   }
   return static_cast<int>(core::ExitCode::done);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -118,8 +119,8 @@ std::string bench_precision(const BenchRow& row) {
 }
 
 /// A point for each pass that the table has a time of.
-void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints& hints,
-                       std::vector<core::Point>& out) {
+void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints& hints, std::vector<core::Point>& out,
+                       Faults& faults) {
   struct Timed {
     const char* column;
     kernels::Pass pass;
@@ -143,8 +144,10 @@ void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints
     } else {
       const double seconds = number_of(row.at(t.column), row.number) * table.unit;
       // Whole microseconds, so a short kernel's may be 0.
-      if (seconds < 0) refuse_line(row.number, fmt::format("'{}' is no time", row.at(t.column)));
-      if (seconds == 0) continue;
+      if (!(seconds > 0)) {
+        ++faults.without_time;
+        continue;
+      }
       p.metrics[Metric::time_s] = mean_time(seconds);
       p.metrics[Metric::flops_per_s] = kernels::flops({.shape = shape, .pass = t.pass}) / seconds;
     }
@@ -152,15 +155,22 @@ void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints
   }
 }
 
-core::Point all_reduce_point(const BenchRow& row, const BenchTable& table, const Hints& hints) {
+/// Nothing where it has no time.
+std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTable& table, const Hints& hints,
+                                            Faults& faults) {
   constexpr std::int64_t float_bytes = 4, most = std::int64_t{1} << 60;
   const std::int64_t floats = row.count("floats");
   if (floats == 0 || floats > most / float_bytes) refuse_line(row.number, fmt::format("'{}' is no size", floats));
   core::Point p = collective_point("allreduce", table.ranks, floats * float_bytes, hints);
   const bool over_ranks = row.has("max_time");
   const double seconds = number_of(row.at(over_ranks ? "max_time" : "time"), row.number) * table.unit;
-  if (!(seconds > 0)) refuse_line(row.number, "a time of 0 says nothing");
+  if (!(seconds > 0)) {
+    ++faults.without_time;
+    return std::nullopt;
+  }
   set_time(p, seconds);
+  if (over_ranks && row.has("avg_time"))
+    check_order(p, 0, number_of(row.at("avg_time"), row.number) * table.unit, seconds, faults);
   p.factors[Factor::dtype] = std::string("fp32");
   p.factors[Factor::op] = std::string("sum");
   if (over_ranks) p.factors[Factor::reduction] = std::string("max");
@@ -180,7 +190,8 @@ bool read_bench_head(std::string_view line, std::size_t number, BenchTable& tabl
     return false;
   if (!named("floats")) table = {};
   table.columns = columns;
-  table.unit = line.find("(msec)") != std::string_view::npos ? 1e-3 : 1e-6;
+  const auto units = units_of(line);
+  table.unit = units.empty() ? 1e-6 : time_unit(units.front(), number);
   return true;
 }
 
@@ -199,7 +210,8 @@ bool is_deepbench(std::string_view log) {
 Imported read_deepbench(std::string_view log, const Hints& hints) {
   Imported out;
   BenchTable table;
-  each_line(log, [&](std::string_view line, std::size_t number) {
+  Faults faults;
+  each_line(log, faults, [&](std::string_view line, std::size_t number) {
     if (read_bench_head(line, number, table)) return;
     const auto words = words_of(line);
     if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
@@ -209,11 +221,12 @@ Imported read_deepbench(std::string_view log, const Hints& hints) {
     if (!is_row) return;
     const BenchRow row{bench_cells(line, number, table), number};
     if (table.has("floats")) {
-      out.run.points.push_back(all_reduce_point(row, table, hints));
+      if (auto p = all_reduce_point(row, table, hints, faults)) out.run.points.push_back(std::move(*p));
     } else {
-      add_kernel_points(row, table, hints, out.run.points);
+      add_kernel_points(row, table, hints, out.run.points, faults);
     }
   });
+  out.faults = faults.text();
   out.run.info.version = "DeepBench";
   out.silent = "the spread of times (each is a mean), whether results were right, on what it ran";
   return out;

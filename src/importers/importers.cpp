@@ -53,7 +53,8 @@ Imported import_log(std::string_view log, const std::string& label, const std::s
     const Format& f = format_of(log, format);
     Imported out = f.read(log, hints);
     if (out.run.points.empty())
-      throw UsageError("it has no row; a log that broke off before its first has nothing to import");
+      throw UsageError(out.faults.empty() ? "it has no row; a log that broke off before its first has nothing to import"
+                                          : fmt::format("it has no row to import; {}", out.faults));
     out.run.info.run_id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(log));
     out.run.info.command = fmt::format("imported from {}", label);
     if (out.run.info.version.empty()) out.run.info.version = std::string(f.name);

@@ -21,6 +21,8 @@ struct Hints {
 struct Imported {
   core::Run run;
   std::string silent;  ///< "the spread of times; the number of ranks"
+  std::string
+      faults;  ///< "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
 };
 
 struct Format {

@@ -44,6 +44,7 @@ struct InspectorLog {
   std::map<InspectedKey, InspectedCalls> calls;
   std::map<InspectedKey, std::size_t> first_line;
   std::size_t left_out = 0;  ///< sends and receives
+  Faults faults;
   core::RunInfo info;
 };
 
@@ -54,9 +55,10 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
                          inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
                          inspected_count(record, "header", "n_ranks", line)};
   const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
-  if (!(seconds >= 0 && seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
-  // Whole microseconds: 0 says nothing; and no bytes have no rate.
-  if (seconds == 0 || std::get<1>(key) == 0) return;
+  if (!(seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
+  // Whole microseconds, so a short call's may be 0.
+  if (!(seconds > 0)) return void(++log.faults.without_time);
+  if (std::get<1>(key) == 0) return void(++log.faults.without_bytes);
   InspectedCalls& calls = log.calls[key];
   log.first_line.emplace(key, line);
   const auto [at, added] = calls.slowest.try_emplace(
@@ -102,7 +104,7 @@ bool is_inspector(std::string_view log) {
 
 Imported read_inspector(std::string_view text, const Hints& hints) {
   InspectorLog log;
-  each_line(text, [&](std::string_view line, std::size_t number) {
+  each_line(text, log.faults, [&](std::string_view line, std::size_t number) {
     if (line.empty()) return;
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object())
@@ -110,6 +112,7 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
     read_record(record, number, log);
   });
   Imported out;
+  out.faults = log.faults.text();
   out.run.info = std::move(log.info);
   for (const auto& [key, calls] : log.calls)
     out.run.points.push_back(inspected_point(key, calls, log.first_line.at(key), hints));

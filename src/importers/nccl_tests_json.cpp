@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -48,8 +50,9 @@ std::int64_t ranks_from(const Json& log) {
   return each * static_cast<std::int64_t>((*config)["devices"].size());
 }
 
-core::Point half(const Json& row, const Json& times, const std::string& where, const core::Factors& common,
-                 bool in_place) {
+/// Nothing where it has no time.
+std::optional<core::Point> half(const Json& row, const Json& times, const std::string& where,
+                                const core::Factors& common, bool in_place, Faults& faults) {
   core::Point p;
   p.experiment = "allreduce";
   p.factors = common;
@@ -58,11 +61,18 @@ core::Point half(const Json& row, const Json& times, const std::string& where, c
       std::string(core::info(core::parse_element(at<std::string>(row, "type", where))).name);
   if (const auto op = at<std::string>(row, "redop", where); op != "none") p.factors[core::Factor::op] = op;
   p.factors[core::Factor::in_place] = in_place;
-  p.metrics[core::Metric::time_s] =
-      mean_time(at<double>(times, times.contains("cpu_time") ? "cpu_time" : "time", where) * 1e-6);
-  p.metrics[core::Metric::algbw_bytes_per_s] = at<double>(times, "alg_bw", where) * 1e9;
-  p.metrics[core::Metric::busbw_bytes_per_s] = at<double>(times, "bus_bw", where) * 1e9;
+  const double seconds = at<double>(times, times.contains("cpu_time") ? "cpu_time" : "time", where) * 1e-6;
+  const double algbw = at<double>(times, "alg_bw", where) * 1e9, busbw = at<double>(times, "bus_bw", where) * 1e9;
+  if (!(seconds > 0)) {
+    ++faults.without_time;
+    return std::nullopt;
+  }
+  p.metrics[core::Metric::time_s] = mean_time(seconds);
+  p.metrics[core::Metric::algbw_bytes_per_s] = algbw;
+  p.metrics[core::Metric::busbw_bytes_per_s] = busbw;
   if (times.contains("nwrong") && times["nwrong"].is_number()) set_wrong(p, times["nwrong"].get<double>());
+  constexpr double digit = 1e3;  // six digits of GB/s
+  check_rates(p, algbw, busbw, digit, faults);
   return p;
 }
 
@@ -72,7 +82,7 @@ void add_iterations(core::Point& p, const Json& row, const char* key) {
   if (found == row.end() || !found->contains("times_us") || !(*found)["times_us"].is_array()) return;
   std::vector<double> seconds;
   for (const Json& t : (*found)["times_us"])
-    if (t.is_number()) seconds.push_back(t.get<double>() * 1e-6);
+    if (t.is_number() && t.get<double>() > 0) seconds.push_back(t.get<double>() * 1e-6);
   if (seconds.empty()) return;
   p.metrics[core::Metric::time_s] = core::summarise(seconds);
   p.raw_times_s = std::move(seconds);
@@ -98,16 +108,24 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
     return p;
   }();
   std::size_t number = 0;
+  Faults faults;
   for (const Json& row : json["results"]) {
     const std::string where = fmt::format("result {}", ++number);
+    if (row.is_object() && row.contains("size") && row["size"] == 0) {
+      ++faults.without_bytes;
+      continue;
+    }
     for (const bool in_place : {false, true}) {
       const char* key = in_place ? "in_place" : "out_of_place";
       if (!row.is_object() || !row.contains(key)) throw UsageError(fmt::format("{}: '{}' is missing", where, key));
       if (row[key].is_null()) continue;
-      out.run.points.push_back(half(row, row[key], where, common.factors, in_place));
-      add_iterations(out.run.points.back(), row, in_place ? "in_place_per_iter" : "out_of_place_per_iter");
+      auto p = half(row, row[key], where, common.factors, in_place, faults);
+      if (!p) continue;
+      add_iterations(*p, row, in_place ? "in_place_per_iter" : "out_of_place_per_iter");
+      out.run.points.push_back(std::move(*p));
     }
   }
+  out.faults = faults.text();
   out.silent = "the spread of times, unless iterations were recorded one by one";
   return out;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -26,7 +27,7 @@ struct OsuHead {
   std::string dtype;           ///< empty: not said, as before version 7
   std::int64_t ranks = 0;      ///< 0: not said
   std::size_t validation = 0;  ///< place of its column, which -c adds; 0: none
-  double unit = 1e-6;          ///< of times [s]; DeepBench's copy has milliseconds
+  double unit = 1e-6;          ///< of times [s], or of rates [B/s]; DeepBench's copy has milliseconds
   bool is_bandwidth = false, with_extremes = false, has_columns = false;
 };
 
@@ -48,15 +49,20 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head, cor
   if (line.starts_with("# Number of Ranks") && words.size() > 4) head.ranks = count_of(words[4], number);
   if (!line.starts_with("# Size")) return;
   head.has_columns = true;
-  head.is_bandwidth = line.find("MB/s") != std::string_view::npos;
+  // mbw_mr has its unit without brackets.
+  const auto units = units_of(line);
+  const auto bare = std::ranges::find_if(words, is_rate_unit);
+  const std::string unit = !units.empty() ? units.front() : bare != words.end() ? *bare : "us";
+  head.is_bandwidth = is_rate_unit(unit);
+  head.unit = head.is_bandwidth ? rate_unit(unit, number) : time_unit(unit, number);
   head.with_extremes = line.find("Min Latency") != std::string_view::npos;
-  if (line.find("(ms)") != std::string_view::npos) head.unit = 1e-3;
   // Columns are a size and a number, then min, max and iterations; Validation stands last.
   if (line.find("Validation") != std::string_view::npos) head.validation = head.with_extremes ? 5 : 2;
 }
 
-core::Point osu_row(const std::vector<std::string>& words, std::size_t number, const OsuHead& head,
-                    const Hints& hints) {
+/// Nothing where it has no time.
+std::optional<core::Point> osu_row(const std::vector<std::string>& words, std::size_t number, const OsuHead& head,
+                                   const Hints& hints, Faults& faults) {
   const std::size_t columns = std::max<std::size_t>(head.with_extremes ? 4 : 2, head.validation + 1);
   if (words.size() < columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
   const std::string& collective = hints.collective.empty() ? head.collective : hints.collective;
@@ -69,11 +75,17 @@ core::Point osu_row(const std::vector<std::string>& words, std::size_t number, c
   if (!head.dtype.empty()) p.factors[core::Factor::dtype] = head.dtype;
   const std::size_t at = head.with_extremes ? 3 : 1;  // the slowest rank's, where it is said
   const double value = number_of(words[at], number);
-  if (!(value > 0)) refuse_line(number, fmt::format("'{}' is no time or rate", words[at]));
+  if (!(value > 0)) {
+    ++faults.without_time;
+    return std::nullopt;
+  }
   if (!head.is_bandwidth) p.factors[core::Factor::reduction] = std::string(head.with_extremes ? "max" : "avg");
-  set_time(p, head.is_bandwidth ? number_of(words[0], number) / (value * 1e6) : value * head.unit);
-  if (head.with_extremes && number_of(words[2], number) > 0)
-    p.metrics[core::Metric::ranks_spread] = value / number_of(words[2], number);
+  set_time(p, head.is_bandwidth ? number_of(words[0], number) / (value * head.unit) : value * head.unit);
+  if (head.with_extremes) {
+    const double least = number_of(words[2], number);
+    if (least > 0) p.metrics[core::Metric::ranks_spread] = value / least;
+    check_order(p, least * head.unit, number_of(words[1], number) * head.unit, value * head.unit, faults);
+  }
   if (head.validation == 0) return p;
   if (words[head.validation] == "Pass") {
     set_wrong(p, 0);
@@ -91,13 +103,16 @@ bool is_osu(std::string_view log) { return log.find("# OSU ") != std::string_vie
 Imported read_osu(std::string_view log, const Hints& hints) {
   Imported out;
   OsuHead head;
-  each_line(log, [&](std::string_view line, std::size_t number) {
+  Faults faults;
+  each_line(log, faults, [&](std::string_view line, std::size_t number) {
     if (line.starts_with('#')) return read_osu_head(line, number, head, out.run.info);
     const auto words = words_of(line);
     if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
     if (!head.has_columns) refuse_line(number, "a row stands before '# Size', which says what its columns are");
-    if (words[0] != "0") out.run.points.push_back(osu_row(words, number, head, hints));  // our sizes begin at one
+    if (count_of(words[0], number) == 0) return void(++faults.without_bytes);
+    if (auto p = osu_row(words, number, head, hints, faults)) out.run.points.push_back(std::move(*p));
   });
+  out.faults = faults.text();
   out.silent = "the spread of times (each is a mean)";
   if (head.validation == 0) out.silent += ", whether results were right (run with -c)";
   if (hints.ranks == 0 && head.ranks == 0 && head.collective != "ping_pong")

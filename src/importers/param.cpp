@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "importers/importers.hpp"
@@ -28,20 +31,46 @@ ParamName name_in(std::string_view word, std::size_t number) {
   return {collective_of(collective).value_or(collective), std::string(element ? core::info(*element).name : dtype)};
 }
 
-core::Point param_row(const std::vector<std::string>& words, std::size_t number, std::int64_t ranks,
-                      const Hints& hints) {
-  constexpr std::size_t columns = 11, least = 6, most = 7;  // total-size, nElementsPerRank, p50, p75, p95, Min, Max, …
+/// Of a table's head: "total-size (B)  nElementsPerRank  Time(us):p50 … AlgBW(GB/s) BusBW(GB/s)".
+struct ParamUnits {
+  double time_s = 1e-6, algbw = 1e9, busbw = 1e9;  ///< rates in bytes a second
+};
+ParamUnits param_units(std::string_view head, std::size_t number) {
+  const auto units = units_of(head);
+  if (units.size() < 4) return {};
+  return {.time_s = time_unit(units[1], number),
+          .algbw = rate_unit(units[2], number),
+          .busbw = rate_unit(units[3], number)};
+}
+
+/// Nothing where it has no time or no bytes.
+std::optional<core::Point> param_row(const std::vector<std::string>& words, std::size_t number, std::int64_t ranks,
+                                     const ParamUnits& unit, const Hints& hints, Faults& faults) {
+  // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
+  constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
   if (words.size() < columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
   const ParamName name = name_in(words[0], number);
   const std::int64_t size = count_of(words[1], number);
-  if (size == 0) refuse_line(number, "a call of 0 bytes has no rate");
+  if (size == 0) {
+    ++faults.without_bytes;
+    return std::nullopt;
+  }
   core::Point p = collective_point(name.collective, ranks, size, hints);
   p.factors[core::Factor::dtype] = name.dtype;
   p.factors[core::Factor::reduction] = std::string("max");  // p50 to p95 are over ranks, not over iterations
-  const double slowest = number_of(words[most], number) * 1e-6, fastest = number_of(words[least], number) * 1e-6;
-  if (!(slowest > 0)) refuse_line(number, "a time of 0 µs says nothing");
-  set_time(p, slowest);
-  if (fastest > 0) p.metrics[core::Metric::ranks_spread] = slowest / fastest;
+  const auto time = [&](std::size_t column) { return number_of(words[column], number) * unit.time_s; };
+  if (!(time(most) > 0)) {
+    ++faults.without_time;
+    return std::nullopt;
+  }
+  // Its rates are those of the median.
+  set_time(p, time(middle));
+  constexpr double digit = 0.001;
+  check_rates(p, number_of(words[algbw], number) * unit.algbw, number_of(words[busbw], number) * unit.busbw,
+              digit * std::max(unit.algbw, unit.busbw), faults);
+  check_order(p, time(least), time(middle), time(most), faults);
+  set_time(p, time(most));
+  if (time(least) > 0) p.metrics[core::Metric::ranks_spread] = time(most) / time(least);
   return p;
 }
 
@@ -54,18 +83,22 @@ Imported read_param(std::string_view log, const Hints& hints) {
   std::int64_t ranks = 0;
   std::size_t left_out = 0;
   bool is_collective = false;
-  each_line(log, [&](std::string_view line, std::size_t number) {
+  Faults faults;
+  ParamUnits units;
+  each_line(log, faults, [&](std::string_view line, std::size_t number) {
     if (const auto said = ranks_after(line, "groupSize ", number)) ranks = said;
     const auto words = words_of(line);
     if (words.empty() || !words[0].starts_with("COMMS-RES")) return;
     if (words[0] == "COMMS-RES" || words[0] == "COMMS-RES-QUANT") {
       is_collective = words[0] == "COMMS-RES" && line.find("BusBW") != std::string_view::npos;
+      if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
-      out.run.points.push_back(param_row(words, number, ranks, hints));
+      if (auto p = param_row(words, number, ranks, units, hints, faults)) out.run.points.push_back(std::move(*p));
     } else {
       ++left_out;
     }
   });
+  out.faults = faults.text();
   out.run.info.version = "PARAM comms.py";
   out.silent = "the spread of times over iterations, whether results were right";
   if (ranks == 0 && hints.ranks == 0) out.silent += ", the number of ranks (--ranks says it)";

@@ -43,12 +43,15 @@ core::Point step_point(const ReadTrace& t, const Hints& hints) {
 }
 
 /// A point for the calls of one kind, size, element type and group.
-std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints) {
+std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Faults& faults) {
   std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t>, std::vector<double>> calls;
   for (const auto& s : t.trace.steps)
     for (const auto& c : s.calls)
-      if (c.bytes > 0 && c.when.length() > 0)
+      if (c.bytes > 0 && c.when.length() > 0) {
         calls[{c.collective, c.bytes, c.element, c.ranks}].push_back(c.when.length());
+      } else if (c.bytes > 0 && t.trace.timed) {
+        ++faults.without_time;
+      }
   std::vector<core::Point> out;
   for (auto& [key, seconds] : calls) {
     const auto& [collective, bytes, element, ranks] = key;
@@ -76,7 +79,9 @@ Imported trace_rows(const ReadTrace& t, const Hints& hints) {
   Imported out;
   if (!t.host.empty()) out.run.info.hosts.push_back(t.host);
   out.run.points.push_back(step_point(t, hints));
-  for (auto& p : call_points(t, hints)) out.run.points.push_back(std::move(p));
+  Faults faults;
+  for (auto& p : call_points(t, hints, faults)) out.run.points.push_back(std::move(p));
+  out.faults = faults.text();
   out.silent = "the model, the mini-batch, whether results were right";
   if (t.rank >= 0) out.silent += fmt::format("; it is of rank {} alone", t.rank);
   return out;

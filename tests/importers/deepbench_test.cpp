@@ -82,9 +82,17 @@ TEST(DeepBench, AllReducesHaveTheSlowestRanksTime) {
   EXPECT_NEAR(number(single, Metric::busbw_bytes_per_s), 1.5 * 400000 / 0.0389e-3, 1);
 }
 
+TEST(DeepBench, WhatItCouldNotTimeIsCounted) {
+  EXPECT_EQ(read(log_file("deepbench_gemm_nvidia.txt")).faults, "left out: 1 row whose time or rate is 0 or less");
+  const std::string log = log_file("deepbench_allreduce_mpi.txt");
+  EXPECT_EQ(read(log).faults, "");
+  EXPECT_EQ(read(replaced(log, "0.6203", "0.0   ")).faults, "left out: 1 row whose time or rate is 0 or less");
+  EXPECT_EQ(read(replaced(log, " 0.611", " 0.911")).faults, "mistrusted: 1 row whose columns contradict each other");
+}
+
 TEST(DeepBench, ABadRowIsNamedByItsLine) {
   const std::string log = log_file("deepbench_conv_nvidia.txt");
-  EXPECT_THAT(refusal(log.substr(0, log.find("301"))), HasSubstr("line 6: the row is cut"));
+  EXPECT_THAT(refusal(log.substr(0, log.find("301")) + "\n"), HasSubstr("line 6: the row is cut"));
   EXPECT_THAT(refusal(replaced(log, "       2         2 ", "       0         2 ")),
               HasSubstr("line 6: "));  // a stride of 0
   const std::string products = log_file("deepbench_gemm_nvidia.txt");

@@ -98,11 +98,61 @@ TEST(NcclTests, OldLogsNeedTheCollectivesName) {
 }
 
 TEST(NcclTests, ACutRowIsNamed) {
-  const std::string cut(nccl_log.substr(0, nccl_log.find("33.55")));
+  const std::string cut(std::string(nccl_log.substr(0, nccl_log.find("33.55"))) + "\n");
   EXPECT_THAT(refusal(cut), HasSubstr("x.log: line 13: the row is cut"));
   std::string odd(nccl_log);
   odd.replace(odd.find("31.25"), 5, "31,25");
   EXPECT_THAT(refusal(odd), HasSubstr("line 13: '31,25' is no number"));
+}
+
+// "40.5" may be the beginning of "40.50", and "1048" of "1048576".
+TEST(NcclTests, ALastLineWithoutItsEndIsLeftOutAndSaid) {
+  const std::string whole(nccl_log.substr(0, nccl_log.find("# Out of bounds")));
+  EXPECT_EQ(read(whole).faults, "");
+  const auto cut = read(whole.substr(0, whole.size() - 1));
+  EXPECT_EQ(cut.run.points.size(), 2u);
+  EXPECT_EQ(cut.faults, "left out: line 13, the last, which has no end: the log was cut");
+  EXPECT_EQ(read(nccl_log.substr(0, nccl_log.size() - 1)).run.points.size(), 4u);  // ends with "#"
+  EXPECT_THAT(refusal(whole.substr(0, whole.find("0.00"))), HasSubstr("no row to import; left out: line 12"));
+}
+
+TEST(NcclTests, UnitsAreThoseOfTheHead) {
+  const std::string units = "(us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)";
+  const auto log = read(replaced(nccl_log, units, "(ms)  (MB/s)  (MB/s)             (us)  (GB/s)  (GB/s)"));
+  EXPECT_NEAR(number(log.run.points[2], Metric::time_s), 31.25e-3, 1e-12);
+  EXPECT_NEAR(number(log.run.points[2], Metric::busbw_bytes_per_s), 33.55e6, 1);
+  EXPECT_NEAR(number(log.run.points[3], Metric::time_s), 30e-6, 1e-12);
+  EXPECT_EQ(log.faults, "");
+  EXPECT_THAT(refusal(replaced(nccl_log, "(us)", "(min)")),
+              HasSubstr("line 11: the unit of times 'min' is not known; known are ns, us, ms and s"));
+  EXPECT_THAT(refusal(replaced(nccl_log, "(GB/s)", "(GB/h)")), HasSubstr("line 11: the unit of rates 'GB/h'"));
+}
+
+TEST(NcclTests, TimesOfNothingAreNoPointsAndCounted) {
+  for (const std::string_view time : {" 0.00", "-1.25"}) {
+    const auto log = read(replaced(nccl_log, "31.25", time));
+    EXPECT_EQ(log.run.points.size(), 3u) << time;
+    EXPECT_EQ(log.faults, "left out: 1 row whose time or rate is 0 or less");
+  }
+  EXPECT_EQ(read(replaced(nccl_log, "           8 ", "           0 ")).faults, "left out: 1 row of 0 bytes");
+}
+
+TEST(NcclTests, ColumnsThatContradictEachOtherAreMistrusted) {
+  const auto slow = read(replaced(nccl_log, "31.25", "31250"));
+  EXPECT_EQ(slow.run.points[2].status, core::Status::mistrusted);
+  EXPECT_EQ(slow.run.points[2].reason,
+            "its columns contradict each other: 1 MiB in 31.2 ms are 33.6 MB/s, but algbw says 33.5 GB/s");
+  EXPECT_EQ(slow.faults, "mistrusted: 1 row whose columns contradict each other");
+  EXPECT_EQ(read(replaced(nccl_log, "33.55   33.55", "33.55   99.55")).run.points[2].status, core::Status::mistrusted);
+  EXPECT_EQ(read(nccl_log).faults, "");  // 0.00 GB/s of 8 bytes are rounded
+}
+
+TEST(NcclTestsJson, ContradictionsAndTimesOfNothingAreCounted) {
+  const auto odd = read(replaced(nccl_json, "\"time\":20.000000", "\"time\":0.020000"));
+  EXPECT_EQ(odd.run.points[0].status, core::Status::mistrusted);
+  EXPECT_EQ(odd.faults, "mistrusted: 1 row whose columns contradict each other");
+  EXPECT_EQ(read(replaced(nccl_json, "\"time\":20.000000", "\"time\":-20.0")).faults,
+            "left out: 1 row whose time or rate is 0 or less");
 }
 
 TEST(NcclTestsJson, IsRead) {
@@ -140,6 +190,23 @@ TEST(Osu, LatencyAndBandwidthAreRead) {
   EXPECT_THAT(read(osu_log).silent, HasSubstr("the number of ranks"));
 }
 
+TEST(Osu, UnitsAreThoseOfTheHead) {
+  EXPECT_NEAR(number(read(replaced(osu_bandwidth, "(MB/s)", "(GB/s)")).run.points[1], Metric::algbw_bytes_per_s), 12e12,
+              1e3);
+  const auto bare =
+      read("# OSU MPI Multiple Bandwidth / Message Rate Test v5.9\n# Size    MB/s    Messages/s\n64  6.4  1e5\n");
+  EXPECT_NEAR(number(bare.run.points[0], Metric::algbw_bytes_per_s), 6.4e6, 1);
+  EXPECT_THAT(refusal(replaced(osu_bandwidth, "(MB/s)", "(MB)")), HasSubstr("line 2: the unit of times 'MB'"));
+}
+
+TEST(Osu, RowsThatCannotBeAreCounted) {
+  EXPECT_EQ(read(replaced(osu_bandwidth, "12000.00", "0.00")).faults,
+            "left out: 1 row whose time or rate is 0 or less");
+  EXPECT_EQ(read(replaced(osu_log, "600.00", "450.00")).run.points[1].status, core::Status::mistrusted);
+  EXPECT_EQ(read(osu_log.substr(0, osu_log.size() - 1)).faults,
+            "left out: line 6, the last, which has no end: the log was cut");
+}
+
 TEST(Osu, RowsWithoutTheirHeadAreRefused) {
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n1   2.0\n"), HasSubstr("line 2"));
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n"),
@@ -155,6 +222,17 @@ TEST(Imb, EachTableHasItsRanksAndItsSlowestRank) {
   EXPECT_NEAR(log.run.points[0].metrics.number(Metric::time_s), 6.4e-6, 1e-12);
   EXPECT_EQ(text(log.run.points[1], Factor::collective), "ping_pong");
   EXPECT_NEAR(log.run.points[1].metrics.number(Metric::algbw_bytes_per_s), 616.87e6, 1e4);
+}
+
+TEST(Imb, UnitsAndRowsThatCannotBe) {
+  const auto log = read(imb_log);
+  EXPECT_EQ(log.faults, "left out: 1 row of 0 bytes");
+  const auto milliseconds =
+      read(replaced(imb_log, "t_min[usec]  t_max[usec]  t_avg[usec]", "t_min[msec] t_max[msec] t_avg[msec]"));
+  EXPECT_NEAR(number(milliseconds.run.points[0], Metric::time_s), 6.4e-3, 1e-12);
+  EXPECT_THAT(read(replaced(imb_log, "616.87", "  0.62")).faults, HasSubstr("mistrusted: 1 row"));
+  EXPECT_THAT(read(replaced(imb_log, "0.97         6.40", "0.97         1.40")).faults, HasSubstr("mistrusted: 1 row"));
+  EXPECT_THAT(read(replaced(imb_log, "1.66 ", "0.00 ")).faults, HasSubstr("1 row whose time or rate is 0 or less"));
 }
 
 TEST(Logs, OfNoKnownFormatAndWithoutRowsAreRefused) {

@@ -44,9 +44,18 @@ TEST(Inspector, SizesOfPartsBecomeTheWholeBuffer) {
   EXPECT_NEAR(number(log.run.points[2], Metric::busbw_bytes_per_s), 31.45728e9, 1e4);
 }
 
+TEST(Inspector, ALineThatWasCutIsLeftOutAndSaid) {
+  const std::string log = log_file("nccl_inspector.jsonl");
+  const auto cut = read(log.substr(0, log.find("ReduceScatter")));
+  EXPECT_EQ(cut.run.points.size(), 1u);
+  EXPECT_EQ(cut.faults, "left out: line 13, the last, which has no end: the log was cut");
+  EXPECT_EQ(read(log).faults, "left out: 1 row whose time or rate is 0 or less");
+}
+
 TEST(Inspector, ABadLineIsNamed) {
   const std::string log = log_file("nccl_inspector.jsonl");
-  EXPECT_THAT(refusal(log.substr(0, log.find("ReduceScatter"))), HasSubstr("line 13: it is no whole JSON object"));
+  EXPECT_THAT(refusal(log.substr(0, log.find("ReduceScatter")) + "\n"),
+              HasSubstr("line 13: it is no whole JSON object"));
   EXPECT_THAT(refusal(replaced(log, "\"n_ranks\":4", "\"n_ranks\":-4")),
               HasSubstr("line 1: 'header.n_ranks' is no count"));
   EXPECT_THAT(refusal(replaced(log, "\"coll_sn\":0", "\"coll_sn\":\"0\"")), HasSubstr("line 1: 'coll_perf.coll_sn'"));

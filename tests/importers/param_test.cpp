@@ -44,9 +44,25 @@ TEST(Param, OtherTablesAreLeftOutAndSaid) {
   EXPECT_THAT(log.silent, HasSubstr("2 rows of pt2pt and of quantized collectives are left out"));
 }
 
+TEST(Param, UnitsAreThoseOfTheHead) {
+  const std::string log = log_file("param.txt");
+  EXPECT_EQ(read(log).faults, "");
+  const auto milliseconds = read(replaced(log, "Time(us):p50", "Time(ms):p50"));
+  EXPECT_NEAR(number(milliseconds.run.points[0], Metric::time_s), 7.8582, 1e-9);
+  EXPECT_THAT(refusal(replaced(log, "AlgBW(GB/s)", "AlgBW(GB/m)")), HasSubstr("line 8: the unit of rates 'GB/m'"));
+}
+
+TEST(Param, RowsWithoutTimesOrWithContradictionsAreCounted) {
+  const std::string log = log_file("param.txt");
+  EXPECT_EQ(read(replaced(log, "7858.2", "   0.0")).faults, "left out: 1 row whose time or rate is 0 or less");
+  const auto odd = read(replaced(log, "0.001       0.001", "1.001       1.001"));
+  EXPECT_EQ(odd.faults, "mistrusted: 1 row whose columns contradict each other");
+  EXPECT_THAT(odd.run.points[2].reason, HasSubstr("algbw says 1"));
+}
+
 TEST(Param, ABadRowIsNamedByItsLine) {
   const std::string log = log_file("param.txt");
-  EXPECT_THAT(refusal(log.substr(0, log.find("7858.2"))), HasSubstr("line 9: the row is cut"));
+  EXPECT_THAT(refusal(log.substr(0, log.find("7858.2")) + "\n"), HasSubstr("line 9: the row is cut"));
   EXPECT_THAT(refusal(replaced(log, "7858.2", "nan   ")), HasSubstr("line 9: 'nan' is no number"));
   EXPECT_THAT(refusal(replaced(log, "groupSize 2", "groupSize -2")), HasSubstr("is no count"));
 }
