@@ -40,6 +40,9 @@ set(adapters
 set(pure
   "^allreduce/schedule/ @ ^(runtime|compression|kernels)/")
 
+# What prints without losing what a terminal would obey @ the paths under src that may
+set(printers "fmt::print\\(|std::(f?puts|f?printf|cout|cerr)[^a-z_]" "^core/(print|error)\\.cpp$")
+
 # Is `included` a foreign library's header? Reports it when `file` is not in the library's adapter.
 function(check_adapter file included is_foreign)
   foreach(adapter IN LISTS adapters)
@@ -91,6 +94,14 @@ function(check_file file)
     return()
   endif()
   file(STRINGS ${SOURCE}/${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+  list(GET printers 0 printer)
+  list(GET printers 1 allowed)
+  if(NOT file MATCHES "${allowed}")
+    file(STRINGS ${SOURCE}/${file} printing REGEX "${printer}")
+    foreach(line IN LISTS printing)
+      message(SEND_ERROR "src/${file} prints by itself, where texts of others could command the terminal: use core::print (core/print.hpp): ${line}")
+    endforeach()
+  endif()
   foreach(line IN LISTS lines)
     if(line MATCHES "include[ \t]*([<\"])([^>\"]+)[>\"]")
       check_include(${file} ${module} ${CMAKE_MATCH_1} ${CMAKE_MATCH_2})

@@ -55,6 +55,11 @@ expect_fault(bench/device.cu "#include <cuda_runtime.h>")
 expect_fault(compression/device.hpp "#include <cuda_runtime_api.h>")
 expect_fault(dataparallel/vendor.cpp "#include \"nccl.h\"")
 
+expect_fault(cli/said.cpp "  fmt::print(\"{}\", path)")
+expect_fault(bench/said.cpp "  std::fputs(path.c_str(), stderr)")
+expect_fault(report/said.cpp "  std::cout << path")
+
+expect_none(cli/said.cpp "  core::print(\"{}\", path)\n  std::snprintf(text, 8, path)")
 expect_none(bench/down.cpp "#include \"core/units.hpp\"\n#include \"dataparallel/sync.hpp\"\n#include <vector>")
 expect_none(core/json.hpp "#include <nlohmann/json.hpp>")
 expect_none(compression/cuda/device.hpp "#include <cuda_runtime_api.h>")

@@ -12,6 +12,7 @@
 #include "cli/row_output.hpp"
 #include "cli/terminal.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "report/cells.hpp"
 #include "report/tables.hpp"
@@ -56,20 +57,20 @@ int print_collectives_plan(const Flags& f) {
     seconds += e.seconds_at_most;
     most = std::max(most, e.bytes_per_rank);
   }
-  fmt::print("{}\n{} points on {} rank{}, at most {} in all, checks apart; {} a rank at once ({} free here)\n",
-             table.to_string(table_width(f)), table.rows(), map.ranks(), map.ranks() == 1 ? "" : "s",
-             core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
-             core::to_text(core::Bytes{host.available_memory_bytes}));
+  core::print("{}\n{} points on {} rank{}, at most {} in all, checks apart; {} a rank at once ({} free here)\n",
+              table.to_string(table_width(f)), table.rows(), map.ranks(), map.ranks() == 1 ? "" : "s",
+              core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
+              core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
 }
 
 void print_collectives_head(const bench::Session& s, const core::Injection& injected) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n", i.version, i.commit, i.ranks,
-             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu,
-             i.mpi_threads.empty() ? i.mpi : fmt::format("{} ({})", i.mpi, i.mpi_threads));
-  if (injected.any()) fmt::print("injected on purpose: {}\n", injected.text());
-  fmt::print("\n");
+  core::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n", i.version, i.commit, i.ranks,
+              i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu,
+              i.mpi_threads.empty() ? i.mpi : fmt::format("{} ({})", i.mpi, i.mpi_threads));
+  if (injected.any()) core::print("injected on purpose: {}\n", injected.text());
+  core::print("\n");
   std::fflush(stdout);
 }
 
@@ -114,7 +115,7 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
   const auto& world = session.world();
   const bool root = session.is_root();
   const auto finished = share_finished(world, std::move(earlier.finished));
-  if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (root && !earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
   const std::size_t total = bench::plan_collectives(options.factors, map).size();
   runtime::Progress progress("points", total, root);
   const auto& [format, width, per_rank, invocation] = display;
@@ -129,30 +130,30 @@ int sweep(bench::Session& session, const bench::NodeMap& map, const bench::Colle
     const std::size_t wrong = bench::run_collectives(session, map, options, finished, listens);
     if (root) out.finish();
     if (root && per_rank && format == Format::table) {
-      fmt::print(
+      core::print(
           "by rank: median of its own calls, waits included; alone: of the limit's work, in which nobody waits\n{}\n",
           ranks.to_string(width));
     }
     if (root && format == Format::table) {
-      fmt::print("{}", report::collective_winners(out.points(), width));
+      core::print("{}", report::collective_winners(out.points(), width));
       const std::string codecs = report::codec_comparison(out.points(), width);
-      fmt::print("{}{}{}", codecs, report::collective_legend(),
-                 codecs.empty() ? "" : report::codec_comparison_legend());
+      core::print("{}{}{}", codecs, report::collective_legend(),
+                  codecs.empty() ? "" : report::codec_comparison_legend());
       out.close(invocation);
     }
     if (root && !table.empty()) {
       write_measured_table(table, out.points(), session.run_info());
-      fmt::print(stderr, "gradmeter: {} has the fastest of each size\n", table);
+      core::print(stderr, "gradmeter: {} has the fastest of each size\n", table);
     }
     if (root && wrong) {
-      fmt::print(stderr, "gradmeter: {} of {} points gave wrong results: their times mean nothing\n", wrong, total);
+      core::print(stderr, "gradmeter: {} of {} points gave wrong results: their times mean nothing\n", wrong, total);
     }
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
+      core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
+                  writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }
@@ -172,7 +173,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
   session.compute_on(device.device, device.note, device.gauge);
-  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
+  if (session.is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
   const auto map = bench::find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);

@@ -13,19 +13,20 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
 void print_codecs_head(const core::RunInfo& i) {
-  fmt::print("gradmeter {} ({})  codecs  {}\n\n", i.version, i.commit, i.cpu);
+  core::print("gradmeter {} ({})  codecs  {}\n\n", i.version, i.commit, i.cpu);
   std::fflush(stdout);
 }
 
 int end(std::size_t wrong, std::size_t total) {
   if (wrong) {
-    fmt::print(stderr, "gradmeter: {} of {} points gave wrong results: their codecs are broken\n", wrong, total);
+    core::print(stderr, "gradmeter: {} of {} points gave wrong results: their codecs are broken\n", wrong, total);
   }
   return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
 }
@@ -73,7 +74,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   const core::RunInfo info = bench::describe_process(host, invocation.command_line);
   const Earlier earlier = check_output(output, info, "codecs");
   core::ResultWriter* const writer = invocation.output->open(output, info);
-  if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (!earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
   runtime::Progress progress("points", experiment.total, true);
   RowOutput out(format, experiment.printers, table_width(f), info.run_id, writer, progress);
   out.head(info);
@@ -82,13 +83,13 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   try {
     const std::size_t wrong = experiment.run(earlier.finished, listener);
     out.finish();
-    if (format == Format::table) fmt::print("{}", experiment.legend);
+    if (format == Format::table) core::print("{}", experiment.legend);
     out.close(invocation, link ? analysis::codecs_on_link(out.points(), *link) : std::nullopt);
     return end(wrong, experiment.total);
   } catch (const core::Interrupted&) {
     out.finish();
-    fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
-               writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
+    core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
+                writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     throw;
   }
 }

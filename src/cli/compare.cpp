@@ -11,6 +11,8 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/printable.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::cli {
@@ -116,24 +118,24 @@ std::vector<analysis::Side> read_sides(const CompareOptions& o) {
     analysis::refuse_twice({&all, 1});
     return analysis::sides_by(*o.by, all.runs, o.baseline);
   }
-  for (const auto& word : o.words) sides.push_back({word, runs_of(word, o.reading)});
+  for (const auto& word : o.words) sides.push_back({core::printable(word), runs_of(word, o.reading)});
   analysis::refuse_twice(sides);
   return sides;
 }
 
 void print_conditions(const analysis::Side& a, const analysis::Side& b) {
-  fmt::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
-  for (const auto& line : analysis::differing_conditions(a, b)) fmt::print("differs: {}\n", line);
+  core::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
+  for (const auto& line : analysis::differing_conditions(a, b)) core::print("differs: {}\n", line);
   if (analysis::launched_in_two_blocks(a, b)) {
-    fmt::print(
+    core::print(
         "note: all launches of one side began before all of the other: a drift of the machine would look like a "
         "difference; take them in turn\n");
   }
 }
 
 void print_comparison(const CompareOptions& o, const analysis::Comparison& c, std::size_t width) {
-  fmt::print("{}\n{}\n", report::comparison_summary(c),
-             report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
+  core::print("{}\n{}\n", report::comparison_summary(c),
+              report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
 }
 
 /// Says which points do not pass, those that matter first. Empty: the bar is met.
@@ -142,11 +144,11 @@ std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons,
   for (const auto& c : comparisons) {
     for (const auto& failure : analysis::below_bar(c, bar)) {
       if (++failures > points_shown) continue;
-      fmt::print(stderr, "gradmeter: below {}: {}: {}\n", bar, report::comparison_label(c, *failure.point),
-                 failure.why);
+      core::print(stderr, "gradmeter: below {}: {}: {}\n", bar, report::comparison_label(c, *failure.point),
+                  failure.why);
     }
   }
-  if (failures > points_shown) fmt::print(stderr, "gradmeter: and {} points more\n", failures - points_shown);
+  if (failures > points_shown) core::print(stderr, "gradmeter: and {} points more\n", failures - points_shown);
   return failures;
 }
 
@@ -189,13 +191,13 @@ int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& si
     comparisons.push_back(analysis::compare(sides.front(), sides[i], o.selection, o.tolerance));
     if (o.csv == "-") continue;
     if (!o.by) print_conditions(sides.front(), sides[i]);
-    if (o.by) fmt::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
+    if (o.by) core::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
     print_comparison(o, comparisons.back(), width);
   }
   if (o.csv != "-") {
-    fmt::print("{}\n", report::comparison_legend(o.tolerance));
-    for (const auto& c : comparisons) fmt::print("{}\n", report::comparison_verdict(c));
-    fmt::print("next: {}\n", next_command(o, sides.back(), comparisons));
+    core::print("{}\n", report::comparison_legend(o.tolerance));
+    for (const auto& c : comparisons) core::print("{}\n", report::comparison_verdict(c));
+    core::print("next: {}\n", next_command(o, sides.back(), comparisons));
   }
   return finish(o, comparisons);
 }
@@ -204,14 +206,14 @@ void keep_files(const CompareOptions& o) {
   for (const auto& word : o.words) {
     for (const auto& path : files_of(word)) {
       const auto runs = core::read_results(path, o.reading).runs;
-      fmt::print(stderr, "kept: {}\n", analysis::keep(path, runs.front().info, o.history).string());
+      core::print(stderr, "kept: {}\n", core::printable(analysis::keep(path, runs.front().info, o.history).string()));
     }
   }
 }
 
 /// A first result has no past: it is kept, and is the baseline of the next. One that does not pass is not kept.
 int compare_with_history(const CompareOptions& o, std::size_t width) {
-  analysis::Side now{.name = fmt::format("{}", fmt::join(o.words, ",")), .runs = {}};
+  analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = {}};
   for (const auto& word : o.words) {
     auto more = runs_of(word, o.reading);
     std::move(more.begin(), more.end(), std::back_inserter(now.runs));
@@ -222,9 +224,9 @@ int compare_with_history(const CompareOptions& o, std::size_t width) {
   if (fs::exists(o.history, error)) past = analysis::past_of(now, o.history, o.last, o.reading);
   int code = static_cast<int>(core::ExitCode::done);
   if (past.runs.empty()) {
-    fmt::print("{} has no launch of this machine yet: this result is its first\n", o.history);
+    core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(o.history));
   } else {
-    past.name = o.history;
+    past.name = core::printable(o.history);
     code = compare_sides(o, {past, now}, width);
   }
   if (code == static_cast<int>(core::ExitCode::done)) keep_files(o);

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -185,7 +186,7 @@ int run_completion_command(const Flags& flags, const Invocation& invocation) {
   if (words.size() != 1) throw core::UsageError("completion: name one shell: bash, zsh or fish");
   for (const auto& s : shells) {
     if (words[0] != s.name) continue;
-    fmt::print("{}", s.completion());
+    core::print("{}", s.completion());
     return static_cast<int>(core::ExitCode::done);
   }
   core::refuse_unknown("shell", words[0], shell_names());

@@ -7,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/flags/flags.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "runtime/host/cuda_adapter.hpp"
 #include "runtime/host/gpu_libraries.hpp"
@@ -18,32 +19,32 @@ namespace {
 std::string bytes(std::size_t n) { return n ? core::to_text(core::Bytes{n}) : "unknown"; }
 
 void print_gpus(const runtime::CudaFacts& cuda) {
-  if (cuda.built && !cuda.problem.empty()) fmt::print("GPU         {}\n", cuda.problem);
+  if (cuda.built && !cuda.problem.empty()) core::print("GPU         {}\n", cuda.problem);
   for (std::size_t n = 0; n < cuda.gpus.size(); ++n) {
-    fmt::print("{:11} {}\n", fmt::format("GPU {}", n), runtime::describe(cuda.gpus[n]));
+    core::print("{:11} {}\n", fmt::format("GPU {}", n), runtime::describe(cuda.gpus[n]));
   }
 }
 
 void print_machine(const bench::Session& s) {
   const auto& h = s.host();
   const auto& i = s.run_info();
-  fmt::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
-  fmt::print("processor   {}\n", h.cpu_model);
-  fmt::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
-             s.cores_per_node(), h.binding);
-  fmt::print("caches      L2 {}, L3 {}, {} NUMA node(s)\n", bytes(h.l2_bytes), bytes(h.l3_bytes), h.numa_nodes);
-  fmt::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
-             bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
-  fmt::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
-  if (i.mpi == "none") fmt::print("            {}\n", runtime::mpi_refusal());
+  core::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
+  core::print("processor   {}\n", h.cpu_model);
+  core::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
+              s.cores_per_node(), h.binding);
+  core::print("caches      L2 {}, L3 {}, {} NUMA node(s)\n", bytes(h.l2_bytes), bytes(h.l3_bytes), h.numa_nodes);
+  core::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
+              bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
+  core::print("MPI         {}, {} rank(s) on {} node(s), mapping {}\n", i.mpi, i.ranks, i.nodes, i.mapping);
+  if (i.mpi == "none") core::print("            {}\n", runtime::mpi_refusal());
   const auto gpu_libraries = runtime::gpu_libraries();
   for (const auto& [name, version] : i.libraries) {
     if (std::ranges::find(gpu_libraries, name, &runtime::GpuLibrary::name) != gpu_libraries.end()) continue;
-    fmt::print("{:11} {}\n", name, version);
+    core::print("{:11} {}\n", name, version);
   }
-  for (const auto& library : gpu_libraries) fmt::print("{:11} {}\n", library.name, runtime::availability(library));
+  for (const auto& library : gpu_libraries) core::print("{:11} {}\n", library.name, runtime::availability(library));
   print_gpus(runtime::read_cuda());
-  fmt::print("fingerprint {}\n\n", i.fingerprint);
+  core::print("fingerprint {}\n\n", i.fingerprint);
 }
 
 void print_speed(const bench::Session& s, const bench::Checkup& c) {
@@ -55,9 +56,9 @@ void print_speed(const bench::Session& s, const bench::Checkup& c) {
     table.add_row({fmt::format("{} worker{}{}", w.workers, w.workers == 1 ? "" : "s", over ? ", more than cores" : ""),
                    fmt::format("{:.1f}", w.flops_per_s_each / 1e9), fmt::format("{:.0f}", 100 * w.share_of_alone)});
   }
-  fmt::print("{}\n", table.to_string());
+  core::print("{}\n", table.to_string());
   const auto& crowded = c.crowding.back();
-  fmt::print(
+  core::print(
       "What oversubscription does to the numbers: with {} ranks on {} cores each computes at {:.0f} % of its rate, so "
       "a\n"
       "step takes about {:.1f} times as long and an efficiency reads {:.0f} % before any byte is exchanged. Such rows "
@@ -65,27 +66,27 @@ void print_speed(const bench::Session& s, const bench::Checkup& c) {
       "a * in tables and \"oversubscribed\": true in result files: they test, they do not measure scaling.\n\n",
       crowded.workers, s.cores_per_node(), 100 * crowded.share_of_alone, 1 / crowded.share_of_alone,
       100 * crowded.share_of_alone);
-  fmt::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
-  fmt::print(
+  core::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
+  core::print(
       "steadiness  {:.2f}: best over median time of a small product and a copy on all ranks at once; {} of {} "
       "rounds over {:.1f} times the best\n",
       c.steadiness.value, c.steadiness.disturbed, c.steadiness.rounds, bench::CanaryTimes::disturbance);
   if (s.world().size() > 1) {
-    fmt::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
-               core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}),
-               s.world().size());
+    core::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
+                core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}),
+                s.world().size());
   } else {
-    fmt::print("MPI         one rank: run it under mpirun -np N to have the exchange looked at too\n");
+    core::print("MPI         one rank: run it under mpirun -np N to have the exchange looked at too\n");
   }
 }
 
 void print_findings(const std::vector<bench::Finding>& findings) {
   if (findings.empty()) {
-    fmt::print("\nNothing stands out.\n");
+    core::print("\nNothing stands out.\n");
     return;
   }
-  fmt::print("\n");
-  for (const auto& f : findings) fmt::print("! {}: {}. Remedy: {}\n", f.what, f.why, f.remedy);
+  core::print("\n");
+  for (const auto& f : findings) core::print("! {}: {}. Remedy: {}\n", f.what, f.why, f.remedy);
 }
 
 }  // namespace

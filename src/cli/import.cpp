@@ -9,6 +9,7 @@
 #include "cli/output.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/printable.hpp"
 #include "importers/importers.hpp"
 
@@ -39,8 +40,8 @@ std::string read_text(const std::string& path) {
 importers::Hints read_hints(const Flags& f) {
   importers::Hints hints;
   if (f.has("ranks")) hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", f.text("ranks"), 1, 1u << 24));
-  if (f.has("collective")) hints.collective = f.text("collective");
-  if (f.has("interconnect")) hints.interconnect = f.text("interconnect");
+  if (f.has("collective")) hints.collective = read_label(f, "collective");
+  if (f.has("interconnect")) hints.interconnect = read_label(f, "interconnect");
   return hints;
 }
 
@@ -73,9 +74,9 @@ int import_logs(const Flags& f) {
     writer->finish();
     output.force = false;
     output.append = true;
-    fmt::print("{}: {} points; it does not say {}\n", core::printable(log.run.info.run_id), log.run.points.size(),
-               core::printable(log.silent));
-    if (!log.faults.empty()) fmt::print("{}: {}\n", core::printable(log.run.info.run_id), core::printable(log.faults));
+    core::print("{}: {} points; it does not say {}\n", core::printable(log.run.info.run_id), log.run.points.size(),
+                core::printable(log.silent));
+    if (!log.faults.empty()) core::print("{}: {}\n", core::printable(log.run.info.run_id), core::printable(log.faults));
   }
   return static_cast<int>(core::ExitCode::done);
 }

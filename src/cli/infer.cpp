@@ -10,6 +10,7 @@
 #include "cli/row_output.hpp"
 #include "cli/terminal.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "report/tables.hpp"
 #include "runtime/host/launcher.hpp"
@@ -35,13 +36,13 @@ int print_infer_plan(const Flags& f) {
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
   }
-  fmt::print("{}\n{} points, {} of them unsupported\n", table.to_string(table_width(f)), table.rows(), unsupported);
+  core::print("{}\n{} points, {} of them unsupported\n", table.to_string(table_width(f)), table.rows(), unsupported);
   return 0;
 }
 
 void print_infer_head(const bench::Session& s, const bench::TrainOnce& t, std::size_t train_samples) {
   const auto& i = s.run_info();
-  fmt::print(
+  core::print(
       "gradmeter {} ({})  infer  {} rank{} on {} node{}, {} thread{} each  {}\n"
       "trained in fp32 by rank 0: {} epoch{} of {} samples, batch {}, {}, step size {}; int8 calibrated on {}\n\n",
       i.version, i.commit, i.ranks, i.ranks == 1 ? "" : "s", i.nodes, i.nodes == 1 ? "" : "s", t.config.threads,
@@ -52,7 +53,7 @@ void print_infer_head(const bench::Session& s, const bench::TrainOnce& t, std::s
 
 int end_infer(std::size_t wrong, std::size_t total, bool root) {
   if (wrong == 0) return static_cast<int>(core::ExitCode::done);
-  if (root) fmt::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
+  if (root) core::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
   return static_cast<int>(core::ExitCode::wrong_result);
 }
 
@@ -65,7 +66,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
       read_infer_options(f, data, std::max(1, session.cores_per_node() / session.ranks_per_node(world.size())));
   const OpenedDevice device = open_device(options.training.config.device, world);
   session.compute_on(device.device, device.note, device.gauge);
-  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
+  if (session.is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
@@ -81,7 +82,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
   RowOutput out(format, {report::infer_tables, report::infer_csv()}, table_width(f), session.run_info().run_id, writer,
                 progress);
   if (root) {
-    if (!earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+    if (!earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
     out.head(session.run_info());
     if (format == Format::table)
       print_infer_head(session, options.training, std::min(data.train_samples, options.data.train_samples));
@@ -91,15 +92,15 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
         bench::run_infer(session, options, finished, checking(out.listener(), session.device(), session.device_note()));
     if (root) out.finish();
     if (root && format == Format::table) {
-      fmt::print("{}", report::infer_legend());
+      core::print("{}", report::infer_legend());
       out.close(invocation);
     }
     return end_infer(wrong, total, root);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
+      core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
+                  writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }

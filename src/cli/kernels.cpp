@@ -12,6 +12,7 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/problems/problem_text.hpp"
@@ -23,7 +24,7 @@ namespace gradmeter::cli {
 namespace {
 
 void complain(const std::vector<std::string>& faults) {
-  for (const auto& fault : faults) fmt::print(stderr, "gradmeter: {}\n", fault);
+  for (const auto& fault : faults) core::print(stderr, "gradmeter: {}\n", fault);
 }
 
 int print_kernels_plan(const Flags& f) {
@@ -60,7 +61,7 @@ int print_kernels_plan(const Flags& f) {
     unsupported += !why.empty();
     if (why.empty()) work += full_flops(p.problem), most = std::max(most, memory);
   }
-  fmt::print(
+  core::print(
       "{}\n{} points, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
       table.to_string(table_width(f)), table.rows(), unsupported, work * 1e-9, core::to_text(core::Bytes{most}),
       core::to_text(core::Bytes{opened.device ? device.free_bytes() : host.available_memory_bytes}));
@@ -70,9 +71,9 @@ int print_kernels_plan(const Flags& f) {
 
 void print_kernels_head(const bench::Session& s, const bench::KernelPlacement& at) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", i.version, i.commit,
-             at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
-             at.threads == 1 ? "" : "s", i.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
+  core::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", i.version, i.commit,
+              at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
+              at.threads == 1 ? "" : "s", i.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
   std::fflush(stdout);
 }
 
@@ -87,7 +88,7 @@ void print_limits(bench::KernelLimits& limits, const std::vector<kernels::Precis
   for (const auto& l : limits.levels()) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", l.name, core::to_text(l.rate));
   }
-  fmt::print("roofline of the slowest rank while all work: {}\n\n", text);
+  core::print("roofline of the slowest rank while all work: {}\n\n", text);
   std::fflush(stdout);
 }
 
@@ -102,11 +103,11 @@ struct Sweep {
 
 int end(std::size_t wrong, std::size_t total, const std::vector<std::string>& faults) {
   if (wrong) {
-    fmt::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
+    core::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
   }
   if (!faults.empty()) {
-    fmt::print(stderr, "gradmeter: {} row{} of --problems left out: see above\n", faults.size(),
-               faults.size() == 1 ? " was" : "s were");
+    core::print(stderr, "gradmeter: {} row{} of --problems left out: see above\n", faults.size(),
+                faults.size() == 1 ? " was" : "s were");
   }
   if (wrong) return static_cast<int>(core::ExitCode::wrong_result);
   return static_cast<int>(faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
@@ -122,7 +123,7 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
   RowOutput out(s.format, {report::kernel_tables, report::kernel_csv()}, s.width, session.run_info().run_id, writer,
                 progress);
   if (root) {
-    if (!s.earlier.note.empty()) fmt::print(stderr, "{}\n", s.earlier.note);
+    if (!s.earlier.note.empty()) core::print(stderr, "{}\n", s.earlier.note);
     complain(s.request.faults);
     out.head(session.run_info());
     if (s.format == Format::table) print_kernels_head(session, bench::placement_of(session, c, options.threads));
@@ -139,15 +140,15 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
     if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
     out.finish();
     if (s.format == Format::table) {
-      fmt::print("{}", report::kernel_legend());
+      core::print("{}", report::kernel_legend());
       out.close(s.invocation);
     }
     return end(wrong, total, s.request.faults);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
+      core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), total,
+                  writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }
@@ -180,7 +181,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
   session.compute_on(device.device, device.note, device.gauge);
-  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
+  if (session.is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
   std::string problems;
   agree(world, [&] { problems = read_problems_file(f); });
   problems = world.broadcast_text(problems);

@@ -14,6 +14,7 @@
 #include "cli/row_output.hpp"
 #include "cli/terminal.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "report/tables.hpp"
 #include "runtime/process/progress.hpp"
 
@@ -33,37 +34,37 @@ int print_links_plan(const Flags& f) {
   const auto request = read_link_request(f, launcher.size, as);
   const auto& factors = request.options.factors;
   if (request.soak) {
-    fmt::print("{} of {}, a row for each of {} ranks every {}\n", core::to_text(*request.soak),
-               bench::name(factors.patterns.front()), launcher.size,
-               core::to_text(bench::soak_interval(*request.soak, launcher.size)));
+    core::print("{} of {}, a row for each of {} ranks every {}\n", core::to_text(*request.soak),
+                bench::name(factors.patterns.front()), launcher.size,
+                core::to_text(bench::soak_interval(*request.soak, launcher.size)));
     return 0;
   }
   for (const auto& g : bench::link_groups(factors)) {
-    fmt::print("{} {}: {} points\n", bench::name(g.pattern), core::to_text(core::Bytes{g.size_bytes}),
-               bench::plan_links(factors, g, launcher.size).size());
+    core::print("{} {}: {} points\n", bench::name(g.pattern), core::to_text(core::Bytes{g.size_bytes}),
+                bench::plan_links(factors, g, launcher.size).size());
   }
-  fmt::print("{} points on {} ranks; every link once takes {} rounds of disjoint pairs; {} a rank\n",
-             bench::count_links(factors, launcher.size), launcher.size, bench::tournament_rounds(launcher.size),
-             core::to_text(core::Bytes{2 * window_bytes(factors)}));
+  core::print("{} points on {} ranks; every link once takes {} rounds of disjoint pairs; {} a rank\n",
+              bench::count_links(factors, launcher.size), launcher.size, bench::tournament_rounds(launcher.size),
+              core::to_text(core::Bytes{2 * window_bytes(factors)}));
   return 0;
 }
 
 void print_links_head(const bench::Session& s, const core::Injection& injected) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  links  {} ranks on {} node{}  {}  {}\n{}\n", i.version, i.commit, i.ranks, i.nodes,
-             i.nodes == 1 ? "" : "s", i.cpu, i.mpi, injection_line(injected));
+  core::print("gradmeter {} ({})  links  {} ranks on {} node{}  {}  {}\n{}\n", i.version, i.commit, i.ranks, i.nodes,
+              i.nodes == 1 ? "" : "s", i.cpu, i.mpi, injection_line(injected));
   std::fflush(stdout);
 }
 
 /// On rank 0. What to say of the links that are below the bar, and the exit code.
 int end(const LinkRequest& request, std::span<const core::Point> points, std::size_t wrong) {
   if (wrong > 0) {
-    fmt::print(stderr, "gradmeter: {} points had messages that were not what was sent\n", wrong);
+    core::print(stderr, "gradmeter: {} points had messages that were not what was sent\n", wrong);
     return static_cast<int>(core::ExitCode::wrong_result);
   }
   if (!request.fail_below) return static_cast<int>(core::ExitCode::done);
   const auto below = analysis::links_below(points, *request.fail_below);
-  for (const auto& link : below) fmt::print(stderr, "gradmeter: below {}: {}\n", *request.fail_below, link);
+  for (const auto& link : below) core::print(stderr, "gradmeter: below {}: {}\n", *request.fail_below, link);
   return static_cast<int>(below.empty() ? core::ExitCode::done : core::ExitCode::below_bar);
 }
 
@@ -104,7 +105,7 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
   const auto& world = session.world();
   const bool root = session.is_root();
   const auto finished = share_finished(world, std::move(earlier.finished));
-  if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (root && !earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
   const LinkExperiment experiment = experiment_of(session, request);
   runtime::Progress progress("points", experiment.total, root);
   RowOutput out(display.format, experiment.printers, display.width, session.run_info().run_id, writer, progress);
@@ -114,17 +115,17 @@ int sweep_links(bench::Session& session, const LinkRequest& request, const LinkD
     const std::size_t wrong = experiment.run(finished, out.listener());
     if (root) out.finish();
     if (root && display.format == Format::table) {
-      fmt::print("{}", experiment.legend());
+      core::print("{}", experiment.legend());
       out.close(display.invocation);
     }
     return world.broadcast_value(root ? end(request, out.points(), wrong) : 0);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
-                 writer ? fmt::format("; they are in {}{}", writer->path().string(),
-                                      request.soak ? "" : ": go on with --resume")
-                        : "");
+      core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", out.count(), experiment.total,
+                  writer ? fmt::format("; they are in {}{}", writer->path().string(),
+                                       request.soak ? "" : ": go on with --resume")
+                         : "");
     }
     throw;
   }

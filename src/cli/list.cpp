@@ -14,6 +14,7 @@
 #include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/name.hpp"
+#include "core/print.hpp"
 #include "core/result.hpp"
 #include "core/table.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
@@ -200,7 +201,7 @@ void print_json(const std::vector<Shown>& chosen) {
       out[std::string(k.name)].push_back(std::move(json));
     }
   }
-  fmt::print("{}\n", out.dump(2));
+  core::print("{}\n", out.dump(2));
 }
 
 core::Column prose(const char* header, const char* unit = "") {
@@ -232,7 +233,7 @@ void print_table(const Shown& k, std::size_t width) {
     if (sourced) cells.push_back(m.source);
     table.add_row(std::move(cells));
   }
-  fmt::print("{}\n", table.to_string(width));
+  core::print("{}\n", table.to_string(width));
   print_layer_tables(k.members, width);
 }
 

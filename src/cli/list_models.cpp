@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "model/registry.hpp"
 #include "model/table/layer_table.hpp"
@@ -68,9 +69,9 @@ std::vector<Member> models() {
 
 void print_layer_tables(const std::vector<Member>& members, std::size_t width) {
   if (std::ranges::none_of(members, [](const Member& m) { return m.layers.has_value(); })) return;
-  fmt::print("{}", figures(members).to_string(width));
-  fmt::print("GFLOP: forward, of products; MiB: activations, which are the results of all products, 4 bytes each\n\n");
-  fmt::print("{}\n", sources(members).to_string(width));
+  core::print("{}", figures(members).to_string(width));
+  core::print("GFLOP: forward, of products; MiB: activations, which are the results of all products, 4 bytes each\n\n");
+  core::print("{}\n", sources(members).to_string(width));
 }
 
 }  // namespace gradmeter::cli

@@ -19,6 +19,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/print.hpp"
+#include "core/printable.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/launcher.hpp"
@@ -97,9 +99,9 @@ runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::st
 
 void complain(int rank, const std::exception& e, bool with_rank) {
   if (with_rank) {
-    fmt::print(stderr, "gradmeter: rank {}: {}\n", rank, e.what());
+    core::print(stderr, "gradmeter: rank {}: {}\n", rank, core::printable(e.what()));
   } else if (rank == 0) {
-    fmt::print(stderr, "gradmeter: {}\n", e.what());
+    core::print(stderr, "gradmeter: {}\n", core::printable(e.what()));
   }
 }
 
@@ -156,7 +158,7 @@ int run_guarded(const cli::Command& command, cli::Invocation invocation) {
       if (invocation.rank == 0) check_printed();
       return output.end(code);
     }
-    if (invocation.rank == 0) fmt::print("{}", cli::help_text(usage));
+    if (invocation.rank == 0) core::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
     complain(invocation.rank, e, false);
@@ -257,11 +259,11 @@ int run(int argc, char** argv) {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const std::string line = fmt::format("gradmeter {}", fmt::join(arguments, " "));
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-      if (rank == 0) fmt::print("{}", help());
+      if (rank == 0) core::print("{}", help());
       return 0;
     }
     if (arguments[0] == "--version") {
-      if (rank == 0) fmt::print("gradmeter {} ({})\n", bench::version(), bench::commit());
+      if (rank == 0) core::print("gradmeter {} ({})\n", bench::version(), bench::commit());
       return 0;
     }
     const cli::Command& command = find_command(arguments[0]);

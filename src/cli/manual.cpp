@@ -6,6 +6,7 @@
 #include "cli/flags/flag_facts.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -111,7 +112,7 @@ Usage manual_usage() {
 }
 
 int run_manual_command(const Flags&, const Invocation& invocation) {
-  if (invocation.rank == 0) fmt::print("{}", manual());
+  if (invocation.rank == 0) core::print("{}", manual());
   return static_cast<int>(core::ExitCode::done);
 }
 

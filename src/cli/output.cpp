@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "bench/engine/run_info.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/printable.hpp"
 #include "runtime/process/signals.hpp"
 
 namespace gradmeter::cli {
@@ -35,6 +38,9 @@ OutputFlags read_output_flags(const Flags& f) {
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }
+  // It is named in notes, in the closing of a run, and in the commands to run next.
+  if (std::ranges::any_of(o.path, [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }))
+    throw UsageError(fmt::format("--out {}: has control characters; give a plain name", o.path));
   return o;
 }
 
@@ -113,7 +119,7 @@ int CommandOutput::end(int code, std::string_view reason) noexcept {
       writer_->finish();
     }
   } catch (const std::exception& e) {
-    std::fputs(fmt::format("gradmeter: {}\n", e.what()).c_str(), stderr);
+    core::print(stderr, "gradmeter: {}\n", core::printable(e.what()));
     if (code == 0) code = static_cast<int>(core::ExitCode::backend);
   }
   writer_.reset();

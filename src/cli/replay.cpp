@@ -12,6 +12,7 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "dataparallel/replay/replay.hpp"
 #include "importers/importers.hpp"
 #include "importers/traces.hpp"
@@ -80,11 +81,11 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
                          .progress_thread = overlap == "bucketed" || (overlap == "auto" && has_cores),
                          .rule = {.budget = core::Seconds{seconds}}};
   core::Point row = bench::run_replay(session, o);
-  if (f.has("interconnect")) row.factors[core::Factor::interconnect] = f.text("interconnect");
+  if (f.has("interconnect")) row.factors[core::Factor::interconnect] = read_label(f, "interconnect");
   if (session.is_root()) {
     const std::array rows{importers::trace_rows(read, {}).run.points[0], row};
-    fmt::print("{}{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend(),
-               closing({&row, 1}, invocation, output.path));
+    core::print("{}{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend(),
+                closing({&row, 1}, invocation, output.path));
     if (writer) writer->append(row);
   }
   return static_cast<int>(row.status == core::Status::wrong ? core::ExitCode::wrong_result : core::ExitCode::done);

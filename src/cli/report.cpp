@@ -10,6 +10,8 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/printable.hpp"
 #include "report/page/draw.hpp"
 #include "report/page/markdown.hpp"
 #include "report/page/page.hpp"
@@ -43,7 +45,7 @@ std::vector<analysis::Comparison> comparisons_of(const std::vector<analysis::Sid
     try {
       out.push_back(analysis::compare(sides[0], sides[i], {}, tolerance));
     } catch (const UsageError& e) {
-      fmt::print(stderr, "not compared: {}\n", e.what());
+      core::print(stderr, "not compared: {}\n", e.what());
     }
   }
   return out;
@@ -91,13 +93,13 @@ std::string finding_lines(const std::vector<analysis::Side>& sides) {
 }
 
 void tell(const std::vector<std::filesystem::path>& pictures, const std::string& folder) {
-  fmt::print("{} pictures in {}\n", pictures.size(), folder);
+  core::print("{} pictures in {}\n", pictures.size(), core::printable(folder));
 }
 
 int make_report(const Flags& f) {
   const auto reading = f.on("lenient") ? core::Reading::lenient : core::Reading::strict;
   std::vector<analysis::Side> sides;
-  for (const auto& word : f.words()) sides.push_back({word, runs_of(word, reading)});
+  for (const auto& word : f.words()) sides.push_back({core::printable(word), runs_of(word, reading)});
   analysis::refuse_twice(sides);
   report::name_by_label(sides);
   const auto comparisons = comparisons_of(sides);
@@ -106,15 +108,20 @@ int make_report(const Flags& f) {
   report::RowTable rows = report::make_rows(sides);
   if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
   for (const auto& c : comparisons) report::add_comparison(rows, c);
-  if (f.on("text")) fmt::print("{}", tables(sides, table_width(f)));
+  if (f.on("text")) core::print("{}", tables(sides, table_width(f)));
   if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(sides, comparisons));
   if (f.has("findings")) write_text(f.text("findings"), finding_lines(sides));
   if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
   if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
   if (f.has("out") || !other) {
     const std::string path = f.has("out") ? f.text("out") : "report.html";
-    write_text(path, report::html_page(sides, comparisons));
-    if (path != "-") fmt::print("{}\n", path);
+    const std::string page = report::html_page(sides, comparisons);
+    if (path == "-") {
+      core::print_unchanged(page);
+    } else {
+      write_text(path, page);
+      core::print("{}\n", core::printable(path));
+    }
   }
   return static_cast<int>(core::ExitCode::done);
 }

@@ -7,6 +7,8 @@
 #include "cli/flags/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/printable.hpp"
 
 namespace gradmeter::cli {
 
@@ -32,8 +34,8 @@ std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
   std::vector<core::Run> out;
   for (const auto& path : files_of(word)) {
     auto file = core::read_results(path, reading);
-    if (!file.note.empty()) fmt::print(stderr, "{}\n", file.note);
-    for (const auto& line : file.left_out) fmt::print(stderr, "left out: {}\n", line);
+    if (!file.note.empty()) core::print(stderr, "{}\n", core::printable(file.note));
+    for (const auto& line : file.left_out) core::print(stderr, "left out: {}\n", core::printable(line));
     std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
   }
   if (out.empty()) throw UsageError(fmt::format("'{}' has no run; name result files that have one", word));
@@ -42,7 +44,7 @@ std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
 
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
-    fmt::print("{}", text);
+    core::print_text(stdout, text);
     return;
   }
   std::ofstream out(path, std::ios::binary);

@@ -5,6 +5,7 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::cli {
 
@@ -20,8 +21,8 @@ Format read_format(const Flags& f) {
 }
 
 void RowOutput::head(const core::RunInfo& info) const {
-  if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(info));
-  if (format_ == Format::csv) fmt::print("{}", printers_.csv.header());
+  if (format_ == Format::json) core::print("{}\n", core::to_json_line(info));
+  if (format_ == Format::csv) core::print("{}", printers_.csv.header());
   std::fflush(stdout);
 }
 
@@ -46,21 +47,21 @@ bench::RowListener RowOutput::listener() {
 
 void RowOutput::finish() {
   progress_.finish();
-  if (format_ == Format::table) fmt::print("{}", printers_.tables(points_, width_));
+  if (format_ == Format::table) core::print("{}", printers_.tables(points_, width_));
 }
 
 void RowOutput::close(const Invocation& invocation, std::optional<analysis::Finding> answer) const {
   if (format_ != Format::table) return;
   const std::string file = writer_ ? writer_->path().string() : "";
-  fmt::print("{}", closing(points_, invocation, file, std::move(answer)));
-  if (writer_) fmt::print("\n{}; {}\n", counts_.text(), file);
+  core::print("{}", closing(points_, invocation, file, std::move(answer)));
+  if (writer_) core::print("\n{}; {}\n", counts_.text(), file);
 }
 
 void RowOutput::show(const core::Point& p) {
   points_.push_back(p);
   progress_.update(points_.size(), "");
-  if (format_ == Format::json) fmt::print("{}\n", core::to_json_line(p, run_id_));
-  if (format_ == Format::csv) fmt::print("{}", printers_.csv.row(p));
+  if (format_ == Format::json) core::print("{}\n", core::to_json_line(p, run_id_));
+  if (format_ == Format::csv) core::print("{}", printers_.csv.row(p));
   if (format_ != Format::table) std::fflush(stdout);
 }
 

@@ -18,6 +18,7 @@
 #include "cli/terminal.hpp"
 #include "compression/warm_up.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/table.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "report/tables.hpp"
@@ -105,7 +106,7 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   o.factors.cores_per_node = cores_per_node;
   o.factors.scalings = parse_scalings(f.text("scaling"));
   o.factors.cadences = parse_cadences(f.text("cadence"));
-  if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
+  if (f.has("interconnect")) o.factors.interconnect = read_label(f, "interconnect");
   dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
   o.factors.common.optimizer = f.text("optimizer");
   o.factors.common.device = f.text("device");
@@ -178,17 +179,17 @@ int print_curve_plan(const Flags& f) {
   }
   std::size_t most = 0;
   for (const auto& [curve, bytes] : at_once) most = std::max(most, bytes);
-  fmt::print("{}\n{} points, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
-             table.to_string(table_width(f)), table.rows(), core::to_text(core::Seconds{seconds}),
-             core::to_text(core::Bytes{most}), core::to_text(core::Bytes{host.available_memory_bytes}));
+  core::print("{}\n{} points, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
+              table.to_string(table_width(f)), table.rows(), core::to_text(core::Seconds{seconds}),
+              core::to_text(core::Bytes{most}), core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
 }
 
 /// What the columns mean, and on which machine: a table cannot be read without both.
 void print_curve_head(const bench::Session& s, const core::Injection& injection) {
   const auto& i = s.run_info();
-  fmt::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n{}\n", i.version, i.commit, i.ranks,
-             i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi, injection_line(injection));
+  core::print("gradmeter {} ({})  {} ranks on {} node{}, {} cores a node  {}  {}\n{}\n", i.version, i.commit, i.ranks,
+              i.nodes, i.nodes == 1 ? "" : "s", i.cores_per_node, i.cpu, i.mpi, injection_line(injection));
   std::fflush(stdout);
 }
 
@@ -204,7 +205,7 @@ void print_overlap(const bench::ScaleFactors& f) {
     if (p.applies.overlap && p.overlap == none) off.insert(p.ranks);
   }
   if (off.empty()) return;
-  fmt::print("no spare core with {} ranks: overlap off (--overlap bucketed turns it on)\n\n", fmt::join(off, ", "));
+  core::print("no spare core with {} ranks: overlap off (--overlap bucketed turns it on)\n\n", fmt::join(off, ", "));
 }
 
 struct Collected {
@@ -250,7 +251,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
   session.compute_on(device.device, device.note, device.gauge);
-  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
+  if (session.is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
                                     session.cores_per_node());
@@ -261,7 +262,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   auto finished = share_finished(world, std::move(earlier.finished));
   core::ResultWriter* writer = nullptr;
   agree(world, [&] { writer = invocation.output->open(output, session.run_info()); });
-  if (root && !earlier.note.empty()) fmt::print(stderr, "{}\n", earlier.note);
+  if (root && !earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
   if (root) print_curve_head(session, options.factors.common.injection);
   if (root) print_overlap(options.factors);
   start_drift(options.factors.common.injection, world);
@@ -275,18 +276,18 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
     listener.rows = checking(std::move(listener.rows), session.device(), session.device_note());
     const std::size_t wrong = bench::run_scale(session, options, finished, listener);
     progress.finish();
-    if (root) fmt::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
-    if (root && f.on("per-rank")) fmt::print("\n{}", got.ranks);
-    if (root && f.on("per-bucket")) fmt::print("\n{}", got.buckets);
-    if (root) fmt::print("{}", closing(got.points, invocation, output.path));
-    if (root && writer) fmt::print("\n{}; {}\n", got.counts.text(), writer->path().string());
+    if (root) core::print("{}{}", report::scale_tables(got.points, width), report::scale_legend(got.points));
+    if (root && f.on("per-rank")) core::print("\n{}", got.ranks);
+    if (root && f.on("per-bucket")) core::print("\n{}", got.buckets);
+    if (root) core::print("{}", closing(got.points, invocation, output.path));
+    if (root && writer) core::print("\n{}; {}\n", got.counts.text(), writer->path().string());
     return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
   } catch (const core::Interrupted&) {
     progress.finish();
-    if (root) fmt::print("{}", report::scale_tables(got.points, width));
+    if (root) core::print("{}", report::scale_tables(got.points, width));
     if (root) {
-      fmt::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", got.points.size(), total,
-                 writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
+      core::print(stderr, "gradmeter: interrupted after {} of {} points{}\n", got.points.size(), total,
+                  writer ? fmt::format("; they are in {}: go on with --resume", writer->path().string()) : "");
     }
     throw;
   }

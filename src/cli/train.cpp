@@ -17,6 +17,7 @@
 #include "compression/momentum_correction.hpp"
 #include "compression/warm_up.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/library.hpp"
@@ -157,12 +158,12 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
           ? ""
           : fmt::format("  {}{}", kernels::name(c.precision), how.empty() ? "" : " (" + how + ")");
   const std::string scale = c.loss_scale.used() ? "  loss scale " + c.loss_scale.text() : "";
-  fmt::print("gradmeter {} ({})  train {}{}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}", s.run_info().version,
-             s.run_info().commit, c.model, precision, scale, who, c.batch_per_rank,
-             c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
-             exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
-             no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
-             injection_line(c.injection), report::train_header());
+  core::print("gradmeter {} ({})  train {}{}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}",
+              s.run_info().version, s.run_info().commit, c.model, precision, scale, who, c.batch_per_rank,
+              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
+              exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
+              no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
+              injection_line(c.injection), report::train_header());
   std::fflush(stdout);
 }
 
@@ -185,17 +186,17 @@ compression::CodecChoicePtr warming_up(const bench::TrainingConfig& c, std::size
 void print_end(const bench::TrainOptions& o, const bench::TrainResult& r, bool has_times) {
   const std::string time = !has_times ? "" : fmt::format(", {:.2f} s of training", r.seconds);
   if (o.target) {
-    fmt::print("\n{} {:.2f} % after {} steps{}\n", r.reached ? "reached" : "not reached: ended at", 100 * r.accuracy,
-               r.steps, time);
+    core::print("\n{} {:.2f} % after {} steps{}\n", r.reached ? "reached" : "not reached: ended at", 100 * r.accuracy,
+                r.steps, time);
   } else {
-    fmt::print("\n{:.2f} % after {} steps{}\n", 100 * r.accuracy, r.steps, time);
+    core::print("\n{:.2f} % after {} steps{}\n", 100 * r.accuracy, r.steps, time);
   }
 }
 
 /// Of sentences: how many words the model chooses among, on average.
 void print_perplexity(const bench::TrainResult& r) {
   if (!r.is_text) return;
-  fmt::print(
+  core::print(
       "validation perplexity {:.3f} ({:.4f} nats a word){}\n", std::exp(r.validation_loss), r.validation_loss,
       r.least_loss > 0 ? fmt::format("; no model is below {:.3f} ({:.4f})", std::exp(r.least_loss), r.least_loss) : "");
 }
@@ -204,31 +205,31 @@ void print_perplexity(const bench::TrainResult& r) {
 void print_exchange(const bench::TrainingTotals& t) {
   if (t.bytes_known && t.bytes_sent > 0) {
     const std::string most = core::to_text(core::Bytes{t.forecast.bytes / t.steps});
-    fmt::print("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
-               t.forecast.known  ? ", as forecast"
-               : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
-                                 : "");
+    core::print("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
+                t.forecast.known  ? ", as forecast"
+                : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
+                                  : "");
   }
   if (t.loss_scale)
-    fmt::print("loss scale {:g} at the end; {} steps skipped\n", t.loss_scale->scale, t.loss_scale->skipped);
+    core::print("loss scale {:g} at the end; {} steps skipped\n", t.loss_scale->scale, t.loss_scale->skipped);
   if (t.observed.updates == 0) return;
   const auto s = bench::summarise_staleness(t.observed.staleness);
-  fmt::print("{} updates by workers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
-             t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
+  core::print("{} updates by workers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
+              t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
 }
 
 void print_noise(const bench::TrainResult& r) {
   if (r.noise_scale) {
-    fmt::print("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
+    core::print("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
   } else {
-    fmt::print("gradient noise scale not known: the noise hides the gradient; look at more steps\n");
+    core::print("gradient noise scale not known: the noise hides the gradient; look at more steps\n");
   }
 }
 
 /// Files that were asked for and are not there.
 void print_unwritten(const bench::TrainOptions& o, const bench::TrainResult& r) {
   const auto note = [](std::string_view what, std::string_view whose) {
-    fmt::print(stderr, "gradmeter: no {} written: the target was reached before {} step\n", what, whose);
+    core::print(stderr, "gradmeter: no {} written: the target was reached before {} step\n", what, whose);
   };
   if (o.trace && !r.traced) note("trace was", "its first");
   if (o.dump_gradients && !r.gradients_dumped) note("gradient was", "its");
@@ -246,7 +247,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), world);
   session.compute_on(device.device, device.note, device.gauge);
-  if (session.is_root() && !device.note.empty()) fmt::print(stderr, "{}\n", device.note);
+  if (session.is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
   const DataShape data = agree_on_data(world, data_directory(f));
   auto options = read_options(f, world.size(), at, data);
   bench::check_noise_scale(options, world.size());
@@ -283,7 +284,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
                                       if (root) measured.push_back(p);
                                       if (core::is_null(p.metrics[core::Metric::accuracy])) return;
                                       progress.clear();
-                                      fmt::print("{}", report::train_row(p));
+                                      core::print("{}", report::train_row(p));
                                       std::fflush(stdout);
                                     },
                                 .progress = {}};
@@ -296,7 +297,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (root) print_unwritten(options, result);
   if (!result.weights_equal) throw core::WrongResult("ranks hold different weights after synchronous training");
   if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
-  if (root) fmt::print("{}", closing(measured, invocation, output.path));
+  if (root) core::print("{}", closing(measured, invocation, output.path));
   const bool below = options.target && !result.reached;
   return static_cast<int>(below ? core::ExitCode::below_bar : core::ExitCode::done);
 }

@@ -13,6 +13,7 @@
 #include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/result_follower.hpp"
 #include "core/table.hpp"
 #include "report/watch.hpp"
@@ -119,7 +120,7 @@ std::vector<report::ScreenLine> screen_of(const Watched& w, ScreenSize size) {
 
 void print(const std::vector<report::ScreenLine>& lines) {
   const bool colour = wants_colour();
-  for (const auto& line : lines) fmt::print("{}\n", styled(line, colour));
+  for (const auto& line : lines) core::print_unchanged(styled(line, colour) + '\n');
   std::fflush(stdout);
 }
 
@@ -154,7 +155,7 @@ class Printed final : public WatchDisplay {
     for (; shown_ < run.points.size(); ++shown_) {
       report::Progress p = w.progress();
       p.done = shown_ + 1;
-      fmt::print("{} · {}\n", report::progress_text(p), report::point_line(run.points[shown_]));
+      core::print("{} · {}\n", report::progress_text(p), report::point_line(run.points[shown_]));
     }
     const report::Progress now = w.progress();
     if (now.state != state_ && now.state != RunState::running) say(report::state_text(w.file(), now).text);
@@ -166,7 +167,7 @@ class Printed final : public WatchDisplay {
 
  private:
   void say(const std::string& line) {
-    if (line != std::exchange(said_, line)) fmt::print("{}\n", line);
+    if (line != std::exchange(said_, line)) core::print("{}\n", line);
     std::fflush(stdout);
   }
   std::string run_id_, said_;

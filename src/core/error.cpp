@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "core/format.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
 
@@ -20,11 +21,14 @@ BackendError::BackendError(std::string library, std::string call, std::string re
 
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept {
   if (std::uncaught_exceptions() > 0 || failed_release.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "gradmeter: %s: %s failed in the end: %s; an earlier operation may have failed with it: do not trust the "
-      "last rows, run it again\n",
-      library, call, reason);
+  try {
+    print(stderr,
+          "gradmeter: {}: {} failed in the end: {}; an earlier operation may have failed with it: do not trust the "
+          "last rows, run it again\n",
+          library, call, reason);
+  } catch (const std::exception&) {
+    std::fputs("gradmeter: a call failed in the end\n", stderr);  // no memory for more
+  }
 }
 
 bool has_failed_release() noexcept { return failed_release; }

@@ -33,14 +33,14 @@ bool is_harmful(char32_t c) {
   return is_control || turns || c == 0xFFFE || c == 0xFFFF;
 }
 
-}  // namespace
-
-std::string printable(std::string_view text) {
+std::string without_harm(std::string_view text, bool keeps_lines) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const auto [bytes, code] = character_at(text, at);
-    if (is_blank(code)) {
+    if (keeps_lines && (code == '\n' || code == '\t')) {
+      out += static_cast<char>(code);
+    } else if (is_blank(code)) {
       out += ' ';
     } else if (is_harmful(code)) {
       out += "\uFFFD";
@@ -51,5 +51,10 @@ std::string printable(std::string_view text) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string printable(std::string_view text) { return without_harm(text, false); }
+std::string printable_lines(std::string_view text) { return without_harm(text, true); }
 
 }  // namespace gradmeter::core

@@ -17,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::core {
@@ -165,7 +166,7 @@ void ResultWriter::append(const RunEnd& end) { write_line(to_json_line(end, run_
 
 namespace {
 
-void tell(const std::string& what) { std::fputs(fmt::format("gradmeter: {}\n", what).c_str(), stderr); }
+void tell(const std::string& what) { print(stderr, "gradmeter: {}\n", what); }
 
 /// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
 int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/format.hpp"
+#include "core/printable.hpp"
 
 namespace gradmeter::core {
 
@@ -44,13 +45,6 @@ std::uint32_t take_code_point(std::string_view& text) {
 }
 
 std::size_t width_of(std::uint32_t point) { return is_in(kNoWidth, point) ? 0 : is_in(kTwoWide, point) ? 2 : 1; }
-
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return text;
-}
 
 /// How much of `text` a line of `width` terminal cells takes: up to the last blank or behind the last comma in reach,
 /// if there is one [bytes].
@@ -172,15 +166,15 @@ std::size_t display_width(std::string_view utf8) {
 }
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
-  for (Column& c : columns_) c.header = one_line(std::move(c.header)), c.unit = one_line(std::move(c.unit));
+  for (Column& c : columns_) c.header = printable(c.header), c.unit = printable(c.unit);
 }
 
 void Table::add_row(std::vector<std::string> cells, std::string note) {
   if (cells.size() != columns_.size()) {
     throw std::logic_error(fmt::format("a row of {} cells in a table of {} columns", cells.size(), columns_.size()));
   }
-  for (std::string& cell : cells) cell = one_line(std::move(cell));
-  rows_.push_back({std::move(cells), one_line(std::move(note))});
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back({std::move(cells), printable(note)});
 }
 
 std::string Table::to_string(std::size_t width) const {

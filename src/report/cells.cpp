@@ -7,6 +7,7 @@
 #include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/printable.hpp"
 
 namespace gradmeter::report {
 
@@ -91,7 +92,7 @@ std::string csv_text(const std::string& text) {
 
 std::string markup_text(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : core::printable(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -106,7 +107,7 @@ std::string markup_text(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+        out += c;
     }
   }
   return out;

@@ -30,7 +30,7 @@ std::string csv_quoted(const std::string&);
 std::string csv_text(const std::string&);
 /// One cell of CSV: empty for null and for what is not finite.
 std::string csv_cell(const core::Value&);
-/// Text for XML and HTML, attributes included; control characters, which XML 1.0 does not have, become blanks.
+/// Text for XML and HTML, attributes included, without the characters that XML 1.0 does not have (core::printable).
 std::string markup_text(std::string_view);
 /// "skipped: why", for a row's note; empty where the point was measured.
 std::string why_not(const core::Point&);

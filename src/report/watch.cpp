@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/format.hpp"
+#include "core/printable.hpp"
 #include "core/table.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
@@ -91,18 +92,17 @@ std::string end_reason(const core::RunEnd& end) {
 
 }  // namespace
 
-std::string fitted(std::string_view text, std::size_t width) {
+std::string fitted(std::string_view line, std::size_t width) {
+  const std::string text = core::printable(line);
   std::string out;
   std::size_t cells = 0;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t n = 1;
     while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0u) == 0x80u) ++n;
-    const std::string_view one = text.substr(i, n);
-    const auto first = static_cast<unsigned char>(one[0]);
-    const bool is_control = first < 0x20 || first == 0x7f || (first == 0xC2 && n == 2 && (one[1] & 0xE0) == 0x80);
-    const std::size_t wide = is_control ? 1 : core::display_width(one);
+    const auto one = std::string_view(text).substr(i, n);
+    const std::size_t wide = core::display_width(one);
     if (cells + wide > width) break;
-    out += is_control ? std::string_view("?") : one;
+    out += one;
     cells += wide;
     i += n;
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/printable.hpp"
 
 namespace gradmeter::runtime {
 
@@ -27,6 +28,6 @@ bool write_all(int descriptor, std::string_view text) noexcept {
   return true;
 }
 
-void write_stderr_line(std::string_view line) { write_all(STDERR_FILENO, std::string(line) + '\n'); }
+void write_stderr_line(std::string_view line) { write_all(STDERR_FILENO, core::printable(line) + '\n'); }
 
 }  // namespace gradmeter::runtime

@@ -23,6 +23,10 @@ TEST(Printable, HasNothingThatCommandsATerminal) {
       << "no UTF-8; the last is a command where a terminal has one byte a character";
 }
 
+TEST(Printable, KeepsTheLinesOfAText) {
+  EXPECT_EQ(printable_lines("one\ttwo\n\x1b[31mthree\u202e\r\n"), "one\ttwo\n\uFFFD[31mthree\uFFFD \n");
+}
+
 TEST(Printable, IsEveryTextOfAResultFile) {
   RunInfo info = sample_run();
   info.hosts = {"host\x1b]0;owned\x07"};

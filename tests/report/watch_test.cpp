@@ -122,7 +122,7 @@ TEST(WatchScreen, ShowsUnitsReasonsAndFits) {
   }
   const auto lines = texts(watch_screen(file, at(70, 60), 60, 24));
   EXPECT_THAT(lines, Contains("  2 skipped: needs 9 GiB of memory"));
-  EXPECT_THAT(lines, Contains("  1 failed: no route ?[2J")) << "a file must not command the terminal";
+  EXPECT_THAT(lines, Contains("  1 failed: no route \uFFFD[2J")) << "a file must not command the terminal";
   const auto unit = std::ranges::find_if(lines, [](const auto& l) { return l.find("ms") != std::string::npos; });
   ASSERT_NE(unit, lines.end()) << "12.5 ms";
   EXPECT_THAT(lines, Contains(HasSubstr("12.5")));

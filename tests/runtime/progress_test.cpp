@@ -43,7 +43,7 @@ TEST(ProgressLine, IsCutBeforeTheLastColumn) {
 }
 
 TEST(ProgressLine, AUsersNameCannotDriveTheTerminal) {
-  EXPECT_EQ(line(0, 0, "a\033[2Jb\nc"), "0/24 points · a?[2Jb?c");
+  EXPECT_EQ(line(0, 0, "a\033[2Jb\nc"), "0/24 points · a\uFFFD[2Jb c");
 }
 
 class Terminal {

@@ -8,6 +8,7 @@
 
 #include "bench/engine/version.hpp"
 #include "core/format.hpp"
+#include "core/printable.hpp"
 #include "kernels/library.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/cuda_adapter.hpp"
@@ -42,6 +43,7 @@ core::RunInfo describe_process(const runtime::HostFacts& host, std::string comma
   core::RunInfo i;
   i.run_id = new_run_id();
   i.time = utc_now();
+  command = core::printable(command);
   i.command = std::move(command);
   i.version = version();
   i.commit = commit();
@@ -49,15 +51,16 @@ core::RunInfo describe_process(const runtime::HostFacts& host, std::string comma
   i.mapping = std::string("0");
   i.mpi = runtime::MpiSession::library_version();
   i.mpi_threads = runtime::MpiSession::thread_level();
-  i.cpu = host.cpu_model;
+  i.cpu = core::printable(host.cpu_model);
   i.binding = host.binding;
   i.cores_per_node = static_cast<std::int64_t>(std::max<std::size_t>(1, host.available_units));
   i.memory_bytes_per_node = static_cast<std::int64_t>(host.memory_bytes);
   i.libraries = runtime::library_versions();
   i.libraries.merge(kernels::library_versions());
   i.libraries.merge(runtime::gpu_library_versions());
-  i.environment = runtime::named_environment();
-  for (const auto& g : cuda.gpus) i.gpus.push_back(g.name);
+  for (const auto& [name, value] : runtime::named_environment())
+    i.environment[core::printable(name)] = core::printable(value);
+  for (const auto& g : cuda.gpus) i.gpus.push_back(core::printable(g.name));
   i.fingerprint = runtime::machine_fingerprint(host, i.mpi, runtime::accelerator_names(cuda));
   return i;
 }

@@ -172,7 +172,7 @@ bench::CollectiveFactors read_factors(const Flags& f, int ranks, int threads) {
   o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
   o.threads = threads;
   o.device = f.text("device");
-  if (f.has("interconnect")) o.interconnect = f.text("interconnect");
+  if (f.has("interconnect")) o.interconnect = read_label(f, "interconnect");
   return o;
 }
 

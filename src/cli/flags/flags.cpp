@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/printable.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::cli {
@@ -96,6 +97,8 @@ void add_text(options::options_description& d, const char* name, const std::stri
 void add_switch(options::options_description& d, const char* name, const char* help) {
   d.add_options()(name, options::bool_switch(), help);
 }
+
+std::string read_label(const Flags& f, const std::string& name) { return core::printable(f.text(name)); }
 
 void add_rank_flags(options::options_description& d) {
   add_text(d, "timeout", "5m", "silence after which a rank says who it waits for and ends the job");

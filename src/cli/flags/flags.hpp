@@ -56,6 +56,8 @@ class Flags {
 /// A flag with a value, and its default where it is not empty.
 void add_text(options::options_description&, const char* name, const std::string& fallback, const char* help);
 void add_switch(options::options_description&, const char* name, const char* help);
+/// A flag's text that becomes part of rows: on one line, and without what a terminal would obey.
+std::string read_label(const Flags&, const std::string& name);
 
 /// --timeout and --thread-ranks, for every command that measures over ranks.
 void add_rank_flags(options::options_description&);

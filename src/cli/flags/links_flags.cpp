@@ -105,7 +105,7 @@ LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs as) {
     o.factors.pairs_at_once = static_cast<int>(parse_count("--pairs-at-once", f.text("pairs-at-once"), 1, 1u << 20));
   }
   o.factors.transport = read_transport(f, as);
-  if (f.has("interconnect")) o.factors.interconnect = f.text("interconnect");
+  if (f.has("interconnect")) o.factors.interconnect = read_label(f, "interconnect");
   o.factors.injection = read_link_injection(f, ranks);
   if (f.has("fail-below")) r.fail_below = parse_number("--fail-below", f.text("fail-below"), 0, 1);
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));

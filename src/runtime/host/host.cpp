@@ -14,6 +14,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/printable.hpp"
 #include "runtime/handle.hpp"
 #include "runtime/host/cgroup.hpp"
 #include "runtime/host/proc_files.hpp"
@@ -155,7 +156,7 @@ bool looks_random(std::string_view name) {
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return {};
-  return name.data();
+  return core::printable(name.data());
 }
 
 HostFacts read_host() {

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "core/format.hpp"
+#include "core/printable.hpp"
 #include "runtime/host/launcher.hpp"
 
 namespace gradmeter::runtime {
@@ -31,13 +32,6 @@ std::string cut_to(std::string_view text, std::size_t columns) {
     if (!is_continuation(text[end]) && seen++ == columns - 1) break;
   }
   return std::string(text.substr(0, end)) + "…";
-}
-
-std::string without_controls(std::string_view text) {
-  std::string clean(text);
-  std::ranges::replace_if(
-      clean, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return clean;
 }
 
 bool is_pipe(int descriptor) {
@@ -84,7 +78,7 @@ std::string progress_line(const ProgressState& state, std::size_t columns) {
     line += fmt::format(
         " · {} left", core::clock_text(state.elapsed * (static_cast<double>(rest) / static_cast<double>(state.done))));
   }
-  if (!state.now_doing.empty()) line += " · " + without_controls(state.now_doing);
+  if (!state.now_doing.empty()) line += " · " + core::printable(state.now_doing);
   // The last column stays free: some terminals wrap when it is written.
   return cut_to(line, columns > 0 ? columns - 1 : 0);
 }
