@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 
 namespace gradmeter::analysis {
 namespace {
@@ -61,7 +62,10 @@ bool launched_in_two_blocks(const Side& a, const Side& b) {
 }
 
 std::string machine_of(const core::RunInfo& info) {
-  return fmt::format("{}|{}|{}", fmt::join(info.hosts, ","), info.cpu, fmt::join(info.gpus, ","));
+  std::string out = core::key_part(info.cpu);
+  for (const auto& host : info.hosts) out += " " + core::key_part(host);
+  for (const auto& gpu : info.gpus) out += "|" + core::key_part(gpu);
+  return out;
 }
 
 std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
@@ -72,8 +76,10 @@ std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
 }
 
 std::string origin_of(const core::RunInfo& info) {
-  std::string out = fmt::format("{}|{}|{}", info.fingerprint, info.version, info.commit);
-  for (const auto& [name, version] : info.libraries) out += fmt::format("|{} {}", name, version);
+  std::string out = fmt::format("{}|{}|{}", core::key_part(info.fingerprint), core::key_part(info.version),
+                                core::key_part(info.commit));
+  for (const auto& [name, version] : info.libraries)
+    out += fmt::format("|{} {}", core::key_part(name), core::key_part(version));
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/quoting.hpp"
 
 namespace gradmeter::analysis {
 namespace {
@@ -17,7 +18,9 @@ bool chosen(const core::Point& point, const Selection& selection) {
                      [&](const auto& wanted) { return core::to_text(point.factors[wanted.first]) == wanted.second; });
 }
 
-std::string key_of(const core::Point& point) { return fmt::format("{} {}", point.experiment, point.factors.key()); }
+std::string key_of(const core::Point& point) {
+  return fmt::format("{} {}", core::key_part(point.experiment), point.factors.key());
+}
 
 core::Point without(core::Point point, std::span<const core::Factor> ignored) {
   for (const auto f : ignored) point.factors[f] = {};

@@ -11,6 +11,7 @@
 #include "analysis/conditions.hpp"
 #include "analysis/ratio.hpp"
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 
 namespace gradmeter::analysis {
 namespace {
@@ -22,7 +23,7 @@ using Launches = std::vector<const Point*>;
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 std::string identity(const std::string& origin, const Point& p) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", origin, p.experiment, core::name(p.status), p.factors.key(),
+  return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::key_part(p.experiment), core::name(p.status), p.factors.key(),
                      core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::cli {
@@ -84,7 +85,7 @@ std::string usual_next(const Invocation& i, const std::string& file, bool is_und
   const std::string kept = file.empty() ? again + " --out results.jsonl" : again;
   if (is_undecided && repeats) return fmt::format("scripts/launches.sh 5 -- {}", kept);
   return file.empty() ? kept + (says(again, " --append") ? "" : " --append")
-                      : fmt::format("gradmeter report {} -o report.html", file);
+                      : fmt::format("gradmeter report {} -o report.html", core::shell_word(file));
 }
 
 }  // namespace

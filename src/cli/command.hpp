@@ -16,7 +16,7 @@ namespace gradmeter::cli {
 /// What the program was started with, the subcommand's name taken off.
 struct Invocation {
   std::vector<std::string> arguments;
-  std::string command_line;  ///< as typed, for the record
+  std::string command_line;  ///< for the record; a shell makes the same words of it
   bench::ProcessWatch process;
   int rank = 0;                                  ///< as the launcher says it, before MPI is up
   const runtime::Communicator* world = nullptr;  ///< null for a command that runs without ranks

@@ -13,6 +13,7 @@
 #include "core/format.hpp"
 #include "core/print.hpp"
 #include "core/printable.hpp"
+#include "core/quoting.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::cli {
@@ -177,11 +178,12 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last,
       needed = std::max(needed, is_single ? 5 : p.launches_needed - static_cast<std::int64_t>(p.b.size()));
     }
   }
-  const std::string files = fmt::format("{}", fmt::join(o.words, " "));
-  if (differs) return fmt::format("gradmeter report {} -o report.html", files);
+  std::string files;
+  for (const auto& word : o.words) files += " " + core::shell_word(word);
+  if (differs) return fmt::format("gradmeter report{} -o report.html", files);
   std::string again = analysis::repeat_command(last.runs.front().info, needed);
   if (needed > 0 && !again.empty()) return again;
-  return fmt::format("gradmeter compare {}{} --all", files,
+  return fmt::format("gradmeter compare{}{} --all", files,
                      o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
 }
 

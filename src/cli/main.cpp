@@ -21,6 +21,7 @@
 #include "core/name.hpp"
 #include "core/print.hpp"
 #include "core/printable.hpp"
+#include "core/quoting.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/launcher.hpp"
@@ -257,7 +258,8 @@ int run(int argc, char** argv) {
     std::optional<runtime::SignalWatch> signals(std::in_place);
     runtime::Watchdog watchdog;
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    const std::string line = fmt::format("gradmeter {}", fmt::join(arguments, " "));
+    std::string line = "gradmeter";
+    for (const auto& argument : arguments) line += " " + core::shell_word(argument);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
       if (rank == 0) core::print("{}", help());
       return 0;

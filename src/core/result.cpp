@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 
 namespace gradmeter::core {
 
@@ -70,7 +71,7 @@ std::string Factors::key() const {
   std::string key;
   for (std::size_t i = 0; i < factor_count; ++i) {
     if (is_null(values_[i])) continue;
-    key += fmt::format("{}{}={}", key.empty() ? "" : " ", factors[i].key, to_text(values_[i]));
+    key += fmt::format("{}{}={}", key.empty() ? "" : " ", factors[i].key, key_part(to_text(values_[i])));
   }
   return key;
 }

@@ -174,7 +174,8 @@ void Table::add_row(std::vector<std::string> cells, std::string note) {
     throw std::logic_error(fmt::format("a row of {} cells in a table of {} columns", cells.size(), columns_.size()));
   }
   for (std::string& cell : cells) cell = printable(cell);
-  rows_.push_back({std::move(cells), printable(note)});
+  note = printable(note);
+  rows_.push_back({std::move(cells), std::move(note)});
 }
 
 std::string Table::to_string(std::size_t width) const {

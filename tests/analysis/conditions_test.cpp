@@ -26,6 +26,19 @@ TEST(Conditions, TwoBlocksOfLaunchesAreSeenAndLaunchesInTurnAreNot) {
   EXPECT_TRUE(launched_in_two_blocks(b, a));
 }
 
+TEST(Conditions, NamesWithSeparatorsMakeNoOtherMachineOrBuild) {
+  core::RunInfo one, two;
+  one.hosts = {"a b"}, two.hosts = {"a", "b"};
+  EXPECT_NE(machine_of(one), machine_of(two));
+  one.hosts = two.hosts = {"a"};
+  one.cpu = "x|y", two.cpu = "x", two.gpus = {"y"};
+  EXPECT_NE(machine_of(one), machine_of(two));
+  one = two = {};
+  one.version = "1|2", one.commit = "3";
+  two.version = "1", two.commit = "2|3";
+  EXPECT_NE(origin_of(one), origin_of(two));
+}
+
 TEST(Conditions, AMachineKeepsItsNameWhenItsDriverChanges) {
   core::RunInfo before;
   before.hosts = {"n1", "n2"};

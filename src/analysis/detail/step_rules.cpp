@@ -7,6 +7,7 @@
 
 #include "analysis/detail/rows.hpp"
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::analysis::detail {
@@ -274,7 +275,8 @@ void add_changes(const Rows& rows, std::string_view experiment, const Setting& s
       for (const Factor f : axes_of(setting.factor)) curve[f] = {};
       std::vector<std::string> values{named(rows, *a, setting.factor), named(rows, *b, setting.factor)};
       if (setting.reference.empty()) std::sort(values.begin(), values.end());
-      const std::string key = fmt::format("{} {} {}", b->origin, curve.key(), fmt::join(values, "|"));
+      const std::string key =
+          fmt::format("{} {} {}|{}", b->origin, curve.key(), core::key_part(values[0]), core::key_part(values[1]));
       Finding found = change(rows, setting.factor, *a, *b);
       const auto had = std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.first == key; });
       if (had == kept.end()) {
