@@ -1,5 +1,6 @@
 // gradmeter replay: the steps of another program's trace on this machine.
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -13,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
+#include "core/units.hpp"
 #include "dataparallel/replay/replay.hpp"
 #include "importers/importers.hpp"
 #include "importers/traces.hpp"
@@ -23,6 +25,8 @@ namespace {
 
 using core::UsageError;
 
+constexpr double longest_s = 1e6;  ///< of measuring
+
 options::options_description describe_replay() {
   options::options_description d("Flags", 110);
   d.add_options()("help,h", "this text");
@@ -30,7 +34,7 @@ options::options_description describe_replay() {
       d, "overlap", "auto",
       "bucketed: a thread moves collectives while its rank is busy; none: only who waits does; auto: bucketed where "
       "each such thread has a core");
-  add_text(d, "seconds", "5", "of measuring, at most");
+  add_text(d, "seconds", "5", "of measuring, at most; a trace whose steps take longer is refused");
   add_text(d, "interconnect", "", "a label for the link, as in other commands");
   d.add_options()("wide", "all columns of the table, however wide the terminal is");
   add_rank_flags(d);
@@ -49,6 +53,26 @@ importers::ReadTrace trace_in(const std::string& text, const std::string& path, 
   }
 }
 
+std::string length_text(double seconds) {
+  constexpr double hour = 3600, day = 24 * hour;
+  return seconds < hour  ? core::to_text(core::Seconds{seconds})
+         : seconds < day ? fmt::format("{:.3g} hours", seconds / hour)
+                         : fmt::format("{:.3g} days", seconds / day);
+}
+
+/// A pass over the steps is the least that can be measured. Errors: UsageError "FILE: …" for one that takes longer than
+/// the limit.
+void check_length(const dataparallel::StepTrace& trace, double limit_s, const std::string& path) {
+  const double busy = dataparallel::replay_busy_s(trace);
+  if (busy <= limit_s) return;
+  const std::size_t steps = trace.steps.size();
+  const std::string flag = busy <= longest_s ? fmt::format("give --seconds {:.0f}, or ", std::ceil(busy)) : "";
+  throw UsageError(
+      fmt::format("{}: its {} step{} {} busy for {}, and --seconds {:g} is the limit of all; {}record fewer or "
+                  "shorter steps",
+                  path, steps, steps == 1 ? "" : "s", steps == 1 ? "is" : "are", length_text(busy), limit_s, flag));
+}
+
 std::string text_in(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing trace", path));
@@ -58,7 +82,7 @@ std::string text_in(const std::string& path) {
 int measure_replay(const Flags& f, const Invocation& invocation) {
   const std::string overlap = f.text("overlap");
   check_only("--overlap", overlap, {"auto", "none", "bucketed"});
-  const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, 1e6);
+  const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, longest_s);
   bench::Session session(*invocation.world, invocation.process, parse_time("--timeout", f.text("timeout")),
                          invocation.command_line);
   const auto& world = session.world();
@@ -69,7 +93,7 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   core::ResultWriter* writer = nullptr;
   agree(world, [&] {
     text = text_in(path);
-    trace_in(text, path, world.size());
+    check_length(trace_in(text, path, world.size()).trace, seconds, path);
     check_output(output, {}, "replay");
     writer = invocation.output->open(output, session.run_info());
   });
@@ -79,7 +103,8 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   const auto read = trace_in(text, path, world.size());
   bench::ReplayOptions o{.trace = read.trace,
                          .progress_thread = overlap == "bucketed" || (overlap == "auto" && has_cores),
-                         .rule = {.budget = core::Seconds{seconds}}};
+                         .rule = {.budget = core::Seconds{seconds}},
+                         .is_over = [&signals = invocation.process.signals] { return signals.pending() != 0; }};
   core::Point row = bench::run_replay(session, o);
   if (f.has("interconnect")) row.factors[core::Factor::interconnect] = read_label(f, "interconnect");
   if (session.is_root()) {

@@ -2,6 +2,8 @@
 threads, the rows compared; what cannot be replayed is refused before anything is measured."""
 import json
 import pathlib
+import signal
+import time
 
 import support
 
@@ -97,7 +99,26 @@ def refused(test, root):
     test.check(test.run("replay").code == 2, "a trace must be named")
 
 
+def long_steps(test, root):
+    """A step of 58 days would hold the machine; a signal ends a long computation."""
+    trace = json.loads((root / LOGS / "kineto_gloo.json").read_text())
+    last = max((e for e in trace["traceEvents"] if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
+    for dur, why in ((58 * 86400e6, "busy for 58 days, and --seconds 5 is the limit of all; record fewer or shorter steps"),
+                     (100e6, "give --seconds 10")):
+        last["dur"] = dur
+        path = test.path("long.json")
+        path.write_text(json.dumps(trace))
+        done = test.run("replay", path, "--thread-ranks", "2", timeout=20)
+        test.check(done.code == 2 and why in done.err and len(done.own_lines) == 1, f"refused in one line: {why}", done)
+    with test.started("replay", path, "--seconds", "200", "--thread-ranks", "2") as job:
+        time.sleep(2)
+        job.process.send_signal(signal.SIGINT)
+        job.wait(15)
+        test.equal(job.process.returncode, 130, "an interrupt ends a computation of 100 s")
+
+
 def body(test):
+    long_steps(test, test.source)
     replayed(test, test.source)
     on_other_ranks(test, test.source)
     without_times(test, test.source)

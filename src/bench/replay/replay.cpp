@@ -62,7 +62,7 @@ class ReplayBenchmark {
         options_(o),
         fabric_(c_, replay_fabric_options(s, o), s.activity()),
         probe_(fabric_),
-        replay_(probe_, o.trace),
+        replay_(probe_, o.trace, o.is_over),
         rounds_(s, c_, {.rule = o.rule, .warmup_min = 2}, [this](std::size_t n, bool keep) { return run(n, keep); }) {}
 
   void measure(core::Point& row) {
@@ -72,6 +72,7 @@ class ReplayBenchmark {
     rounds_.warm_up();
     while (rounds_.round() == core::Stop::none) {
     }
+    session_.stop_if_interrupted(c_);  // the last pass may have been cut
     noise_.end();
     check(row);
     fill(row);

@@ -1,5 +1,7 @@
 // The steps of another program's trace on these ranks, measured.
 #pragma once
+#include <functional>
+
 #include "bench/engine/session.hpp"
 #include "core/result.hpp"
 #include "core/statistics.hpp"
@@ -12,6 +14,7 @@ struct ReplayOptions {
   bool progress_thread = false;  ///< collectives move while the rank is busy
   std::uint64_t seed = 1;        ///< of the data that is checked
   core::StoppingRule rule;
+  std::function<bool()> is_over = {};  ///< ends a computation that lasts: a signal is pending
 };
 
 /// The row of the trace's mean step: time of the slowest rank, its parts on that rank, and the trace's own step as the

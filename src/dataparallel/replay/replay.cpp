@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "allreduce/known_collective.hpp"
 #include "core/error.hpp"
@@ -44,9 +45,14 @@ std::vector<Interval> busy_intervals(const TracedStep& s) {
   return subtract({&step, 1}, subtract(unite(calls), s.compute));
 }
 
-void busy_for(double seconds) {
-  const double end = runtime::host_clock() + seconds;
-  while (runtime::host_clock() < end) {
+void busy_for(double seconds, const std::function<bool()>& is_over) {
+  constexpr double between_looks_s = 1e-3;
+  const double begin = runtime::host_clock(), end = begin + seconds;
+  double next_look = begin + (is_over ? between_looks_s : seconds);
+  for (double now = begin; now < end; now = runtime::host_clock()) {
+    if (now < next_look) continue;
+    if (is_over()) return;
+    next_look = now + between_looks_s;
   }
 }
 
@@ -122,7 +128,17 @@ std::size_t replay_floats(const StepTrace& t) {
   return sum;
 }
 
-Replay::Replay(Fabric& f, const StepTrace& t) : fabric_(f) {
+double replay_busy_s(const StepTrace& t) {
+  double sum = 0;
+  for (const TracedStep& s : t.steps) {
+    for (const ReplayEvent& e : replay_events(s))
+      if (e.kind == ReplayEvent::Kind::compute) sum += e.seconds;
+  }
+  return sum;
+}
+
+Replay::Replay(Fabric& f, const StepTrace& t, std::function<bool()> is_over)
+    : fabric_(f), is_over_(std::move(is_over)) {
   if (const auto why = replay_refusal(t); !why.empty()) throw core::UsageError(why);
   for (const std::size_t floats : buffer_floats(t)) buffers_.push_back(f.memory(floats));
   for (const TracedStep& s : t.steps) {
@@ -144,7 +160,7 @@ void Replay::step(std::size_t i) {
     switch (e.kind) {
       case ReplayEvent::Kind::compute:
         fabric_.submit("replayed", {.flops = e.seconds * replay_flops_per_s},
-                       [seconds = e.seconds] { busy_for(seconds); });
+                       [this, seconds = e.seconds] { busy_for(seconds, is_over_); });
         break;
       case ReplayEvent::Kind::start:
         tickets[e.call] = fabric_.start(s.calls[e.call]);
