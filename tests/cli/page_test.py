@@ -366,6 +366,8 @@ def names_are_text(test, browser):
 
 def filters_and_sorts(test, browser):
     whole = count_of(browser)
+    labels = browser.run("return [...document.querySelectorAll('#filter-form label')].map((l) => l.firstChild.textContent)")
+    test.check("mini-batch of a rank" in labels and not any("_" in label for label in labels), "filters are named in words", labels)
     browser.run("""const s = document.querySelector('select[data-factor="experiment"]'); s.value = 'allreduce'; s.dispatchEvent(new Event('change'))""")
     test.equal((whole > 30, count_of(browser)), (True, 7), "the filter leaves its points in the table")
     test.check(browser.wait("return document.getElementById('chart-efficiency').textContent.includes('No point')"), "and in the charts")
@@ -459,6 +461,7 @@ def as_text(test, file):
                "--findings prints a JSON line for each finding", done)
     test.check(f"- {lines[0]['sentence']}".replace("<", "&lt;") in done.out, "Markdown begins with the first of them", done)
     test.check("<script>" not in done.out, "Markdown has no element from a file", done)
+    test.check("| mini-batch of a rank |" in done.out and "batch_per_rank" not in done.out, "its tables' heads are in words", done)
     done = test.run("report", file, "--text")
     test.check(done.code == 0 and "efficiency" in done.out and "busbw" in done.out, "--text prints the tables", done)
 

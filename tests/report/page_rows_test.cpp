@@ -156,5 +156,12 @@ TEST(PageRows, FilesAreNamedByTheirLabel) {
   EXPECT_EQ(sides[2].name, "after");
 }
 
+TEST(PageRows, ColumnsHaveTheWordsOfTheCharts) {
+  EXPECT_EQ(column_words("batch_per_rank"), "mini-batch of a rank");
+  EXPECT_EQ(column_words("busbw_bytes_per_s"), "bus bandwidth [B/s]");
+  EXPECT_EQ(column_words("ranks"), "ranks");
+  EXPECT_EQ(column_words("loss_scale"), "loss scale");
+}
+
 }  // namespace
 }  // namespace gradmeter::report

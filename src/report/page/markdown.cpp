@@ -53,7 +53,9 @@ std::string markdown_table(const std::string& experiment, const RowTable& all) {
   };
   for (const auto& factor : all.varying) add_if(factor, 2);
   for (const char* metric : main_metrics) add_if(metric, 1);
-  std::string out = fmt::format("### {}\n\n| {} |\n|", experiment, fmt::join(columns, " | "));
+  std::vector<std::string> heads;
+  for (const auto& column : columns) heads.push_back(column_words(column));
+  std::string out = fmt::format("### {}\n\n| {} |\n|", experiment, fmt::join(heads, " | "));
   for (std::size_t i = 0; i < columns.size(); ++i) out += " --- |";
   out += '\n';
   for (std::size_t r = 0; r < std::min(most_rows, rows.size()); ++r) {

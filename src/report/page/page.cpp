@@ -90,6 +90,13 @@ Json units_of_columns() {
   return out;
 }
 
+/// Of the filters, by key.
+Json words_of_columns(const std::vector<std::string>& keys) {
+  Json out = Json::object();
+  for (const auto& key : keys) out[key] = column_words(key);
+  return out;
+}
+
 std::string figures(const std::vector<Chart>& charts) {
   if (chart_library().empty())
     return "<p>This gradmeter was built without vl-convert, which draws the charts; the table has all points.</p>";
@@ -188,8 +195,11 @@ std::string html_page(std::span<const analysis::Side> sides, std::span<const ana
   for (const auto& c : comparisons) add_comparison(table, c);
   const auto charts = charts_for(table);
   const auto said = sentences(sides, comparisons);
-  Json specs = {
-      {"charts", Json::array()}, {"varying", table.varying}, {"palette", palette}, {"units", units_of_columns()}};
+  Json specs = {{"charts", Json::array()},
+                {"varying", table.varying},
+                {"palette", palette},
+                {"units", units_of_columns()},
+                {"words", words_of_columns(table.varying)}};
   if (!chart_library().empty())
     for (const auto& c : charts) specs["charts"].push_back(to_json(c));
   return fill(

@@ -3,7 +3,7 @@
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const { columns, rows: cells, curve_starts: startCells } = read("data");
-  const { charts, varying, palette, units } = read("specs");
+  const { charts, varying, palette, units, words } = read("specs");
   const asObjects = (list) => list.map((row) => {
     const object = {};
     row.forEach((value, i) => { if (value !== null) object[columns[i]] = value; });
@@ -24,7 +24,7 @@
     if (values.length < 2) return;
     values.sort((a, b) => (isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b));
     const label = document.createElement("label");
-    label.append(key);
+    label.append(words[key] || key);
     const select = document.createElement("select");
     select.dataset.factor = key;
     select.add(new Option("all", ""));

@@ -479,6 +479,31 @@ Json compact(const RowTable& table) {
   return {{"columns", columns}, {"rows", cells_of(table.rows)}, {"curve_starts", cells_of(table.curve_starts)}};
 }
 
+std::string column_words(std::string_view key) {
+  struct Words {
+    std::string_view key, words;
+  };
+  static constexpr std::array known{Words{"batch_per_rank", "mini-batch of a rank"},
+                                    Words{"batch_global", "mini-batch of all ranks"},
+                                    Words{"ranks_per_node", "ranks a node"},
+                                    Words{"size_bytes", "buffer of a rank [B]"},
+                                    Words{"bucket_bytes", "size of buckets [B]"},
+                                    Words{"accumulate", "micro-batches"},
+                                    Words{"dtype", "element type"},
+                                    Words{"accum_dtype", "element type of sums"},
+                                    Words{"op", "operation"},
+                                    Words{"reduction", "time over ranks"},
+                                    Words{"time_s", "time [s]"},
+                                    Words{"busbw_bytes_per_s", "bus bandwidth [B/s]"},
+                                    Words{"flops_per_s", "rate [FLOP/s]"},
+                                    Words{"error", "relative error"},
+                                    Words{"wire_bits", "bits an element"}};
+  const auto found = std::ranges::find(known, key, &Words::key);
+  std::string words(found == known.end() ? key : found->words);
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
 std::string rows_csv(const RowTable& table) {
   auto columns = columns_of(table);
   const auto has_spans = [&](const std::string& column) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/comparison.hpp"
@@ -44,6 +45,10 @@ void add_comparison(RowTable&, const analysis::Comparison&);
 
 /// {"columns": [...], "rows": [[...], ...]}: a third of the bytes of objects.
 core::Json compact(const RowTable&);
+
+/// What a person reads as the name of a column, in the words of the charts: "mini-batch of a rank" of batch_per_rank.
+/// A time or a rate has its unit.
+std::string column_words(std::string_view key);
 
 /// All rows as CSV with every column that any row has, but for spans.
 std::string rows_csv(const RowTable&);
