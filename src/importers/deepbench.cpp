@@ -169,6 +169,8 @@ std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTabl
     return std::nullopt;
   }
   set_time(p, seconds);
+  if (row.has("bytes") && row.count("bytes") != floats * float_bytes)
+    mistrust(p, fmt::format("{} floats are not {} bytes", floats, row.count("bytes")), faults);
   if (over_ranks && row.has("avg_time"))
     check_order(p, 0, number_of(row.at("avg_time"), row.number) * table.unit, seconds, faults);
   p.factors[Factor::dtype] = std::string("fp32");

@@ -36,6 +36,7 @@ struct InspectedCalls {
   std::map<std::pair<std::string, std::int64_t>, double> slowest;  ///< by communicator and number: [s]
   std::int64_t nodes = 0;
   bool of_several_ranks = false;
+  std::string contradiction;  ///< of a call's time with its rates; empty: none
 };
 /// Collective, bytes as NCCL counts them, ranks.
 using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t>;
@@ -47,6 +48,30 @@ struct InspectorLog {
   Faults faults;
   core::RunInfo info;
 };
+
+/// The point with its size, which is the whole buffer's.
+core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& hints) {
+  const auto& [collective, bytes, ranks] = key;
+  core::Point p = collective_point(collective, ranks, bytes, hints);
+  take_parts(p, line);
+  // NCCL counts a reduce-scatter by what a rank receives.
+  if (collective == "reduce_scatter") {
+    if (bytes > std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(ranks, 1))
+      refuse_line(line, fmt::format("'{}' is no size", bytes));
+    p.factors[core::Factor::size_bytes] = bytes * ranks;
+  }
+  return p;
+}
+
+/// Why a call's rates, which are optional, are not those of its time; empty: they are.
+std::string contradiction_of(const Json& call, core::Point p, double seconds, Faults& faults) {
+  const auto algbw = call.find("coll_algobw_gbs"), busbw = call.find("coll_busbw_gbs");
+  if (algbw == call.end() || busbw == call.end() || !algbw->is_number() || !busbw->is_number()) return "";
+  constexpr double unit = 1e9, digit = 1e3;
+  set_time(p, seconds);
+  check_rates(p, algbw->get<double>() * unit, busbw->get<double>() * unit, digit, faults);
+  return p.reason;
+}
 
 void read_record(const Json& record, std::size_t line, InspectorLog& log) {
   if (record.contains("p2p_perf")) return void(++log.left_out);
@@ -66,6 +91,9 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
       seconds);
   at->second = std::max(at->second, seconds);
   calls.of_several_ranks |= !added;
+  if (auto why = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, log.faults);
+      !why.empty())
+    calls.contradiction = std::move(why);
   calls.nodes = inspected_count(record, "header", "nnodes", line);
   const auto host = inspected<std::string>(record, "metadata", "hostname", line);
   if (std::ranges::find(log.info.hosts, host) == log.info.hosts.end()) log.info.hosts.push_back(host);
@@ -75,15 +103,7 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
 
 core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, std::size_t line,
                             const Hints& hints) {
-  const auto& [collective, bytes, ranks] = key;
-  core::Point p = collective_point(collective, ranks, bytes, hints);
-  take_parts(p, line);
-  // NCCL counts a reduce-scatter by what a rank receives.
-  if (collective == "reduce_scatter") {
-    if (bytes > std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(ranks, 1))
-      refuse_line(line, fmt::format("'{}' is no size", bytes));
-    p.factors[core::Factor::size_bytes] = bytes * ranks;
-  }
+  core::Point p = sized_point(key, line, hints);
   if (calls.nodes > 0) p.factors[core::Factor::nodes] = calls.nodes;
   p.factors[core::Factor::algorithm] = std::string("nccl");
   p.factors[core::Factor::device] = std::string("cuda");
@@ -92,6 +112,10 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
   const core::Summary times = core::summarise(p.raw_times_s);
   set_time(p, times.median);
   p.metrics[core::Metric::time_s] = times;
+  if (!calls.contradiction.empty()) {
+    p.status = core::Status::mistrusted;
+    p.reason = calls.contradiction;
+  }
   return p;
 }
 

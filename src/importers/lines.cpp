@@ -223,14 +223,14 @@ constexpr double tolerance = 2.2;
 
 bool agree(double x, double y, double digit) { return x <= tolerance * y + digit && y <= tolerance * x + digit; }
 
+}  // namespace
+
 void mistrust(core::Point& p, const std::string& why, Faults& faults) {
   if (p.status != core::Status::ok) return;
   ++faults.contradictory;
   p.status = core::Status::mistrusted;
   p.reason = fmt::format("its columns contradict each other: {}", why);
 }
-
-}  // namespace
 
 void check_rates(core::Point& p, double algbw, double busbw, double digit, Faults& faults) {
   const double time = p.metrics.number(core::Metric::time_s);

@@ -52,6 +52,9 @@ core::Point collective_point(const std::string& collective, std::int64_t ranks, 
 core::Summary mean_time(double seconds);
 /// The time and the rates that follow from it and the point's size and ranks.
 void set_time(core::Point&, double seconds);
+/// The point is mistrusted, since its columns contradict each other: "400 floats are not 400 bytes". A wrong one stays
+/// so.
+void mistrust(core::Point&, const std::string& why, Faults&);
 /// Whether the point with its size and time can have these rates, which the log has beside them; else it is mistrusted.
 /// `digit`: what the last printed digit of a rate stands for. All in bytes a second.
 void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&);

@@ -87,6 +87,8 @@ TEST(DeepBench, WhatItCouldNotTimeIsCounted) {
   const std::string log = log_file("deepbench_allreduce_mpi.txt");
   EXPECT_EQ(read(log).faults, "");
   EXPECT_EQ(read(replaced(log, "0.6203", "0.0   ")).faults, "left out: 1 row whose time or rate is 0 or less");
+  EXPECT_EQ(read(replaced(log, "12390400", " 3097600")).run.points[1].reason,
+            "its columns contradict each other: 3097600 floats are not 3097600 bytes");
   EXPECT_EQ(read(replaced(log, " 0.611", " 0.911")).faults, "mistrusted: 1 row whose columns contradict each other");
 }
 

@@ -52,6 +52,14 @@ TEST(Inspector, ALineThatWasCutIsLeftOutAndSaid) {
   EXPECT_EQ(read(log).faults, "left out: 1 row whose time or rate is 0 or less");
 }
 
+TEST(Inspector, ACallWhoseRatesAreNotThoseOfItsTimeIsMistrusted) {
+  const auto log = read(replaced(log_file("nccl_inspector.jsonl"), "exec_time_us\":410", "exec_time_us\":41"));
+  EXPECT_EQ(log.run.points[1].status, core::Status::mistrusted);
+  EXPECT_THAT(log.run.points[1].reason, HasSubstr("64 MiB in 41.0 µs are"));
+  EXPECT_THAT(log.faults, HasSubstr("mistrusted: 1 row whose columns contradict each other"));
+  EXPECT_EQ(log.run.points[0].status, core::Status::ok);
+}
+
 TEST(Inspector, ABadLineIsNamed) {
   const std::string log = log_file("nccl_inspector.jsonl");
   EXPECT_THAT(refusal(log.substr(0, log.find("ReduceScatter")) + "\n"),
