@@ -21,13 +21,23 @@ std::string Faults::text() const {
   const auto rows = [](std::size_t n) { return fmt::format("{} row{}", n, n == 1 ? "" : "s"); };
   if (without_time > 0) left_out.push_back(rows(without_time) + " whose time or rate is 0 or less");
   if (without_bytes > 0) left_out.push_back(rows(without_bytes) + " of 0 bytes");
-  if (cut_line > 0) left_out.push_back(fmt::format("line {}, the last, which has no end: the log was cut", cut_line));
+  if (cut_line > 0) left_out.push_back(fmt::format("line {}, the last row, which is cut", cut_line));
   std::string out = left_out.empty() ? "" : fmt::format("left out: {}", fmt::join(left_out, ", "));
   if (contradictory > 0) {
     out += fmt::format("{}mistrusted: {} whose columns contradict each other", out.empty() ? "" : "; ",
                        rows(contradictory));
   }
   return out;
+}
+
+void Faults::add_cut_row(std::size_t number, const std::string& why) {
+  add_whole_row();
+  cut_line = number;
+  why_cut = why;
+}
+
+void Faults::add_whole_row() const {
+  if (!why_cut.empty()) refuse_line(cut_line, why_cut);
 }
 
 void each_line(std::string_view text, Faults& faults, const std::function<void(std::string_view, std::size_t)>& use) {
@@ -41,7 +51,7 @@ void each_line(std::string_view text, Faults& faults, const std::function<void(s
     const bool may_be_row = (first >= '0' && first <= '9') || (first >= 'A' && first <= 'Z') ||
                             (first >= 'a' && first <= 'z') || first == '{';
     if (end == std::string_view::npos && may_be_row) {
-      faults.cut_line = number;
+      if (faults.cut_line == 0) faults.cut_line = number;
     } else {
       use(line, number);
     }

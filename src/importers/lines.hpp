@@ -17,7 +17,11 @@ struct Faults {
   std::size_t without_time = 0;   ///< rows that are no points: their time or rate is 0 or less
   std::size_t without_bytes = 0;  ///< likewise: our sizes begin at one
   std::size_t contradictory = 0;  ///< points that are mistrusted: their columns contradict each other
-  std::size_t cut_line = 0;       ///< the last line, where it has no end and could be a row; 0: none
+  std::size_t cut_line = 0;       ///< the last row, where it is too short, or could be since it has no end; 0: none
+  std::string why_cut = {};       ///< where it is too short
+  /// For a row that is too short, and for one that is not: only the last may be cut. Errors: UsageError "line N: …".
+  void add_cut_row(std::size_t number, const std::string& why);
+  void add_whole_row() const;
   std::string text() const;
 };
 

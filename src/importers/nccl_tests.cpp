@@ -105,7 +105,9 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
       return;  // what others print between
     const std::size_t width = head.per_iteration ? 8 : 4, first = 5;
     if (words.size() < first + width + 4)
-      refuse_line(number, "the row is cut; it should have size, count, type, redop, root and both halves");
+      return faults.add_cut_row(number,
+                                "the row is cut; it should have size, count, type, redop, root and both halves");
+    faults.add_whole_row();
     if (head.collective.empty()) {
       refuse_line(number,
                   "which collective it is is not said before it (older versions do not); give --collective allreduce");

@@ -60,11 +60,15 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head, cor
   if (line.find("Validation") != std::string_view::npos) head.validation = head.with_extremes ? 5 : 2;
 }
 
-/// Nothing where it has no time.
+/// Nothing where it has no time or is cut.
 std::optional<core::Point> osu_row(const std::vector<std::string>& words, std::size_t number, const OsuHead& head,
                                    const Hints& hints, Faults& faults) {
   const std::size_t columns = std::max<std::size_t>(head.with_extremes ? 4 : 2, head.validation + 1);
-  if (words.size() < columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
+  if (words.size() < columns) {
+    faults.add_cut_row(number, fmt::format("the row is cut; it should have {} columns", columns));
+    return std::nullopt;
+  }
+  faults.add_whole_row();
   const std::string& collective = hints.collective.empty() ? head.collective : hints.collective;
   core::Point p = collective_point(collective,
                                    head.ranks > 0              ? head.ranks

@@ -16,7 +16,7 @@ def body(test):
     log.write_text(HEAD + ROW.format("31.25") + ROW.format("0.00") + ROW.format("31250") + ROW.format("31.25").rstrip())
     done = test.run("import", log, "--out", out)
     if test.check(done.code == 0 and "5 points" in done.out, "a log that was cut is read as far as it is whole", done):
-        test.check("left out: 1 row whose time or rate is 0 or less, line 10, the last, which has no end: the log was cut; "
+        test.check("left out: 1 row whose time or rate is 0 or less, line 10, the last row, which is cut; "
                    "mistrusted: 1 row whose columns contradict each other\n" in done.out, "what is wrong with it is one line", done)
         test.valid(out)
         test.equal([p["status"] for p in support.points(out)], ["ok", "ok", "ok", "mistrusted", "ok"], "its points")

@@ -99,7 +99,10 @@ TEST(NcclTests, OldLogsNeedTheCollectivesName) {
 
 TEST(NcclTests, ACutRowIsNamed) {
   const std::string cut(std::string(nccl_log.substr(0, nccl_log.find("33.55"))) + "\n");
-  EXPECT_THAT(refusal(cut), HasSubstr("x.log: line 13: the row is cut"));
+  EXPECT_EQ(read(cut + "node01: Test NCCL failure common.cu:303\n").faults,
+            "left out: line 13, the last row, which is cut");
+  EXPECT_THAT(refusal(cut + std::string(nccl_log.substr(nccl_log.find("     1048576")))),
+              HasSubstr("x.log: line 13: the row is cut"));
   std::string odd(nccl_log);
   odd.replace(odd.find("31.25"), 5, "31,25");
   EXPECT_THAT(refusal(odd), HasSubstr("line 13: '31,25' is no number"));
@@ -111,7 +114,7 @@ TEST(NcclTests, ALastLineWithoutItsEndIsLeftOutAndSaid) {
   EXPECT_EQ(read(whole).faults, "");
   const auto cut = read(whole.substr(0, whole.size() - 1));
   EXPECT_EQ(cut.run.points.size(), 2u);
-  EXPECT_EQ(cut.faults, "left out: line 13, the last, which has no end: the log was cut");
+  EXPECT_EQ(cut.faults, "left out: line 13, the last row, which is cut");
   EXPECT_EQ(read(nccl_log.substr(0, nccl_log.size() - 1)).run.points.size(), 4u);  // ends with "#"
   EXPECT_THAT(refusal(whole.substr(0, whole.find("0.00"))), HasSubstr("no row to import; left out: line 12"));
 }
@@ -203,13 +206,14 @@ TEST(Osu, RowsThatCannotBeAreCounted) {
   EXPECT_EQ(read(replaced(osu_bandwidth, "12000.00", "0.00")).faults,
             "left out: 1 row whose time or rate is 0 or less");
   EXPECT_EQ(read(replaced(osu_log, "600.00", "450.00")).run.points[1].status, core::Status::mistrusted);
-  EXPECT_EQ(read(osu_log.substr(0, osu_log.size() - 1)).faults,
-            "left out: line 6, the last, which has no end: the log was cut");
+  EXPECT_EQ(read(osu_log.substr(0, osu_log.size() - 1)).faults, "left out: line 6, the last row, which is cut");
 }
 
 TEST(Osu, RowsWithoutTheirHeadAreRefused) {
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n1   2.0\n"), HasSubstr("line 2"));
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n"),
+              HasSubstr("no row to import; left out: line 3, the last row, which is cut"));
+  EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n2048   2.0\n"),
               HasSubstr("line 3: the row is cut"));
 }
 

@@ -48,7 +48,7 @@ TEST(Inspector, ALineThatWasCutIsLeftOutAndSaid) {
   const std::string log = log_file("nccl_inspector.jsonl");
   const auto cut = read(log.substr(0, log.find("ReduceScatter")));
   EXPECT_EQ(cut.run.points.size(), 1u);
-  EXPECT_EQ(cut.faults, "left out: line 13, the last, which has no end: the log was cut");
+  EXPECT_EQ(cut.faults, "left out: line 13, the last row, which is cut");
   EXPECT_EQ(read(log).faults, "left out: 1 row whose time or rate is 0 or less");
 }
 
