@@ -78,7 +78,7 @@ STEPS = 8  # of an epoch
 
 def train(out, epochs, arguments, ranks=HOSTS, more=""):
     """Nothing but steps is between the start and the end of an epoch, so two runs differ by what steps send."""
-    return (f"{MPIRUN} {more} -np {ranks} {GRADMETER} train --model mlp:784-256-10 --batch 4 --train-samples {4 * ranks * STEPS} "
+    return (f"{MPIRUN} {more} -np {ranks} {GRADMETER} train --model mlp:784-64-10 --batch 4 --train-samples {4 * ranks * STEPS} "
             f"--validation-samples 64 --threads 1 --overlap none --transport mpi --epochs {epochs} {arguments} --out {out} --force "
             ">/dev/null || exit\n")
 
