@@ -3,13 +3,14 @@
 bits of training (losses, accuracies), errors and wrong elements of collectives and codecs, bytes sent and predicted,
 plans, decisions and lists. Times are not compared.
 
-usage: scripts/compare-runs.py SIDE [SIDE] [--only PART ...] [--ranks 1,2,3,4] [--mpiexec mpiexec]
+usage: scripts/compare-runs.py SIDE [SIDE] [--only PART ...] [--ranks 1,2,3,4] [--mpiexec mpiexec] [--at-once N]
 SIDE is the path of a gradmeter, with '@threads' after it for ranks as threads: build/ci/gradmeter@threads. One alone only has to
 end well, as under the thread sanitizer.
 Parts: train, meshes, codecs, optimizers, allreduce, collectives, scale, plans, kernels, codec-errors.
 Exit status 0: nothing differs. As root or with more ranks than cores:  . scripts/environment.sh  first.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -148,11 +149,10 @@ def compared(row):
 def differs(sides, ranks, arguments, folder):
     """A line for what differs, or None. With one side: for how it failed."""
     outcomes = []
-    for i, side in enumerate(sides):
-        out = None if arguments[0] == "list" or "--dry-run" in arguments else pathlib.Path(folder) / f"{i}.jsonl"
-        if out and out.exists():
-            out.unlink()
-        outcomes.append(side.run(ranks, arguments, out))
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        for i, side in enumerate(sides):
+            out = None if arguments[0] == "list" or "--dry-run" in arguments else pathlib.Path(own) / f"{i}.jsonl"
+            outcomes.append(side.run(ranks, arguments, out))
     (one, one_rows), (two, two_rows) = outcomes[0], outcomes[-1]
     if one.returncode != two.returncode or one.returncode not in (0, 2):  # 2: refused by both
         return f"exit codes {one.returncode} and {two.returncode}: {(one.stderr + two.stderr).strip()[-400:]}"
@@ -182,6 +182,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--ranks", default="1,2,3,4")
     parser.add_argument("--names", default="", help="codecs, instead of all")
+    parser.add_argument("--at-once", type=int, default=1, help="cases side by side: launchers wait for most of their time")
     parser.add_argument("--mpiexec", default=os.environ.get("MPIEXEC", "mpiexec"))
     options = parser.parse_args()
     if len(options.sides) > 2:
@@ -191,12 +192,13 @@ def main():
     listed["names"] = [n for n in options.names.split(",") if n]
     ranks = [int(r) for r in options.ranks.split(",")]
     cases = failures = 0
-    with tempfile.TemporaryDirectory(prefix="gradmeter-compare-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gradmeter-compare-") as folder, \
+            concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         for part in options.only:
             before, before_failures = cases, failures
-            for n, arguments in PARTS[part](ranks, listed):
+            listing = list(PARTS[part](ranks, listed))
+            for (n, arguments), why in zip(listing, pool.map(lambda case: differs(sides, *case, folder), listing)):
                 cases += 1
-                why = differs(sides, n, arguments, folder)
                 if why:
                     failures += 1
                     print(f"DIFFERS on {n} ranks: {shlex.join(arguments)}\n        {why}", flush=True)
