@@ -5,7 +5,7 @@ bound, ps-async has a mean staleness of workers - 1. The controls: without a bou
 prefetch the mean is another."""
 import support
 
-RANKS, SAMPLES, BATCH = 4, 8000, 16
+RANKS, SAMPLES, BATCH = 4, 4000, 16
 TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
 WIRES = {"shm": ([], []), "tcp": (TCP, ["--transport", "mpi"]), "threads": ([], ["--thread-ranks", RANKS])}
 GRADIENTS, ES, POPULATION = 0.90, 0.80, 0.60  # accuracies that must be reached
@@ -46,7 +46,7 @@ RUNS = {
     "es, tensor=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "tensor=2"]),
     "es, pipeline=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "pipeline=2"]),
     "population, data=2,tensor=2": (SMALL, SEARCH, ["--batch", 32, "--steps", 1500, "--mesh", "data=2,tensor=2"]),
-    "es": (FLAT, ES, ["--batch", 32, "--steps", 3000]),
+    "es": (FLAT, ES, ["--batch", 32, "--steps", 3000, "--train-samples", 2 * SAMPLES]),
     "population": (FLAT, POPULATION, ["--batch", 32, "--steps", 2000]),
 }
 
@@ -66,11 +66,10 @@ def train(test, name, strategy, wire, *more, model=MODEL, wrapper=(), code=0):
     """One run; its outcome and its points."""
     mca, flags = WIRES[wire]
     out = test.path(f"{name}, {wire}.jsonl")
-    batch = [] if "--batch" in more else ["--batch", BATCH]
+    more = [*more, *(word for flag, value in (("--batch", BATCH), ("--train-samples", SAMPLES)) if flag not in more for word in (flag, value))]
     launcher = [] if wire == "threads" else [test.mpiexec, *mca, "-np", str(RANKS), *wrapper]
     command = [*launcher, test.gradmeter, "train", "--strategy", strategy,
-               "--model", model, "--train-samples", SAMPLES, "--validation-samples", "2000", "--threads", "1", *batch,
-               *flags, *more, "--out", out]
+               "--model", model, "--validation-samples", "1000", "--threads", "1", *flags, *more, "--out", out]
     with support.Job(test, list(map(str, command)), test.environment()) as job:
         done = job.wait(60)
     points = support.points(out)
@@ -103,7 +102,7 @@ def learns(test, wire):
 
 def bounds(test, wire):
     """Workers ahead of the slowest one, which halts: rank 3 alone serves, so nobody waits for it but by the bound."""
-    run = ["--servers", 1, "--steps", 200 if wire == "tcp" else 600]  # over TCP a step takes many times as long
+    run = ["--servers", 1, "--steps", 200 if wire == "tcp" else 400]  # over TCP a step takes many times as long
     for bound in (1,) if wire == "tcp" else (0, 1, 3):
         done, points = train(test, f"ps-ssp with a bound of {bound}", f"ps-ssp:staleness={bound}", wire, *run,
                              wrapper=HALTING)
