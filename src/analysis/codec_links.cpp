@@ -29,7 +29,7 @@ Figure crossover_of(const Point& p) {
   const double middle = p.metrics.number(Metric::crossover_bytes_per_s);
   Figure out{middle, middle, middle};
   for (const Metric m : {Metric::encode_s, Metric::decode_add_s, Metric::decode_s}) {
-    const auto* time = std::get_if<core::Summary>(&p.metrics[m]);
+    const auto* time = p.metrics[m].as<core::Summary>();
     if (!time || !std::isfinite(time->ci95_low)) return {.value = middle};
     out.low = std::min(out.low, middle * time->median / time->ci95_high);
     out.high = std::max(out.high, middle * time->median / time->ci95_low);
@@ -61,7 +61,7 @@ std::string link_text(core::BytesPerSecond link) { return fmt::format("{:.3g} Gb
 }  // namespace
 
 std::optional<Finding> codecs_on_link(std::span<const Point> points, core::BytesPerSecond link) {
-  const auto size = [](const Point& p) { return std::get<std::int64_t>(p.factors[Factor::size_bytes]); };
+  const auto size = [](const Point& p) { return p.factors[Factor::size_bytes].get<std::int64_t>(); };
   const auto is_usable = [](const Point& p) {
     return p.experiment == "codecs" && p.status == core::Status::ok &&
            std::isfinite(p.metrics.number(Metric::crossover_bytes_per_s));

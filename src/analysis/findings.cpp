@@ -134,10 +134,10 @@ core::Json to_json(const Finding& f) {
     const auto factor = static_cast<Factor>(i);
     const core::Value& value = f.factors[factor];
     const std::string key(core::name(factor));
-    if (const auto* text = std::get_if<std::string>(&value)) factors[key] = *text;
-    if (const auto* count = std::get_if<std::int64_t>(&value)) factors[key] = *count;
-    if (const auto* truth = std::get_if<bool>(&value)) factors[key] = *truth;
-    if (const auto* real = std::get_if<double>(&value)) factors[key] = number(*real);
+    if (const auto* text = value.as<std::string>()) factors[key] = *text;
+    if (const auto* count = value.as<std::int64_t>()) factors[key] = *count;
+    if (const auto* truth = value.as<bool>()) factors[key] = *truth;
+    if (const auto* real = value.as<double>()) factors[key] = number(*real);
   }
   for (const Factor factor : f.over) over.push_back(core::name(factor));
   for (const auto& [key, figure] : f.figures) {

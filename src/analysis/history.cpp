@@ -48,7 +48,7 @@ Side past_of(const Side& now, const fs::path& directory, std::size_t most, core:
   const std::string machine = machine_of(now.runs.front().info);
   Side past{.name = "history", .runs = {}};
   for (const auto& path : result_files(directory)) {
-    for (auto& run : core::read_results(path, reading).runs) {
+    for (auto& run : core::read_results(path, reading, core::Samples::left_out).runs) {
       if (machine_of(run.info) == machine && own.insert(run.info.run_id).second) past.runs.push_back(std::move(run));
     }
   }

@@ -37,9 +37,9 @@ struct Kind {
 std::string text_of(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
 
 std::optional<Way> way_of(const Point& p, Metric metric) {
-  const auto* s = std::get_if<core::Summary>(&p.metrics[metric]);
-  const auto* from = std::get_if<std::int64_t>(&p.factors[Factor::from_rank]);
-  const auto* to = std::get_if<std::int64_t>(&p.factors[Factor::to_rank]);
+  const auto* s = p.metrics[metric].as<core::Summary>();
+  const auto* from = p.factors[Factor::from_rank].as<std::int64_t>();
+  const auto* to = p.factors[Factor::to_rank].as<std::int64_t>();
   if (!s || !from || !to || !(s->median > 0)) return {};
   const bool has_interval = std::isfinite(s->ci95_low);
   return Way{.from = static_cast<int>(*from),

@@ -1,12 +1,14 @@
 #include "analysis/merged.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 
 #include "analysis/conditions.hpp"
 #include "analysis/ratio.hpp"
@@ -45,7 +47,7 @@ LaunchInterval interval_of(const Launches& launches, Metric metric) {
 }
 
 core::Summary merge_summaries(const Launches& launches, Metric metric) {
-  const auto summary_of = [metric](const Point& p) { return std::get_if<core::Summary>(&p.metrics[metric]); };
+  const auto summary_of = [metric](const Point& p) { return p.metrics[metric].as<core::Summary>(); };
   core::Summary out;
   for (const auto& [key, statistic] : core::statistics) {
     out.*statistic =
@@ -63,32 +65,42 @@ struct End {
   Metric of;
   double LaunchInterval::*end;
 };
-std::optional<End> end_of_interval(Metric metric) {
-  for (const auto& [ending, end] :
-       {std::pair{"_ci95_low", &LaunchInterval::low}, {"_ci95_high", &LaunchInterval::high}}) {
-    const std::string_view name = core::name(metric);
-    if (!name.ends_with(ending)) continue;
-    const std::string base(name.substr(0, name.size() - std::string_view(ending).size()));
+using Ends = std::array<std::optional<End>, core::metric_count>;
+/// By metric.
+const Ends& ends_of_intervals() {
+  static const Ends ends = [] {
+    Ends out;
     for (std::size_t i = 0; i < core::metric_count; ++i) {
-      const auto candidate = static_cast<Metric>(i);
-      if (core::name(candidate) == base || core::name(candidate) == base + "_s") return End{candidate, end};
+      for (const auto& [ending, end] :
+           {std::pair{"_ci95_low", &LaunchInterval::low}, {"_ci95_high", &LaunchInterval::high}}) {
+        const std::string_view name = core::name(static_cast<Metric>(i));
+        if (!name.ends_with(ending)) continue;
+        const std::string base(name.substr(0, name.size() - std::string_view(ending).size()));
+        for (std::size_t of = 0; of < core::metric_count; ++of) {
+          const auto candidate = static_cast<Metric>(of);
+          const bool is_it = core::name(candidate) == base || core::name(candidate) == base + "_s";
+          if (is_it && !out[i]) out[i] = End{candidate, end};
+        }
+      }
     }
-  }
-  return std::nullopt;
+    return out;
+  }();
+  return ends;
 }
 
 core::Value merge_metric(const Launches& launches, Metric metric) {
   const core::Value& last = launches.back()->metrics[metric];
-  if (std::holds_alternative<core::Summary>(last)) return merge_summaries(launches, metric);
-  if (std::holds_alternative<bool>(last)) {
+  if (last.as<core::Summary>()) return merge_summaries(launches, metric);
+  if (last.as<bool>()) {
     return std::any_of(launches.begin(), launches.end(), [metric](const Point* p) {
-      const auto* truth = std::get_if<bool>(&p->metrics[metric]);
+      const auto* truth = p->metrics[metric].as<bool>();
       return truth && *truth;
     });
   }
   // A timeline is of one step: that of the last launch.
-  if (!std::holds_alternative<double>(last) || metric == Metric::timeline_step_s) return last;
-  if (const auto end = end_of_interval(metric)) return interval_of(launches, end->of).*(end->end);
+  if (!last.as<double>() || metric == Metric::timeline_step_s) return last;
+  if (const auto& end = ends_of_intervals()[static_cast<std::size_t>(metric)])
+    return interval_of(launches, end->of).*(end->end);
   return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
 }
 
@@ -116,17 +128,19 @@ void merge_verdicts(const Launches& launches, Point& out) {
     nothing_lost += text(Metric::bound_by) == "compute";
     for (const auto& [answer, share] : shares) votes[answer] += share / static_cast<double>(launches.size());
   }
-  core::Value &verdict = out.metrics[Metric::bound_by], &probability = out.metrics[Metric::bound_by_probability];
   if (!all_have_shares) {
-    if (!all_agree) verdict = std::string("undecided"), probability = {};
+    if (all_agree) return;
+    out.metrics[Metric::bound_by] = "undecided";
+    out.metrics[Metric::bound_by_probability] = {};
     return;
   }
   std::vector<std::pair<std::string, double>> candidates(votes.begin(), votes.end());
   std::stable_sort(candidates.begin(), candidates.end(), [](auto& a, auto& b) { return a.second > b.second; });
   // A launch leaves a loss that only the machine's state may explain away undecided, however likely "compute" is.
   const bool contradicts = candidates.front().first == "compute" && 3 * nothing_lost < 2 * launches.size();
-  verdict = candidates.front().second < decided || contradicts ? "undecided" : candidates.front().first;
-  probability = candidates.front().second;
+  const bool is_undecided = candidates.front().second < decided || contradicts;
+  out.metrics[Metric::bound_by] = is_undecided ? "undecided" : candidates.front().first;
+  out.metrics[Metric::bound_by_probability] = candidates.front().second;
   std::string text;
   for (const auto& [answer, share] : candidates)
     if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", answer, 100 * share);
@@ -148,10 +162,7 @@ Point merge(const Launches& launches) {
   Point out = *launches.back();
   out.raw_times_s.clear();
   if (launches.size() == 1) return out;
-  for (std::size_t i = 0; i < core::metric_count; ++i) {
-    const auto metric = static_cast<Metric>(i);
-    out.metrics[metric] = merge_metric(launches, metric);
-  }
+  launches.back()->metrics.each([&](Metric m, const core::Value&) { out.metrics[m] = merge_metric(launches, m); });
   if (!core::is_null(out.metrics[Metric::bound_by])) merge_verdicts(launches, out);
   merge_slowest(launches, out);
   return out;
@@ -159,24 +170,32 @@ Point merge(const Launches& launches) {
 
 }  // namespace
 
-std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
-  std::map<std::string, std::size_t> places;
+std::vector<MergedPoint> merge_launches(std::span<const core::Run* const> runs) {
+  std::unordered_map<std::string, std::size_t> places;
   std::vector<std::vector<SourceRow>> sources;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const std::string origin = origin_of(runs[r].info);
-    for (std::size_t p = 0; p < runs[r].points.size(); ++p) {
-      const auto [place, is_new] = places.try_emplace(identity(origin, runs[r].points[p]), sources.size());
+    const std::string origin = origin_of(runs[r]->info);
+    for (std::size_t p = 0; p < runs[r]->points.size(); ++p) {
+      const auto [place, is_new] = places.try_emplace(identity(origin, runs[r]->points[p]), sources.size());
       if (is_new) sources.emplace_back();
       sources[place->second].push_back({r, p});
     }
   }
+  places.clear();
   std::vector<MergedPoint> out;
+  out.reserve(sources.size());
   for (auto& of_point : sources) {
     Launches launches;
-    for (const SourceRow& row : of_point) launches.push_back(&runs[row.run].points[row.point]);
+    for (const SourceRow& row : of_point) launches.push_back(&runs[row.run]->points[row.point]);
     out.push_back({merge(launches), launches.size(), std::move(of_point)});
   }
   return out;
+}
+
+std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
+  std::vector<const core::Run*> all;
+  for (const core::Run& run : runs) all.push_back(&run);
+  return merge_launches(all);
 }
 
 }  // namespace gradmeter::analysis

@@ -26,6 +26,7 @@ struct MergedPoint {
 /// (efficiency_ci95_low), that over launches, and none where a value is not positive; a truth of any launch; the
 /// verdict by the mean of the launches' candidates; the slowest rank where two thirds name it; other whole numbers and
 /// texts of the last. A point of one launch stays as it is, without its samples. Cost: O(n log n).
+std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
 }  // namespace gradmeter::analysis

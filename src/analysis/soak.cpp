@@ -31,9 +31,9 @@ struct Series {
 std::map<int, Series> series_of(std::span<const core::Point> points) {
   std::map<int, std::map<std::int64_t, const core::Point*>> ordered;
   for (const auto& p : points) {
-    const auto* rank = std::get_if<std::int64_t>(&p.factors[Factor::from_rank]);
-    const auto* interval = std::get_if<std::int64_t>(&p.factors[Factor::interval]);
-    const bool timed = std::holds_alternative<core::Summary>(p.metrics[Metric::time_s]);
+    const auto* rank = p.factors[Factor::from_rank].as<std::int64_t>();
+    const auto* interval = p.factors[Factor::interval].as<std::int64_t>();
+    const bool timed = p.metrics[Metric::time_s].as<core::Summary>();
     if (p.experiment != "soak" || p.status != core::Status::ok || !rank || !interval || !timed) continue;
     ordered[static_cast<int>(*rank)][*interval] = &p;
   }
@@ -41,7 +41,7 @@ std::map<int, Series> series_of(std::span<const core::Point> points) {
   for (const auto& [rank, intervals] : ordered) {
     Series& s = out[rank];
     for (const auto& [interval, p] : intervals) {
-      const auto& windows = std::get<core::Summary>(p->metrics[Metric::time_s]);
+      const auto& windows = p->metrics[Metric::time_s].get<core::Summary>();
       s.host = core::to_text(p->metrics[Metric::from_host]);
       s.place[interval] = s.interval.size();
       s.interval.push_back(interval);

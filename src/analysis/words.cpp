@@ -95,7 +95,7 @@ std::string without_parameters(Factor f, const ParsedName& name) {
 std::string telling_parameters(Factor f, const ParsedName& name, std::span<const core::Value> beside) {
   std::map<std::string, std::string> telling;
   for (const auto& value : beside) {
-    const auto* text = std::get_if<std::string>(&value);
+    const auto* text = value.as<std::string>();
     if (!text || text->empty()) continue;
     const ParsedName other = core::parse_name(*text);
     if (without_parameters(f, other) != without_parameters(f, name)) continue;
@@ -182,12 +182,12 @@ std::string text_in_words(Factor f, const std::string& text, std::span<const cor
 
 std::string in_words(Factor f, const core::Value& value, std::span<const core::Value> beside) {
   if (core::is_null(value)) return "";
-  if (const auto* n = std::get_if<std::int64_t>(&value)) return number_in_words(f, *n);
-  if (const auto* truth = std::get_if<bool>(&value)) {
+  if (const auto* n = value.as<std::int64_t>()) return number_in_words(f, *n);
+  if (const auto* truth = value.as<bool>()) {
     if (f == Factor::in_place) return *truth ? "in place" : "out of place";
     return fmt::format("{} {}", core::name(f), *truth);
   }
-  if (const auto* text = std::get_if<std::string>(&value)) return text_in_words(f, *text, beside);
+  if (const auto* text = value.as<std::string>()) return text_in_words(f, *text, beside);
   return core::to_text(value);
 }
 

@@ -44,7 +44,7 @@ bool is_open(const Finding& f) {
 /// Of a sweep over sizes the largest size has the answer, each placement its own.
 void add_exchanges(const std::vector<Finding>& found, std::vector<const Finding*>& out) {
   const auto size = [](const Finding& f) {
-    const auto* bytes = std::get_if<std::int64_t>(&f.factors[core::Factor::size_bytes]);
+    const auto* bytes = f.factors[core::Factor::size_bytes].as<std::int64_t>();
     return bytes ? *bytes : 0;
   };
   std::int64_t largest = -1;

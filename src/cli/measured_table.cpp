@@ -43,7 +43,7 @@ void write_measured_table(const std::string& path, std::span<const core::Point> 
   std::vector<allreduce::MeasuredSize> sizes;
   for (const auto& p : points) {
     if (p.status != core::Status::ok) continue;
-    sizes.push_back({static_cast<std::uint64_t>(std::get<std::int64_t>(p.factors[Factor::size_bytes])),
+    sizes.push_back({static_cast<std::uint64_t>(p.factors[Factor::size_bytes].get<std::int64_t>()),
                      text(p, Factor::algorithm), p.metrics.number(core::Metric::time_s)});
   }
   const allreduce::TableChooser table(allreduce::fit_table(sizes));

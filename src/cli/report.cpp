@@ -80,12 +80,13 @@ std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) 
 }
 
 /// A line each, of all sides; with several each says of which.
-std::string finding_lines(const std::vector<analysis::Side>& sides) {
+std::string finding_lines(const std::vector<analysis::Side>& sides,
+                          const std::vector<std::vector<analysis::Finding>>& findings) {
   std::string out;
-  for (const auto& side : sides) {
-    for (const auto& finding : analysis::findings(side.runs)) {
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    for (const auto& finding : findings[i]) {
       core::Json line = analysis::to_json(finding);
-      if (sides.size() > 1) line["side"] = side.name;
+      if (sides.size() > 1) line["side"] = sides[i].name;
       out += line.dump(-1, ' ', false, core::Json::error_handler_t::replace) + "\n";
     }
   }
@@ -103,25 +104,32 @@ int make_report(const Flags& f) {
   analysis::refuse_twice(sides);
   report::name_by_label(sides);
   const auto comparisons = comparisons_of(sides);
-  const bool other =
-      f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || f.has("png") || f.has("svg");
-  report::RowTable rows = report::make_rows(sides);
+  const bool draws = f.has("png") || f.has("svg");
+  const bool page = f.has("out") || !(f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || draws);
   if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
-  for (const auto& c : comparisons) report::add_comparison(rows, c);
   if (f.on("text")) core::print("{}", tables(sides, table_width(f)));
-  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(sides, comparisons));
-  if (f.has("findings")) write_text(f.text("findings"), finding_lines(sides));
+  // Findings and rows of a large file are each as large as its points: the former go before the latter come.
+  report::Said said;
+  std::string lines;
+  if (page || f.has("markdown") || f.has("findings")) {
+    std::vector<std::vector<analysis::Finding>> findings;
+    for (const auto& side : sides) findings.push_back(analysis::findings(side.runs));
+    said = report::say(sides, findings, comparisons);
+    if (f.has("findings")) lines = finding_lines(sides, findings);
+  }
+  report::RowTable rows;
+  if (page || draws || f.has("markdown")) {
+    rows = report::make_rows(sides);
+    for (const auto& c : comparisons) report::add_comparison(rows, c);
+  }
+  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(rows, said));
+  if (f.has("findings")) write_text(f.text("findings"), lines);
   if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
   if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
-  if (f.has("out") || !other) {
+  if (page) {
     const std::string path = f.has("out") ? f.text("out") : "report.html";
-    const std::string page = report::html_page(sides, comparisons);
-    if (path == "-") {
-      core::print_unchanged(page);
-    } else {
-      write_text(path, page);
-      core::print("{}\n", core::printable(path));
-    }
+    write_text(path, [&](std::ostream& out) { report::write_html_page(rows, said, sides, out); });
+    if (path != "-") core::print("{}\n", core::printable(path));
   }
   return static_cast<int>(core::ExitCode::done);
 }

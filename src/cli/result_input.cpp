@@ -2,6 +2,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
+#include <utility>
 
 #include "analysis/history.hpp"
 #include "cli/flags/flags.hpp"
@@ -33,7 +35,7 @@ std::vector<fs::path> files_of(const std::string& word) {
 std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
   std::vector<core::Run> out;
   for (const auto& path : files_of(word)) {
-    auto file = core::read_results(path, reading);
+    auto file = core::read_results(path, reading, core::Samples::left_out);
     if (!file.note.empty()) core::print(stderr, "{}\n", core::printable(file.note));
     for (const auto& line : file.left_out) core::print(stderr, "left out: {}\n", core::printable(line));
     std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
@@ -42,15 +44,21 @@ std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
   return out;
 }
 
-void write_text(const std::string& path, const std::string& text) {
+void write_text(const std::string& path, const std::function<void(std::ostream&)>& write) {
   if (path == "-") {
-    core::print_text(stdout, text);
+    std::ostringstream text;
+    write(text);
+    core::print_unchanged(std::move(text).str());
     return;
   }
   std::ofstream out(path, std::ios::binary);
-  out << text;
+  write(out);
   out.close();
   if (!out) throw core::BackendError("file system", "write", fmt::format("'{}' could not be written", path));
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  write_text(path, [&text](std::ostream& out) { out << text; });
 }
 
 }  // namespace gradmeter::cli

@@ -14,7 +14,7 @@ double known(double share) { return std::isfinite(share) ? share : 0; }
 }  // namespace
 
 double run_delay(const Metrics& m) {
-  const auto* outnumber = std::get_if<bool>(&m[Metric::oversubscribed]);
+  const auto* outnumber = m[Metric::oversubscribed].as<bool>();
   return outnumber && *outnumber ? 0 : known(m.number(Metric::noise_run_delay));
 }
 bool waits_for_cores(const Metrics& m) { return run_delay(m) > noticeable; }

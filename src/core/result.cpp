@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
 #include "core/format.hpp"
 #include "core/quoting.hpp"
@@ -37,58 +36,41 @@ std::span<const KeyInfo> metric_table() { return metrics; }
 std::string_view name(KeyKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 std::string_view name(Status status) { return kStatusNames.at(static_cast<std::size_t>(status)); }
 
-std::string to_text(const Value& value) {
-  return std::visit(
-      [](const auto& v) -> std::string {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return "null";
-        } else if constexpr (std::is_same_v<T, std::string>) {
-          return v;
-        } else if constexpr (std::is_same_v<T, Summary>) {
-          return to_text(Value{v.median});
-        } else if constexpr (std::is_same_v<T, Spans>) {
-          return fmt::format("{} spans", v.size());
-        } else if constexpr (std::is_same_v<T, double>) {
-          return std::isfinite(v) ? fmt::format("{}", v) : "null";  // the file has no NaN either
-        } else {
-          return fmt::format("{}", v);
-        }
-      },
-      value);
+bool operator==(const Value& a, const Value& b) {
+  if (a.held_.index() != b.held_.index()) return false;
+  if (const auto* text = a.as<std::string>()) return *text == b.get<std::string>();
+  if (const auto* whole = a.as<std::int64_t>()) return *whole == b.get<std::int64_t>();
+  return to_text(a) == to_text(b);
 }
 
-bool Factors::operator==(const Factors& other) const {
-  for (std::size_t i = 0; i < factor_count; ++i) {
-    // Texts round-trip, so equal texts of one type are equal values.
-    const Value &mine = values_[i], &theirs = other.values_[i];
-    if (mine.index() != theirs.index() || to_text(mine) != to_text(theirs)) return false;
-  }
-  return true;
+std::string to_text(const Value& value) {
+  if (const auto* text = value.as<std::string>()) return *text;
+  if (const auto* truth = value.as<bool>()) return *truth ? "true" : "false";
+  if (const auto* whole = value.as<std::int64_t>()) return fmt::format_int(*whole).str();
+  if (const auto* spans = value.as<Spans>()) return fmt::format("{} spans", spans->size());
+  const auto* real = value.as<double>();
+  if (const auto* summary = value.as<Summary>()) real = &summary->median;
+  return real && std::isfinite(*real) ? fmt::format("{}", *real) : "null";  // the file has no NaN either
 }
 
 std::string Factors::key() const {
   std::string key;
-  for (std::size_t i = 0; i < factor_count; ++i) {
-    if (is_null(values_[i])) continue;
-    key += fmt::format("{}{}={}", key.empty() ? "" : " ", factors[i].key, key_part(to_text(values_[i])));
-  }
+  each([&key](Factor factor, const Value& value) {
+    if (!key.empty()) key += ' ';
+    key += name(factor);
+    key += '=';
+    key += key_part(to_text(value));
+  });
   return key;
 }
 
 double Metrics::number(Metric metric) const {
-  return std::visit(
-      [](const auto& v) -> double {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_arithmetic_v<T>) {
-          return static_cast<double>(v);
-        } else if constexpr (std::is_same_v<T, Summary>) {
-          return v.median;
-        } else {
-          return std::numeric_limits<double>::quiet_NaN();
-        }
-      },
-      (*this)[metric]);
+  const Value& value = (*this)[metric];
+  if (const auto* real = value.as<double>()) return *real;
+  if (const auto* summary = value.as<Summary>()) return summary->median;
+  if (const auto* whole = value.as<std::int64_t>()) return static_cast<double>(*whole);
+  if (const auto* truth = value.as<bool>()) return *truth ? 1 : 0;
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace gradmeter::core

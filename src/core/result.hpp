@@ -2,12 +2,17 @@
 // docs/result-file.md and data/schema/result.schema.json state the file format.
 #pragma once
 #include <array>
+#include <atomic>
+#include <bit>
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,12 +30,156 @@ struct Span {
 };
 using Spans = std::vector<Span>;
 
-/// monostate is null: does not apply (factor) or was not measured (metric).
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Summary, Spans>;
-inline bool is_null(const Value& v) { return std::holds_alternative<std::monostate>(v); }
+/// A T that several own and none changes; as small as a pointer.
+template <class T>
+class Shared {
+ public:
+  explicit Shared(T value) : held_(new Held{.value = std::move(value)}) {}
+  Shared(const Shared& other) noexcept : held_(other.held_) {
+    if (held_) held_->owners.fetch_add(1, std::memory_order_relaxed);
+  }
+  Shared(Shared&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+  Shared& operator=(Shared other) noexcept {
+    std::swap(held_, other.held_);
+    return *this;
+  }
+  ~Shared() {
+    if (held_ && held_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete held_;
+  }
+  const T& operator*() const { return held_->value; }
+
+ private:
+  struct Held {
+    T value;
+    std::atomic<std::uint32_t> owners = 1;
+  };
+  Held* held_;
+};
+
+/// Null, a truth, a number, a text, a summary or spans. Null: does not apply (factor) or was not measured (metric).
+/// Copies share what does not fit 8 bytes, so that a hundred thousand points with the same texts have each text once.
+class Value {
+ public:
+  Value() = default;
+  template <std::same_as<bool> T>
+  Value(T truth) : held_(truth) {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool> && (std::is_signed_v<T> || sizeof(T) < sizeof(std::int64_t))) Value(T whole)
+      : held_(static_cast<std::int64_t>(whole)) {}
+  Value(double real) : held_(real) {}
+  Value(std::string text) : held_(Shared(std::move(text))) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(const Summary& summary) : held_(Shared(summary)) {}
+  Value(Spans spans) : held_(Shared(std::move(spans))) {}
+
+  /// What it holds, where that is a T: bool, std::int64_t, double, std::string, Summary or Spans.
+  template <class T>
+  const T* as() const {
+    if constexpr (std::is_arithmetic_v<T>) {
+      return std::get_if<T>(&held_);
+    } else {
+      const auto* shared = std::get_if<Shared<T>>(&held_);
+      return shared ? &**shared : nullptr;
+    }
+  }
+  /// Errors: bad_variant_access where it is no T.
+  template <class T>
+  const T& get() const {
+    const T* held = as<T>();
+    return held ? *held : throw std::bad_variant_access();
+  }
+  bool is_null() const { return held_.index() == 0; }
+  /// Of one type, with one text: texts of numbers read back exactly.
+  friend bool operator==(const Value&, const Value&);
+
+ private:
+  std::variant<std::monostate, bool, std::int64_t, double, Shared<std::string>, Shared<Summary>, Shared<Spans>> held_;
+};
+inline bool is_null(const Value& v) { return v.is_null(); }
 /// In the result file's format: null, true, 12, 0.5, text. A Summary shows its median, and
 /// Spans how many there are.
 std::string to_text(const Value&);
+
+/// Values by key, of which those that are not null take memory.
+template <class Key, std::size_t key_count>
+class Values {
+ public:
+  /// The place of a key to write to and to read from: a reference to a value would not outlive the next one's writing.
+  class Slot {
+   public:
+    Slot(Values& values, Key key) : values_(values), key_(key) {}
+    Slot(const Slot&) = default;
+    Slot& operator=(Value value) {
+      values_.set(key_, std::move(value));
+      return *this;
+    }
+    Slot& operator=(const Slot& other) { return *this = Value(other); }
+    operator const Value&() const { return std::as_const(values_)[key_]; }
+    template <class T>
+    const T* as() const {
+      return static_cast<const Value&>(*this).template as<T>();
+    }
+    template <class T>
+    const T& get() const {
+      return static_cast<const Value&>(*this).template get<T>();
+    }
+
+   private:
+    Values& values_;
+    Key key_;
+  };
+
+  Values() = default;
+  Values(const Values&) = default;
+  Values& operator=(const Values&) = default;
+  /// What was moved from is empty.
+  Values(Values&& other) noexcept
+      : present_(std::exchange(other.present_, {})), values_(std::exchange(other.values_, {})) {}
+  Values& operator=(Values&& other) noexcept {
+    present_ = std::exchange(other.present_, {});
+    values_ = std::exchange(other.values_, {});
+    return *this;
+  }
+  ~Values() = default;
+
+  const Value& operator[](Key key) const {
+    static const Value null;
+    return has(key) ? values_[place(key)] : null;
+  }
+  Slot operator[](Key key) { return {*this, key}; }
+  void set(Key key, Value value) {
+    const auto at = values_.begin() + static_cast<std::ptrdiff_t>(place(key));
+    const bool had = has(key), has_now = !value.is_null();
+    if (had != has_now) present_[word(key)] ^= bit(key);
+    if (had && has_now) *at = std::move(value);
+    if (had && !has_now) values_.erase(at);
+    if (!had && has_now) values_.insert(at, std::move(value));
+  }
+  /// visit(key, value) for each that is not null, in the order of the keys.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    auto value = values_.begin();
+    for (std::size_t word = 0; word < present_.size(); ++word)
+      for (std::uint64_t left = present_[word]; left != 0; left &= left - 1)
+        visit(static_cast<Key>(64 * word + static_cast<std::size_t>(std::countr_zero(left))), *value++);
+  }
+  /// Gives back memory that later writing would have taken.
+  void shrink_to_fit() { values_.shrink_to_fit(); }
+  bool operator==(const Values&) const = default;
+
+ private:
+  static constexpr std::size_t word(Key key) { return static_cast<std::size_t>(key) / 64; }
+  static constexpr std::uint64_t bit(Key key) { return std::uint64_t{1} << (static_cast<std::size_t>(key) % 64); }
+  bool has(Key key) const { return (present_[word(key)] & bit(key)) != 0; }
+  std::size_t place(Key key) const {
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < word(key); ++i) before += static_cast<std::size_t>(std::popcount(present_[i]));
+    return before + static_cast<std::size_t>(std::popcount(present_[word(key)] & (bit(key) - 1)));
+  }
+
+  std::array<std::uint64_t, (key_count + 63) / 64> present_{};
+  std::vector<Value> values_;  ///< of the bits in `present_`, in their order
+};
 
 /// Which values a key takes, as the schema names them.
 enum class KeyKind : std::uint8_t {
@@ -65,17 +214,11 @@ inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::cou
 std::string_view name(Factor);
 std::span<const KeyInfo> factor_table();
 
-/// Every factor has a place; a factor that does not apply is null.
-class Factors {
+/// A factor that does not apply is null.
+class Factors : public Values<Factor, factor_count> {
  public:
-  Value& operator[](Factor f) { return values_[static_cast<std::size_t>(f)]; }
-  const Value& operator[](Factor f) const { return values_[static_cast<std::size_t>(f)]; }
-  bool operator==(const Factors&) const;
   /// "ranks=4 model=mlp:784-1024-1024-10 …": what --resume and compare join on. Nulls are left out.
   std::string key() const;
-
- private:
-  std::array<Value, factor_count> values_;
 };
 
 enum class Metric : std::uint8_t {
@@ -88,15 +231,10 @@ inline constexpr std::size_t metric_count = static_cast<std::size_t>(Metric::cou
 std::string_view name(Metric);
 std::span<const KeyInfo> metric_table();
 
-class Metrics {
+class Metrics : public Values<Metric, metric_count> {
  public:
-  Value& operator[](Metric m) { return values_[static_cast<std::size_t>(m)]; }
-  const Value& operator[](Metric m) const { return values_[static_cast<std::size_t>(m)]; }
   /// The number, or the summary's median; NaN when null or text.
   double number(Metric) const;
-
- private:
-  std::array<Value, metric_count> values_;
 };
 
 enum class Status : std::uint8_t { ok, unsupported, skipped, failed, wrong, mistrusted };

@@ -24,7 +24,66 @@ bool begins_as_ours(std::string_view line) {
   return line.substr(0, n) == head.substr(0, n);
 }
 
-std::string read_all(const std::filesystem::path& path) {
+/// A file's lines, put together.
+class FileReader {
+ public:
+  FileReader(std::string label, Reading reading, Samples samples)
+      : label_(std::move(label)), reading_(reading), lines_(reading, samples) {}
+
+  /// ended: by a line end, as all but the last are.
+  void add(std::string_view line, bool ended) {
+    ++number_;
+    try {
+      std::visit([&](auto&& read) { collector_.add(std::forward<decltype(read)>(read)); }, lines_.read(line));
+    } catch (const detail::NotJson& e) {
+      if (ended || (number_ == 1 && !begins_as_ours(line))) {
+        refuse(e);
+        return;
+      }
+      collector_.file().note =
+          fmt::format("{}:{}: the last line is torn (a run was killed) and was left out", label_, number_);
+    } catch (const UsageError& e) {
+      refuse(e);
+    }
+  }
+
+  ResultFile finish() {
+    ResultFile& file = collector_.file();
+    if (reading_ == Reading::lenient && file.runs.empty()) {
+      throw UsageError(fmt::format("{}: no line of it begins a gradmeter run; the first problem is {}", label_,
+                                   file.left_out.empty() ? "that it is empty" : file.left_out.front()));
+    }
+    return std::move(file);
+  }
+
+ private:
+  void refuse(const UsageError& e) {
+    std::string message = fmt::format("{}:{}: {}", label_, number_, e.what());
+    if (reading_ == Reading::strict) throw UsageError(message);
+    collector_.file().left_out.push_back(std::move(message));
+  }
+
+  std::string label_;
+  Reading reading_;
+  detail::LineReader lines_;
+  detail::Collector collector_;
+  std::size_t number_ = 0;
+};
+
+}  // namespace
+
+ResultFile parse_results(std::string_view text, const std::string& label, Reading reading) {
+  FileReader file(label, reading, Samples::kept);
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const bool ended = end != std::string_view::npos;
+    file.add(text.substr(0, end), ended);
+    text.remove_prefix(ended ? end + 1 : text.size());
+  }
+  return file.finish();
+}
+
+ResultFile read_results(const std::filesystem::path& path, Reading reading, Samples samples) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     throw UsageError(fmt::format("'{}' is a directory; name a result file", path.string()));
@@ -35,55 +94,14 @@ std::string read_all(const std::filesystem::path& path) {
     throw UsageError(
         fmt::format("cannot read '{}': {}; name an existing result file", path.string(), std::strerror(errno)));
   }
-  std::string text{std::istreambuf_iterator<char>(in), {}};
+  FileReader file(path.string(), reading, samples);
+  for (std::string line; std::getline(in, line);) file.add(line, !in.eof());
   if (in.bad()) throw BackendError("file system", "read", fmt::format("'{}' broke off", path.string()));
-  return text;
-}
-
-}  // namespace
-
-ResultFile parse_results(std::string_view text, const std::string& label, Reading reading) {
-  detail::Collector collector;
-  std::size_t number = 0;
-  const auto refuse = [&](const UsageError& e) {
-    std::string message = fmt::format("{}:{}: {}", label, number, e.what());
-    if (reading == Reading::strict) throw UsageError(message);
-    collector.file().left_out.push_back(std::move(message));
-  };
-  while (!text.empty()) {
-    ++number;
-    const std::size_t end = text.find('\n');
-    const bool ended = end != std::string_view::npos;
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(ended ? end + 1 : text.size());
-    try {
-      std::visit([&](auto&& read) { collector.add(std::forward<decltype(read)>(read)); },
-                 detail::parse_line(line, reading));
-    } catch (const detail::NotJson& e) {
-      if (ended || (number == 1 && !begins_as_ours(line))) {
-        refuse(e);
-        continue;
-      }
-      collector.file().note =
-          fmt::format("{}:{}: the last line is torn (a run was killed) and was left out", label, number);
-    } catch (const UsageError& e) {
-      refuse(e);
-    }
-  }
-  if (reading == Reading::lenient && collector.file().runs.empty()) {
-    throw UsageError(
-        fmt::format("{}: no line of it begins a gradmeter run; the first problem is {}", label,
-                    collector.file().left_out.empty() ? "that it is empty" : collector.file().left_out.front()));
-  }
-  return std::move(collector.file());
+  return file.finish();
 }
 
 RunPlan make_plan(std::size_t points, std::size_t kept) {
   return {.points = static_cast<std::int64_t>(points), .kept = static_cast<std::int64_t>(kept)};
-}
-
-ResultFile read_results(const std::filesystem::path& path, Reading reading) {
-  return parse_results(read_all(path), path.string(), reading);
 }
 
 namespace {

@@ -49,6 +49,8 @@ struct ResultFile {
 /// lenient: lines that cannot be used are left out, and lines of a newer schema are read as far as their keys are
 /// known.
 enum class Reading { strict, lenient };
+/// Of each point its raw times, which are most of a file.
+enum class Samples { kept, left_out };
 
 /// One line each, no newline. Non-finite numbers become null and their key's name goes to "nonfinite".
 std::string to_json_line(const RunInfo&);
@@ -59,7 +61,8 @@ std::string to_json_line(const RunEnd&, const std::string& run_id);
 /// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
 /// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only where the file
 /// cannot be read, or has no run at all.
-ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict);
+/// Cost: of memory what the points take, and one line of the file.
+ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
 /// Parses text as if it were the file called `label` (the fuzz target).
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 

@@ -68,6 +68,7 @@ WriterLock writer_lock(const std::filesystem::path& path) {
 }
 
 struct ResultFollower::Parser {
+  detail::LineReader reader{Reading::lenient, Samples::left_out};
   detail::Collector collector;
   std::size_t lines = 0;
 
@@ -75,9 +76,7 @@ struct ResultFollower::Parser {
     ++lines;
     const auto keep = [this](auto&& parsed) { collector.add(std::forward<decltype(parsed)>(parsed)); };
     try {
-      detail::Line parsed = detail::parse_line(line, Reading::lenient);
-      if (auto* p = std::get_if<detail::PointLine>(&parsed)) p->point.raw_times_s = {};
-      std::visit(keep, std::move(parsed));
+      std::visit(keep, reader.read(line));
     } catch (const UsageError& e) {
       collector.file().left_out.push_back(fmt::format("{}:{}: {}", label, lines, e.what()));
     }

@@ -1,13 +1,15 @@
 #include <algorithm>
+#include <charconv>
 #include <limits>
-#include <set>
+#include <optional>
+#include <span>
+#include <unordered_map>
 
 #include "core/detail/quote.hpp"
 #include "core/detail/result_fields.hpp"
 #include "core/detail/result_line.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/json.hpp"
 #include "core/printable.hpp"
 #include "core/result_file.hpp"
 
@@ -15,66 +17,58 @@ namespace gradmeter::core::detail {
 
 namespace {
 
-std::string_view kind_of(const Json& json) {
+std::string_view kind_of(const JsonNode& json) {
   if (json.is_null()) return "null";
-  if (json.is_boolean()) return "true or false";
+  if (json.is_truth()) return "true or false";
   if (json.is_number()) return "a number";
-  if (json.is_string()) return "a text";
-  return json.is_array() ? "a list" : "an object";
+  if (json.is_text()) return "a text";
+  return json.is_list() ? "a list" : "an object";
 }
 
-[[noreturn]] void refuse(std::string_view key, const Json& json, std::string_view right) {
+[[noreturn]] void refuse(std::string_view key, const JsonNode& json, std::string_view right) {
   throw UsageError(fmt::format("{} is {}; it should be {}", quote(key), kind_of(json), right));
 }
 
-const Json* find(const Json& object, const char* key) {
-  const auto place = object.find(key);
-  return place == object.end() ? nullptr : &*place;
-}
-
 /// Whoever wrote the file may be anybody: no text of it may command a terminal.
-std::string read_text(std::string_view key, const Json& json) {
-  if (!json.is_string()) refuse(key, json, "a text");
-  return printable(json.get_ref<const std::string&>());
+std::string read_text(std::string_view key, const JsonNode& json) {
+  if (!json.is_text()) refuse(key, json, "a text");
+  return printable(json.text);
 }
 
 /// Integers beyond 63 bits are not ours: refused rather than wrapped.
-std::int64_t read_integer(std::string_view key, const Json& json) {
-  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > most)) {
-    refuse(key, json, "a whole number below 2^63");
-  }
-  return json.get<std::int64_t>();
+std::int64_t read_integer(std::string_view key, const JsonNode& json) {
+  if (!json.is_whole()) refuse(key, json, "a whole number below 2^63");
+  return json.whole;
 }
 
 /// Null stands for a number that was not finite.
-double read_number(std::string_view key, const Json& json) {
+double read_number(std::string_view key, const JsonNode& json) {
   if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
   if (!json.is_number()) refuse(key, json, "a number or null");
-  return json.get<double>();
+  return json.real;
 }
 
-void read(const Json& object, const char* key, std::string& to) {
-  if (const Json* json = find(object, key)) to = read_text(key, *json);
+void read_member(const JsonNode& object, const char* key, std::string& to) {
+  if (const JsonNode* json = object.find(key)) to = read_text(key, *json);
 }
-void read(const Json& object, const char* key, std::int64_t& to) {
-  if (const Json* json = find(object, key)) to = read_integer(key, *json);
+void read_member(const JsonNode& object, const char* key, std::int64_t& to) {
+  if (const JsonNode* json = object.find(key)) to = read_integer(key, *json);
 }
-void read(const Json& object, const char* key, std::vector<std::string>& to) {
-  const Json* json = find(object, key);
+void read_member(const JsonNode& object, const char* key, std::vector<std::string>& to) {
+  const JsonNode* json = object.find(key);
   if (!json) return;
-  if (!json->is_array()) refuse(key, *json, "a list of texts");
-  for (const Json& item : *json) to.push_back(read_text(key, item));
+  if (!json->is_list()) refuse(key, *json, "a list of texts");
+  for (const JsonNode& item : *json) to.push_back(read_text(key, item));
 }
-void read(const Json& object, const char* key, std::map<std::string, std::string>& to) {
-  const Json* json = find(object, key);
+void read_member(const JsonNode& object, const char* key, std::map<std::string, std::string>& to) {
+  const JsonNode* json = object.find(key);
   if (!json) return;
   if (!json->is_object()) refuse(key, *json, "an object of texts");
-  for (const auto& [name, item] : json->items()) to[printable(name)] = read_text(name, item);
+  for (const JsonNode& item : *json) to[printable(item.key)] = read_text(item.key, item);
 }
 
-std::string required_text(const Json& object, const char* key) {
-  const Json* json = find(object, key);
+std::string required_text(const JsonNode& object, const char* key) {
+  const JsonNode* json = object.find(key);
   if (!json) throw UsageError(fmt::format("the key '{}' is missing", key));
   return read_text(key, *json);
 }
@@ -89,58 +83,49 @@ Enum read_enum(const char* key, const std::string& text, std::initializer_list<E
   throw UsageError(fmt::format("'{}' is {}; it should be one of {}", key, quote(text), fmt::join(names, ", ")));
 }
 
-Summary read_summary(const std::string& key, const Json& json) {
+Summary read_summary(std::string_view key, const JsonNode& json) {
   Summary s;
   for (const auto& [part, value] : statistics) {
-    const auto found = json.find(part);
-    s.*value = found == json.end() ? std::numeric_limits<double>::quiet_NaN()
-                                   : read_number(fmt::format("{}.{}", key, part), *found);
+    const JsonNode* found = json.find(part);
+    s.*value = !found               ? std::numeric_limits<double>::quiet_NaN()
+               : found->is_number() ? found->real
+                                    : read_number(fmt::format("{}.{}", key, part), *found);
   }
   std::int64_t n = 0;
-  read(json, "n", n);
+  read_member(json, "n", n);
   if (n < 0) throw UsageError(fmt::format("'{}.n' is {}; it should be a count", key, n));
   s.n = static_cast<std::size_t>(n);
   std::string stop(name(Stop::none));
-  read(json, "stop", stop);
+  read_member(json, "stop", stop);
   s.stop = read_enum("stop", stop, {Stop::none, Stop::interval, Stop::samples, Stop::budget, Stop::interrupted});
   return s;
 }
 
-Spans read_spans(const std::string& key, const Json& json) {
-  if (!json.is_array()) refuse(key, json, "a list of spans");
+Spans read_spans(std::string_view key, const JsonNode& json) {
+  if (!json.is_list()) refuse(key, json, "a list of spans");
   Spans spans;
-  for (const Json& item : json) {
+  for (const JsonNode& item : json) {
     if (!item.is_object()) refuse(key, item, "a list of spans, each of them an object");
     Span& s = spans.emplace_back(Span{.name = required_text(item, "name")});
     for (const auto& [part, to] : {std::pair{"begin_s", &s.begin_s}, std::pair{"end_s", &s.end_s}}) {
-      const Json* time = find(item, part);
+      const JsonNode* time = item.find(part);
       if (!time) throw UsageError(fmt::format("a span of '{}' has no '{}'", key, part));
       *to = read_number(part, *time);
     }
-    if (const Json* ready = find(item, "ready_s")) s.ready_s = read_number("ready_s", *ready);
-    if (const Json* bytes = find(item, "bytes")) s.bytes = read_integer("bytes", *bytes);
+    if (const JsonNode* ready = item.find("ready_s")) s.ready_s = read_number("ready_s", *ready);
+    if (const JsonNode* bytes = item.find("bytes")) s.bytes = read_integer("bytes", *bytes);
   }
   return spans;
 }
 
-/// `was_nonfinite`: null then means a number that could not be written, not an absent one.
-Value read_value(const std::string& key, const Json& json, bool was_nonfinite) {
-  if (json.is_null()) return was_nonfinite ? Value{std::numeric_limits<double>::quiet_NaN()} : Value{};
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_integer()) return read_integer(key, json);
-  if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return printable(json.get_ref<const std::string&>());
-  refuse(key, json, "a number, a text, true, false or null");
-}
-
-const Json* find_object(const Json& line, const char* key) {
-  const Json* json = find(line, key);
+const JsonNode* find_object(const JsonNode& line, const char* key) {
+  const JsonNode* json = line.find(key);
   if (json && !json->is_object()) refuse(key, *json, "an object");
   return json;
 }
 
-RunInfo read_run(const Json& line, Reading reading) {
-  const Json* schema = find(line, "schema");
+RunInfo read_run(const JsonNode& line, Reading reading) {
+  const JsonNode* schema = line.find("schema");
   if (!schema) throw UsageError("the key 'schema' is missing");
   if (const std::int64_t given = read_integer("schema", *schema); given != result_schema) {
     if (given < result_schema || reading == Reading::strict) {
@@ -150,100 +135,180 @@ RunInfo read_run(const Json& line, Reading reading) {
   }
   RunInfo info;
   required_text(line, "run_id");
-  each_field(info, [&line](const char* key, auto& to) { read(line, key, to); });
+  each_field(info, [&line](const char* key, auto& to) { read_member(line, key, to); });
   return info;
 }
 
-void read_values(const Json& line, const std::vector<std::string>& nonfinite, Point& point) {
-  const std::set<std::string> lost(nonfinite.begin(), nonfinite.end());
-  if (const Json* factors = find_object(line, "factors")) {
-    for (std::size_t i = 0; i < factor_count; ++i) {
-      const std::string key(name(static_cast<Factor>(i)));
-      const Json* json = find(*factors, key.c_str());
-      // For lines older than the key.
-      if (!json && static_cast<Factor>(i) == Factor::ranks_as && find(*factors, "ranks"))
-        point.factors[Factor::ranks_as] = std::string("processes");
-      if (json) point.factors[static_cast<Factor>(i)] = read_value(key, *json, lost.contains("factors." + key));
-    }
+struct RawTimes {
+  std::size_t begin = 0, end = 0;  ///< of the list's text in the line
+  std::vector<double> values = {};
+};
+
+/// One number as JSON has it, or null; the place behind it, or null where there is something else.
+const char* read_time(const char* at, const char* end, double& to) {
+  if (std::string_view(at, end).starts_with("null")) {
+    to = std::numeric_limits<double>::quiet_NaN();
+    return at + 4;
   }
-  if (const Json* metrics = find_object(line, "metrics")) {
-    for (std::size_t i = 0; i < metric_count; ++i) {
-      const std::string key(name(static_cast<Metric>(i)));
-      const Json* json = find(*metrics, key.c_str());
-      if (!json) continue;
-      Value& to = point.metrics[static_cast<Metric>(i)];
-      if (metric_table()[i].kind == KeyKind::spans && !json->is_null()) {
-        to = read_spans(key, *json);
-      } else if (json->is_object()) {
-        to = read_summary(key, *json);
+  const auto is_digit = [end](const char* c) { return c < end && *c >= '0' && *c <= '9'; };
+  const char* first = at < end && *at == '-' ? at + 1 : at;
+  if (!is_digit(first) || (*first == '0' && is_digit(first + 1))) return nullptr;
+  const auto [behind, error] = std::from_chars(at, end, to);
+  const char* point = std::find(at, behind, '.');
+  const bool is_json = error == std::errc() && (point == behind || is_digit(point + 1));
+  return is_json ? behind : nullptr;
+}
+
+/// The raw times, which are most of a line: read here they take a fifth of the parser's time. Nothing where they are
+/// not a list of numbers and nulls: then the parser says what is wrong.
+std::optional<RawTimes> read_raw_times(std::string_view line) {
+  constexpr std::string_view key = "\"raw_times_s\"";
+  const std::size_t place = line.find(key);
+  if (place == std::string_view::npos || line.find(key, place + 1) != std::string_view::npos) return std::nullopt;
+  const char *at = line.data() + place + key.size(), *end = line.data() + line.size();
+  const auto skip = [&](char c) {
+    while (at < end && *at == ' ') ++at;
+    const bool is_it = at < end && *at == c;
+    if (is_it) ++at;
+    while (is_it && at < end && *at == ' ') ++at;
+    return is_it;
+  };
+  if (!skip(':')) return std::nullopt;
+  RawTimes out{.begin = static_cast<std::size_t>(at - line.data())};
+  if (!skip('[')) return std::nullopt;
+  while (!skip(']')) {
+    if (!out.values.empty() && !skip(',')) return std::nullopt;
+    at = read_time(at, end, out.values.emplace_back());
+    if (!at) return std::nullopt;
+  }
+  while (at[-1] != ']') --at;
+  out.end = static_cast<std::size_t>(at - line.data());
+  return out;
+}
+
+/// Of the keys' names, in the order of the enum.
+template <class Key>
+std::unordered_map<std::string_view, Key> by_name(std::span<const KeyInfo> table) {
+  std::unordered_map<std::string_view, Key> out;
+  for (std::size_t i = 0; i < table.size(); ++i) out.emplace(table[i].key, static_cast<Key>(i));
+  return out;
+}
+
+PlanLine read_plan(const JsonNode& line) {
+  PlanLine result{.run_id = required_text(line, "run_id"), .plan = {}};
+  each_plan_field(result.plan, [&line](const char* key, std::int64_t& to) {
+    read_member(line, key, to);
+    if (to < 0) throw UsageError(fmt::format("'{}' is {}; it should be a count", key, to));
+  });
+  return result;
+}
+
+EndLine read_end(const JsonNode& line) {
+  EndLine result{.run_id = required_text(line, "run_id"), .end = {}};
+  if (!line.find("exit")) throw UsageError("the key 'exit' is missing");
+  each_end_field(result.end, [&line](const char* key, auto& to) { read_member(line, key, to); });
+  return result;
+}
+
+}  // namespace
+
+Value LineReader::read_text_value(std::string_view text) {
+  const auto known = texts_.find(text);
+  return known != texts_.end() ? known->second : texts_.emplace(text, printable(text)).first->second;
+}
+
+/// A null of a place in `nonfinite` is a number that could not be written, not an absent one.
+Value LineReader::read_value(const JsonNode& json, std::string_view place, const std::vector<std::string>& nonfinite) {
+  if (json.is_null()) {
+    const bool is_lost = std::ranges::any_of(nonfinite, [&](std::string_view lost) {
+      return lost.starts_with(place) && lost.substr(place.size()) == json.key;
+    });
+    return is_lost ? Value(std::numeric_limits<double>::quiet_NaN()) : Value();
+  }
+  if (json.is_truth()) return json.whole != 0;
+  if (json.is_text()) return read_text_value(json.text);
+  if (json.is_whole()) return json.whole;
+  if (json.is_beyond_63_bits()) refuse(json.key, json, "a whole number below 2^63");
+  if (json.is_number()) return json.real;
+  refuse(json.key, json, "a number, a text, true, false or null");
+}
+
+void LineReader::read_values(const JsonNode& line, const std::vector<std::string>& nonfinite, Point& point) {
+  static const auto factor_of = by_name<Factor>(factor_table());
+  static const auto metric_of = by_name<Metric>(metric_table());
+  if (const JsonNode* factors = find_object(line, "factors")) {
+    // Lines older than the key ranks_as are of processes.
+    if (factors->find("ranks")) point.factors[Factor::ranks_as] = read_text_value("processes");
+    for (const JsonNode& json : *factors) {
+      const auto factor = factor_of.find(json.key);
+      if (factor != factor_of.end()) point.factors[factor->second] = read_value(json, "factors.", nonfinite);
+    }
+    point.factors.shrink_to_fit();
+  }
+  if (const JsonNode* metrics = find_object(line, "metrics")) {
+    for (const JsonNode& json : *metrics) {
+      const auto found = metric_of.find(json.key);
+      if (found == metric_of.end()) continue;
+      const Metric metric = found->second;
+      if (metric_table()[static_cast<std::size_t>(metric)].kind == KeyKind::spans && !json.is_null()) {
+        point.metrics[metric] = read_spans(json.key, json);
+      } else if (json.is_object()) {
+        point.metrics[metric] = read_summary(json.key, json);
       } else {
-        to = read_value(key, *json, lost.contains("metrics." + key));
+        point.metrics[metric] = read_value(json, "metrics.", nonfinite);
       }
     }
+    point.metrics.shrink_to_fit();
   }
 }
 
-PointLine read_point(const Json& line) {
+PointLine LineReader::read_point(const JsonNode& line, std::vector<double> raw_times) {
   PointLine result{.run_id = required_text(line, "run_id"), .point = {}};
   Point& point = result.point;
   point.experiment = required_text(line, "experiment");
   point.status =
       read_enum("status", required_text(line, "status"),
                 {Status::ok, Status::unsupported, Status::skipped, Status::failed, Status::wrong, Status::mistrusted});
-  read(line, "reason", point.reason);
+  read_member(line, "reason", point.reason);
   std::vector<std::string> nonfinite;
-  read(line, "nonfinite", nonfinite);
+  read_member(line, "nonfinite", nonfinite);
   read_values(line, nonfinite, point);
-  if (const Json* raw = find(line, "raw_times_s")) {
-    if (!raw->is_array()) refuse("raw_times_s", *raw, "a list of numbers");
-    for (const Json& sample : *raw) point.raw_times_s.push_back(read_number("raw_times_s", sample));
+  if (const JsonNode* raw = line.find("raw_times_s")) {
+    if (!raw->is_list()) refuse("raw_times_s", *raw, "a list of numbers");
+    for (const JsonNode& sample : *raw) raw_times.push_back(read_number("raw_times_s", sample));
+    if (samples_ == Samples::kept) point.raw_times_s = std::move(raw_times);
   }
   return result;
 }
 
-PlanLine read_plan(const Json& line) {
-  PlanLine result{.run_id = required_text(line, "run_id"), .plan = {}};
-  each_plan_field(result.plan, [&line](const char* key, std::int64_t& to) {
-    read(line, key, to);
-    if (to < 0) throw UsageError(fmt::format("'{}' is {}; it should be a count", key, to));
-  });
-  return result;
-}
-
-EndLine read_end(const Json& line) {
-  EndLine result{.run_id = required_text(line, "run_id"), .end = {}};
-  if (!find(line, "exit")) throw UsageError("the key 'exit' is missing");
-  each_end_field(result.end, [&line](const char* key, auto& to) { read(line, key, to); });
-  return result;
-}
-
-Json parse_json(std::string_view text) {
-  // Only the parser's own exception says where it stopped.
+const JsonNode& LineReader::parse(std::string_view without_raw_times, std::string_view whole) {
   try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& e) {
-    throw NotJson(fmt::format("not JSON from byte {} on; each line should be one JSON object", e.byte));
-  } catch (const Json::exception&) {
-    throw NotJson("a number is too large; it should fit a 64-bit float");
+    return json_.parse(without_raw_times);
+  } catch (const NotJson&) {
+    return json_.parse(whole);  // which fails too, and tells the place in the whole line
   }
 }
 
-}  // namespace
-
-Line parse_line(std::string_view text, Reading reading) {
-  const Json line = parse_json(text);
-  const Json* kind = line.is_object() ? find(line, "kind") : nullptr;
-  if (!kind || !kind->is_string()) {
+Line LineReader::read(std::string_view text) {
+  auto raw_times = read_raw_times(text);
+  if (raw_times) {
+    rest_.assign(text.substr(0, raw_times->begin));
+    rest_ += "[]";
+    rest_ += text.substr(raw_times->end);
+  }
+  const JsonNode& line = parse(raw_times ? rest_ : text, text);
+  const JsonNode* kind = line.is_object() ? line.find("kind") : nullptr;
+  if (!kind || !kind->is_text()) {
     throw UsageError(
         "not a line of a gradmeter result file: it should have a \"kind\" of run, plan, point, end or note");
   }
-  const std::string what = kind->get<std::string>();
-  if (what == "run") return read_run(line, reading);
-  if (what == "point") return read_point(line);
-  if (what == "plan") return read_plan(line);
-  if (what == "end") return read_end(line);
-  if (what == "note") return NoteLine{};
-  throw UsageError(fmt::format("kind {} is not known; there are: run, plan, point, end, note", quote(what)));
+  if (kind->text == "run") return read_run(line, reading_);
+  if (kind->text == "point") return read_point(line, raw_times ? std::move(raw_times->values) : std::vector<double>());
+  if (kind->text == "plan") return read_plan(line);
+  if (kind->text == "end") return read_end(line);
+  if (kind->text == "note") return NoteLine{};
+  throw UsageError(
+      fmt::format("kind {} is not known; there are: run, plan, point, end, note", quote(std::string(kind->text))));
 }
 
 }  // namespace gradmeter::core::detail

@@ -42,12 +42,12 @@ Json spans_json(const Spans& spans, const std::string& place, Json& nonfinite) {
 }
 
 Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
-  if (const auto* summary = std::get_if<Summary>(&value)) return summary_json(*summary, place, nonfinite);
-  if (const auto* spans = std::get_if<Spans>(&value)) return spans_json(*spans, place, nonfinite);
-  if (const auto* number = std::get_if<double>(&value)) return finite(*number, place, nonfinite);
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
-  if (const auto* truth = std::get_if<bool>(&value)) return *truth;
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* summary = value.as<Summary>()) return summary_json(*summary, place, nonfinite);
+  if (const auto* spans = value.as<Spans>()) return spans_json(*spans, place, nonfinite);
+  if (const auto* number = value.as<double>()) return finite(*number, place, nonfinite);
+  if (const auto* integer = value.as<std::int64_t>()) return *integer;
+  if (const auto* truth = value.as<bool>()) return *truth;
+  if (const auto* text = value.as<std::string>()) return *text;
   return nullptr;
 }
 

@@ -59,7 +59,7 @@ Imported import_log(std::string_view log, const std::string& label, const std::s
     out.run.info.command = fmt::format("imported from {}", label);
     if (out.run.info.version.empty()) out.run.info.version = std::string(f.name);
     for (const auto& p : out.run.points) {
-      if (const auto* ranks = std::get_if<std::int64_t>(&p.factors[core::Factor::ranks])) out.run.info.ranks = *ranks;
+      if (const auto* ranks = p.factors[core::Factor::ranks].as<std::int64_t>()) out.run.info.ranks = *ranks;
     }
     return out;
   } catch (const UsageError& e) {

@@ -213,7 +213,7 @@ core::Summary mean_time(double seconds) {
 
 namespace {
 std::int64_t whole(const core::Point& p, core::Factor f) {
-  const auto* value = std::get_if<std::int64_t>(&p.factors[f]);
+  const auto* value = p.factors[f].as<std::int64_t>();
   return value ? *value : 0;
 }
 }  // namespace

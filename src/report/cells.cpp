@@ -49,18 +49,18 @@ std::string digits(double x) {
 }
 
 std::string interval(const core::Value& time, double per_second) {
-  const auto* s = std::get_if<core::Summary>(&time);
+  const auto* s = time.as<core::Summary>();
   if (!s || !std::isfinite(s->ci95_low)) return "-";
   return fmt::format("{}–{}", digits(s->ci95_low * per_second), digits(s->ci95_high * per_second));
 }
 
 bool is_true(const core::Value& v) {
-  const auto* b = std::get_if<bool>(&v);
+  const auto* b = v.as<bool>();
   return b && *b;
 }
 
 std::int64_t integer(const core::Value& v) {
-  const auto* i = std::get_if<std::int64_t>(&v);
+  const auto* i = v.as<std::int64_t>();
   return i ? *i : 0;
 }
 
@@ -79,9 +79,9 @@ std::string csv_quoted(const std::string& text) {
 }
 
 std::string csv_cell(const core::Value& v) {
-  const auto* x = std::get_if<double>(&v);
+  const auto* x = v.as<double>();
   if (core::is_null(v) || (x && !std::isfinite(*x))) return "";
-  const auto* text = std::get_if<std::string>(&v);
+  const auto* text = v.as<std::string>();
   return text ? csv_text(*text) : csv_quoted(core::to_text(v));
 }
 
@@ -185,8 +185,8 @@ std::string exchange(const Point& p, const Labels& labels) {
 }
 
 core::Summary CodecPair::gain() const {
-  const auto* of_plain = std::get_if<core::Summary>(&plain->metrics[Metric::time_s]);
-  const auto* of_coded = std::get_if<core::Summary>(&coded->metrics[Metric::time_s]);
+  const auto* of_plain = plain->metrics[Metric::time_s].as<core::Summary>();
+  const auto* of_coded = coded->metrics[Metric::time_s].as<core::Summary>();
   if (!of_plain || !of_coded) {
     const double ratio = plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s);
     return {.median = ratio, .ci95_low = std::nan(""), .ci95_high = std::nan("")};

@@ -15,8 +15,8 @@ using core::Point;
 
 /// Wholly faster, wholly slower, or neither, by the medians' intervals.
 std::string verdict(const CodecPair& pair) {
-  const auto* coded = std::get_if<core::Summary>(&pair.coded->metrics[Metric::time_s]);
-  const auto* plain = std::get_if<core::Summary>(&pair.plain->metrics[Metric::time_s]);
+  const auto* coded = pair.coded->metrics[Metric::time_s].as<core::Summary>();
+  const auto* plain = pair.plain->metrics[Metric::time_s].as<core::Summary>();
   if (!coded || !plain) return "-";
   if (coded->ci95_high < plain->ci95_low) return "wins";
   return coded->ci95_low > plain->ci95_high ? "loses" : "even";
@@ -30,7 +30,7 @@ std::string percent_of_time(const Point& p, Metric part) {
 std::string gigabytes(const Point& p, Metric m) { return digits(p.metrics.number(m) * 1e-9); }
 
 double real(const core::Value& v) {
-  const auto* i = std::get_if<std::int64_t>(&v);
+  const auto* i = v.as<std::int64_t>();
   return i ? static_cast<double>(*i) : std::nan("");
 }
 

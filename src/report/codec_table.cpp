@@ -37,7 +37,7 @@ std::string gigabytes(const Point& p, double seconds) { return digits(bytes_of(p
 
 /// "4.1–4.3": the interval of the time's median, as rates.
 std::string rate_interval(const Point& p, const core::Value& time) {
-  const auto* s = std::get_if<core::Summary>(&time);
+  const auto* s = time.as<core::Summary>();
   if (!s || !std::isfinite(s->ci95_low)) return "-";
   return fmt::format("{}–{}", gigabytes(p, s->ci95_high), gigabytes(p, s->ci95_low));
 }

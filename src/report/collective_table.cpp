@@ -19,7 +19,7 @@ using core::Point;
 std::string microseconds(double s) { return digits(s * 1e6); }
 std::string gigabytes(double rate) { return digits(rate * 1e-9); }
 
-const core::Summary* time_of(const Point& p) { return std::get_if<core::Summary>(&p.metrics[Metric::time_s]); }
+const core::Summary* time_of(const Point& p) { return p.metrics[Metric::time_s].as<core::Summary>(); }
 
 std::string collective_marks(const Point& p) {
   return fmt::format("{}{}", oversubscribed(p) ? "*" : " ", core::is_disturbed(p.metrics) ? "~" : " ");

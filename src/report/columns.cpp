@@ -12,7 +12,7 @@ namespace {
 /// One of the summary's figures as a value; null where there is no summary.
 template <class Figure>
 core::Value of_summary(const core::Point& p, core::Metric time, Figure figure) {
-  const auto* s = std::get_if<core::Summary>(&p.metrics[time]);
+  const auto* s = p.metrics[time].as<core::Summary>();
   return s ? core::Value(figure(*s)) : core::Value();
 }
 

@@ -27,7 +27,7 @@ std::string infer_note(const Point& p) {
 
 /// A number of the time's summary.
 std::string in_us(const Point& p, double core::Summary::*number) {
-  const auto* const time = std::get_if<core::Summary>(&p.metrics[Metric::time_s]);
+  const auto* const time = p.metrics[Metric::time_s].as<core::Summary>();
   return time ? digits(1e6 * time->*number) : "-";
 }
 

@@ -107,7 +107,7 @@ std::string recent_table(const core::Run& run, std::size_t most, std::size_t wid
   for (const ShownMetric& m : shown_metrics) {
     if (!has(last, m.metric)) continue;
     columns.add({m.head, m.unit, core::Align::right, m.expendable}, [&m](const Point& p) {
-      if (const auto* i = std::get_if<std::int64_t>(&p.metrics[m.metric])) return fmt::format("{}", *i);
+      if (const auto* i = p.metrics[m.metric].as<std::int64_t>()) return fmt::format("{}", *i);
       const double x = m.factor * p.metrics.number(m.metric);
       return m.metric == Metric::error ? error_text(x) : digits(x);
     });

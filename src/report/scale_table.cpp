@@ -167,13 +167,13 @@ std::string baseline_line(const std::vector<const Point*>& curve) {
 /// are compared with it.
 bool comes_before(const Point* a, const Point* b) {
   const auto order = [](const Point& p) {
-    const auto* ranks = std::get_if<std::int64_t>(&p.factors[Factor::ranks]);
+    const auto* ranks = p.factors[Factor::ranks].as<std::int64_t>();
     return std::make_tuple(ranks ? *ranks : 0, text(p.factors[Factor::scaling]) == "strong",
                            text(p.factors[Factor::strategy]) != "independent", text(p.factors[Factor::strategy]));
   };
   if (order(*a) != order(*b)) return order(*a) < order(*b);
   const auto detail = [](const Point& p) {
-    const auto* bucket = std::get_if<std::int64_t>(&p.factors[Factor::bucket_bytes]);
+    const auto* bucket = p.factors[Factor::bucket_bytes].as<std::int64_t>();
     return std::make_tuple(text(p.factors[Factor::algorithm]), text(p.factors[Factor::codec]) != "none",
                            text(p.factors[Factor::codec]), text(p.factors[Factor::transport]),
                            text(p.factors[Factor::overlap]), bucket ? *bucket : 0);

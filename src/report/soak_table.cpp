@@ -44,7 +44,7 @@ std::string rank_lines(const std::vector<const Point*>& points, std::size_t widt
     for (const Point* p : of) {
       medians.push_back(p->metrics.number(Metric::time_s));
       if (medians.back() > worst->metrics.number(Metric::time_s)) worst = p;
-      longest = std::max(longest, std::get<core::Summary>(p->metrics[Metric::time_s]).max);
+      longest = std::max(longest, p->metrics[Metric::time_s].get<core::Summary>().max);
     }
     const auto s = core::summarise(medians);
     table.add_row({fmt::format("{}", rank), text(of.front()->metrics[Metric::from_host]), digits(1e6 * s.median),

@@ -19,7 +19,7 @@ Comparison compared(const std::vector<std::vector<double>>& a, const std::vector
 }
 const ComparedPoint& of_size(const Comparison& c, std::int64_t size) {
   for (const auto& p : c.points)
-    if (std::get<std::int64_t>(p.sample.factors[core::Factor::size_bytes]) == size) return p;
+    if (p.sample.factors[core::Factor::size_bytes].get<std::int64_t>() == size) return p;
   throw std::logic_error("no such point");
 }
 

@@ -149,7 +149,7 @@ TEST(Findings, HoldTheFastestExchangeAgainstTheVendors) {
 TEST(Findings, KeepInPlaceApart) {
   for (const auto& f : found({call("ring", 1e-3, true), call("direct", 2e-3), call("ring", 3e-3)})) {
     if (f.kind != FindingKind::fastest_exchange) continue;
-    const bool in_place = std::get<bool>(f.factors[Factor::in_place]);
+    const bool in_place = f.factors[Factor::in_place].get<bool>();
     EXPECT_THAT(f.sentence, HasSubstr(in_place ? "in place: a call by ring" : "out of place: direct is the fastest"));
   }
 }

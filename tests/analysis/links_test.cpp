@@ -155,7 +155,7 @@ TEST(LinkFindings, LinksWithinANodeAreNotHeldAgainstThoseBetweenNodes) {
 
 TEST(LinkFindings, ALinkWhoseIntervalReachesTheUsualTimeIsNotNamed) {
   auto all = rows(8, [](int, int) { return Measured{}; });
-  auto unsure = std::get<core::Summary>(all[3].metrics[Metric::time_s]);
+  auto unsure = all[3].metrics[Metric::time_s].get<core::Summary>();
   unsure.ci95_low = 0.9 * unsure.median;
   unsure.ci95_high = unsure.median *= 2;
   all[3].metrics[Metric::time_s] = unsure;

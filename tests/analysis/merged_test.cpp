@@ -20,7 +20,7 @@ TEST(MergedLaunches, HaveTheMedianAndTheIntervalOverLaunches) {
   const auto merged = merge_launches(timed_side("a", {{1.0, 5.0}, {1.2, 5.5}, {1.1, 6.0}}).runs);
   ASSERT_EQ(merged.size(), 2u);
   EXPECT_EQ(merged[0].launches, 3u);
-  const auto& time = std::get<core::Summary>(merged[0].point.metrics[Metric::time_s]);
+  const auto& time = merged[0].point.metrics[Metric::time_s].get<core::Summary>();
   const std::vector values{1.0, 1.2, 1.1};
   EXPECT_EQ(time.median, 1.1);
   EXPECT_EQ(time.ci95_low, launch_interval(values).low);
@@ -102,7 +102,7 @@ TEST(MergedLaunches, KeepWhatWentWrongApartAndWhatWasCrowdedMarked) {
   const auto merged = merge_launches(side.runs);
   ASSERT_EQ(merged.size(), 2u);
   EXPECT_EQ(merged[0].launches, 2u);
-  EXPECT_TRUE(std::get<bool>(merged[0].point.metrics[Metric::oversubscribed]));
+  EXPECT_TRUE(merged[0].point.metrics[Metric::oversubscribed].get<bool>());
   EXPECT_EQ(merged[1].point.status, core::Status::wrong);
 }
 
@@ -134,7 +134,7 @@ TEST(MergedLaunches, HaveTheTimelineOfTheLast) {
   }
   const core::Metrics m = merge_launches(side.runs).front().point.metrics;
   EXPECT_EQ(m.number(Metric::timeline_step_s), 4.0);
-  EXPECT_EQ(std::get<core::Spans>(m[Metric::timeline_compute]).at(0).name, "2");
+  EXPECT_EQ(m[Metric::timeline_compute].get<core::Spans>().at(0).name, "2");
 }
 
 TEST(MergedLaunches, OfOneAreAsTheyWere) {

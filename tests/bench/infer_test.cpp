@@ -95,7 +95,7 @@ TEST(InferRow, HasTheTailTheRateOfAllRanksAndTheSpeedup) {
   fill_latency(
       {.model = "a", .batch = 4, .precision = Precision::int8}, f, 2, [](int) { return "host"; }, row);
   fill_speedup(fp32, row);
-  const auto time = std::get<core::Summary>(row.metrics[core::Metric::time_s]);
+  const auto time = row.metrics[core::Metric::time_s].get<core::Summary>();
   EXPECT_EQ(time.median, 0.002);
   EXPECT_EQ(time.p99, 0.010);
   EXPECT_EQ(row.metrics.number(core::Metric::samples_per_s), 4000);

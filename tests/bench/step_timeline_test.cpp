@@ -127,9 +127,9 @@ TEST(FillTimeline, TakesTheBlockInTheMiddleFromTheRankThatComputedLongest) {
   });
   using core::Metric;
   EXPECT_DOUBLE_EQ(told[0].number(Metric::timeline_step_s), 7.125);  // block 2, on rank 1
-  EXPECT_EQ(std::get<std::int64_t>(told[0][Metric::timeline_rank]), 1);
-  EXPECT_THAT(std::get<core::Spans>(told[0][Metric::timeline_compute]), ElementsAre(core::Span{"update", 1, 2}));
-  const auto exchange = std::get<core::Spans>(told[0][Metric::timeline_exchange]);
+  EXPECT_EQ(told[0][Metric::timeline_rank].get<std::int64_t>(), 1);
+  EXPECT_THAT(told[0][Metric::timeline_compute].get<core::Spans>(), ElementsAre(core::Span{"update", 1, 2}));
+  const auto exchange = told[0][Metric::timeline_exchange].get<core::Spans>();
   EXPECT_THAT(exchange, ElementsAre(core::Span{"all-gather 0", 2.25, 3, 2}));
   EXPECT_TRUE(core::is_null(told[1][Metric::timeline_step_s])) << "only the first rank has the row";
 }

@@ -53,7 +53,7 @@ TEST(Waits, CausesStandInTheOrderOfTheirTime) {
   m[Metric::time_s] = 2.0;
   fill_waits(t, m);
   EXPECT_DOUBLE_EQ(m.number(Metric::standstill_s), 1) << "half of all time, and so of the median step";
-  EXPECT_EQ(std::get<std::string>(m[Metric::standstill_causes]), "ring 75 %, messages 25 %");
+  EXPECT_EQ(m[Metric::standstill_causes].get<std::string>(), "ring 75 %, messages 25 %");
 }
 
 TEST(Waits, AStrategyThatNeverWaitsHasNoCause) {
@@ -73,8 +73,8 @@ TEST(Totals, BytesThatDifferFromTheForecastMakeTheRowWrong) {
   fill_totals(sent(1000), right);
   fill_totals(sent(1001), wrong);
   EXPECT_EQ(right.status, core::Status::ok);
-  EXPECT_EQ(std::get<std::int64_t>(right.metrics[Metric::bytes_sent_total]), 100);
-  EXPECT_EQ(std::get<std::int64_t>(right.metrics[Metric::bytes_predicted]), 100);
+  EXPECT_EQ(right.metrics[Metric::bytes_sent_total].get<std::int64_t>(), 100);
+  EXPECT_EQ(right.metrics[Metric::bytes_predicted].get<std::int64_t>(), 100);
   EXPECT_EQ(wrong.status, core::Status::wrong);
   EXPECT_THAT(wrong.reason, HasSubstr("1001 bytes"));
 }

@@ -23,7 +23,7 @@ struct Told {
   std::vector<std::int64_t> measured = {}, kept = {};
   RowListener listener() {
     const auto into = [](std::vector<std::int64_t>& to) {
-      return [&to](const core::Point& p) { to.push_back(std::get<std::int64_t>(p.factors[core::Factor::ranks])); };
+      return [&to](const core::Point& p) { to.push_back(p.factors[core::Factor::ranks].get<std::int64_t>()); };
     };
     return {.measured = into(measured), .kept = into(kept), .progress = {}};
   }
@@ -139,7 +139,7 @@ class FakeExperiment final : public Experiment {
     shares.push_back(rows.share(core::Seconds{3}).value);
     for (auto& p : points_) {
       if (p.group != group || !p.is_due()) continue;
-      const auto n = std::get<std::int64_t>(p.row.factors[core::Factor::ranks]);
+      const auto n = p.row.factors[core::Factor::ranks].get<std::int64_t>();
       measured.push_back(n);
       if (n == wrong) refuse(p.row, core::Status::wrong, "a wrong sum");
       p.cut = n == cut;

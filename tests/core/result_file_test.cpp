@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/random.hpp"
 #include "support.hpp"
@@ -39,13 +40,13 @@ TEST(ResultFile, APointRoundTripsExactly) {
   EXPECT_EQ(after.experiment, before.experiment);
   EXPECT_EQ(after.factors, before.factors);
   EXPECT_EQ(after.raw_times_s, before.raw_times_s);
-  EXPECT_EQ(std::get<double>(after.metrics[Metric::efficiency]), 0.1 + 0.2);
-  EXPECT_EQ(std::get<std::int64_t>(after.metrics[Metric::baseline_ranks]), 1);
-  EXPECT_EQ(std::get<bool>(after.metrics[Metric::oversubscribed]), false);
-  EXPECT_EQ(after.metrics[Metric::implementation].index(), before.metrics[Metric::implementation].index());
-  EXPECT_TRUE(std::isnan(std::get<double>(after.metrics[Metric::wait_s])));
+  EXPECT_EQ(after.metrics[Metric::efficiency].get<double>(), 0.1 + 0.2);
+  EXPECT_EQ(after.metrics[Metric::baseline_ranks].get<std::int64_t>(), 1);
+  EXPECT_EQ(after.metrics[Metric::oversubscribed].get<bool>(), false);
+  EXPECT_EQ(after.metrics[Metric::implementation], before.metrics[Metric::implementation]);
+  EXPECT_TRUE(std::isnan(after.metrics[Metric::wait_s].get<double>()));
   EXPECT_TRUE(is_null(after.metrics[Metric::loss]));
-  const auto summary = std::get<Summary>(after.metrics[Metric::time_s]);
+  const auto summary = after.metrics[Metric::time_s].get<Summary>();
   EXPECT_EQ(summary.q3, 1.0 / 7.0);
   EXPECT_EQ(summary.max, 1e22);
   EXPECT_TRUE(std::isnan(summary.ci95_low));
@@ -106,6 +107,45 @@ TEST(ResultFile, UnknownKeysNotesAndAbsentFactorsAreFine) {
       "r.jsonl");
   EXPECT_EQ(file.runs.at(0).info.ranks, 2);
   EXPECT_EQ(only_point(file).factors.key(), "ranks=2 ranks_as=processes");  // from before the key
+}
+
+TEST(ResultFile, RawTimesAreReadAsTheParserReadsThem) {
+  const auto line = [](const std::string& raw) {
+    return fmt::format(R"({{"kind":"point","run_id":"r1","experiment":"scale","status":"ok","raw_times_s"{}}})", raw);
+  };
+  const auto times = [&](const std::string& raw) {
+    return only_point(parse_results(head() + line(raw) + "\n", "r.jsonl")).raw_times_s;
+  };
+  EXPECT_EQ(times(":[]"), std::vector<double>());
+  EXPECT_EQ(times(": [ 1, -0.5 ,2.5e-3,1E+2, 0 ] "), (std::vector<double>{1, -0.5, 2.5e-3, 100, 0}));
+  EXPECT_EQ(times(":[0.1],\"reason\":\"raw_times_s\""), std::vector<double>{0.1});
+  EXPECT_TRUE(std::isnan(times(":[null,1]").at(0)));
+  for (const char* bad :
+       {":[01]", ":[1.]", ":[.5]", ":[1,]", ":[,1]", ":[1 2]", ":[inf]", ":[nan]", ":[1e]", ":[1", ":[-]"})
+    EXPECT_NE(refusal([&] { times(bad); }).find("not JSON from byte"), std::string::npos) << bad;
+  EXPECT_NE(refusal([&] { times(":[1e999]"); }).find("too large"), std::string::npos);
+  EXPECT_NE(refusal([&] { times(":[true]"); }).find("'raw_times_s' is true or false"), std::string::npos);
+  EXPECT_NE(refusal([&] { times(":7"); }).find("a list of numbers"), std::string::npos);
+  // The place of an error behind them is that in the whole line.
+  EXPECT_NE(refusal([&] { times(":[1,2,3] x"); }).find(fmt::format("byte {} on", line(":[1,2,3] x").size() - 1)),
+            std::string::npos);
+}
+
+TEST(ResultFile, RawTimesAreLeftOutWhereTheyAreNotWanted) {
+  const Folder folder;
+  write_file(folder / "r.jsonl", head() + to_json_line(sample_point(), "r1") + "\n");
+  EXPECT_FALSE(only_point(read_results(folder / "r.jsonl")).raw_times_s.empty());
+  const Point point = only_point(read_results(folder / "r.jsonl", Reading::strict, Samples::left_out));
+  EXPECT_TRUE(point.raw_times_s.empty());
+  EXPECT_EQ(point.factors, sample_point().factors);
+}
+
+TEST(ResultFile, PointsShareTheirTexts) {
+  const std::string line = to_json_line(sample_point(), "r1") + "\n";
+  const auto points = parse_results(head() + line + line, "r.jsonl").runs.at(0).points;
+  const auto* text = points.at(0).factors[Factor::model].as<std::string>();
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text, points.at(1).factors[Factor::model].as<std::string>());
 }
 
 TEST(ResultFile, SeveralRunsKeepTheirPointsApart) {

@@ -175,7 +175,7 @@ TEST(Spans, AreReadBackAsTheyWere) {
                     {.name = "bucket 1", .begin_s = 0.5, .end_s = 0.75, .ready_s = 0.375, .bytes = 4096}};
   p.metrics[Metric::timeline_exchange] = spans;
   const auto file = parse_results(head("r1") + to_json_line(p, "r1"), "f");
-  EXPECT_EQ(std::get<Spans>(file.runs.at(0).points.at(0).metrics[Metric::timeline_exchange]), spans);
+  EXPECT_EQ(file.runs.at(0).points.at(0).metrics[Metric::timeline_exchange].get<Spans>(), spans);
   const std::string bad =
       R"({"kind":"point","run_id":"r1","experiment":"scale","status":"ok","metrics":{"timeline_exchange":[)";
   EXPECT_THAT(refusal([&] { parse_results(head("r1") + bad + R"({"name":"a","begin_s":0}]}})", "f"); }),

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <set>
+#include <utility>
+#include <variant>
 
 #include "support.hpp"
 
@@ -37,6 +39,42 @@ TEST(Result, ValuesAreShownAsTheFileHasThem) {
   EXPECT_EQ(to_text(Value{NAN}), "null");
   EXPECT_EQ(to_text(Value{std::string("ring")}), "ring");
   EXPECT_EQ(to_text(Value{Summary{.median = 2.5}}), "2.5");
+}
+
+TEST(Result, ValuesAreSmallAndCopiesShareWhatIsLarge) {
+  EXPECT_EQ(sizeof(Value), 16U);
+  const Value text = std::string("a text that is longer than a string holds in place");
+  Value copy = text;
+  EXPECT_EQ(copy.as<std::string>(), text.as<std::string>());  // the same place
+  copy = 0.5;
+  EXPECT_EQ(copy.as<std::string>(), nullptr);
+  EXPECT_THROW((void)copy.get<std::string>(), std::bad_variant_access);
+  EXPECT_EQ(text.get<std::string>(), "a text that is longer than a string holds in place");
+}
+
+TEST(Result, ValuesAreKeptByKeyInWhateverOrderTheyAreWritten) {
+  Metrics m;
+  for (std::size_t i = metric_count; i-- > 0;) m[static_cast<Metric>(i)] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < metric_count; ++i) {
+    EXPECT_EQ(m[static_cast<Metric>(i)], Value(static_cast<std::int64_t>(i)));
+    if (i % 3 == 0) m[static_cast<Metric>(i)] = {};
+  }
+  std::size_t visited = 0;
+  m.each([&visited](Metric metric, const Value& value) {
+    EXPECT_EQ(value.get<std::int64_t>(), static_cast<std::int64_t>(metric));
+    ++visited;
+  });
+  EXPECT_EQ(visited, metric_count - (metric_count + 2) / 3);
+  // One from another, which a reference into the same memory would not survive.
+  m[Metric::time_s] = std::string("moved");
+  m[Metric::compute_s] = m[Metric::time_s];
+  m[Metric::comm_s] = m[Metric::wire_s] = m[Metric::compute_s];
+  EXPECT_EQ(m[Metric::comm_s].get<std::string>(), "moved");
+  m[Metric::comm_s] = m[Metric::loss] = Value();
+  EXPECT_TRUE(is_null(m[Metric::comm_s]));
+  const Metrics taken(std::move(m));
+  EXPECT_EQ(m, Metrics());  // NOLINT(bugprone-use-after-move): that is what is asked
+  EXPECT_EQ(taken[Metric::time_s].get<std::string>(), "moved");
 }
 
 TEST(Result, TheKeyNamesWhatWasSetInTheEnumsOrder) {

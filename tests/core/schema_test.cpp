@@ -110,7 +110,7 @@ void write_everything(const std::filesystem::path& path) {
   writer.append(bare);
   const std::vector<double> samples{1, 2, 3, 4, 5, 6};
   for (std::size_t i = 0; i < metric_count; ++i) {
-    Value& value = bare.metrics[static_cast<Metric>(i)];
+    auto value = bare.metrics[static_cast<Metric>(i)];
     value = std::int64_t{1};
     if (metric_table()[i].kind == KeyKind::label) value = std::string("x");
     if (metric_table()[i].kind == KeyKind::truth) value = true;

@@ -24,7 +24,7 @@ TEST(Inspector, CallsOfOneKindAreAPointWithTheirSpread) {
   // of each call the slower of two ranks
   ASSERT_EQ(p.raw_times_s.size(), 6u);
   EXPECT_NEAR(p.raw_times_s[1], 405e-6, 1e-12);
-  const auto& times = std::get<core::Summary>(p.metrics[Metric::time_s]);
+  const auto& times = p.metrics[Metric::time_s].get<core::Summary>();
   EXPECT_NEAR(times.median, 407.5e-6, 1e-12);
   EXPECT_NEAR(times.max, 450e-6, 1e-12);
   EXPECT_EQ(times.n, 6u);

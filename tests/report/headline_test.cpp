@@ -5,26 +5,30 @@
 namespace gradmeter::report {
 namespace {
 
-core::Json row(int ranks, double samples_per_s, double efficiency) {
-  return {{"experiment", "scale"},
-          {"status", "ok"},
-          {"panel", ""},
-          {"series", "ring"},
-          {"model", "lenet5"},
-          {"ranks", ranks},
-          {"efficiency", efficiency},
-          {"samples_per_s", samples_per_s},
-          {"efficiency_ci95_low", 0.41},
-          {"efficiency_ci95_high", 0.45},
-          {"wire_s", 0.9e-3},
-          {"wait_s", 0.1e-3},
-          {"bound_by", "wire"}};
+using core::Factor;
+using core::Metric;
+
+Row row(std::int64_t ranks, double samples_per_s, double efficiency) {
+  Row out;
+  out.point.experiment = "scale";
+  out.point.factors[Factor::model] = "lenet5";
+  out.point.factors[Factor::ranks] = ranks;
+  core::Metrics& m = out.point.metrics;
+  m[Metric::efficiency] = efficiency;
+  m[Metric::samples_per_s] = samples_per_s;
+  m[Metric::efficiency_ci95_low] = 0.41;
+  m[Metric::efficiency_ci95_high] = 0.45;
+  m[Metric::wire_s] = 0.9e-3;
+  m[Metric::wait_s] = 0.1e-3;
+  m[Metric::bound_by] = "wire";
+  out.put("series", "ring");
+  return out;
 }
 
 TEST(Headline, IsOfTheFastestPointAtTheMostRanksThatIsNotInDoubt) {
   RowTable table;
   table.rows = {row(2, 900, 0.9), row(4, 500, 0.43), row(4, 800, 2.5)};
-  table.rows[2]["doubt"] = "above 100 %";
+  table.rows[2].put("doubt", "above 100 %");
   const Headline found = headline(table);
   ASSERT_EQ(found.figures.size(), 3U);
   EXPECT_EQ(found.figures[0].value, "43 %");
@@ -38,8 +42,8 @@ TEST(Headline, IsOfTheFastestPointAtTheMostRanksThatIsNotInDoubt) {
 TEST(Headline, MarksAFigureThatIsInDoubtAndNamesNoLossWhereLittleWasLost) {
   RowTable table;
   table.rows = {row(2, 900, 2.56)};
-  table.rows[0]["doubt"] = "above 100 %";
-  table.rows[0]["bound_by"] = "compute";
+  table.rows[0].put("doubt", "above 100 %");
+  table.rows[0].point.metrics[Metric::bound_by] = "compute";
   const Headline found = headline(table);
   ASSERT_EQ(found.figures.size(), 2U);
   EXPECT_EQ(found.figures[0].value, "256 % ?");
@@ -48,7 +52,8 @@ TEST(Headline, MarksAFigureThatIsInDoubtAndNamesNoLossWhereLittleWasLost) {
 
 TEST(Headline, IsEmptyWithoutFigures) {
   RowTable table;
-  table.rows = {{{"experiment", "scale"}, {"status", "unsupported"}, {"series", "ring"}, {"panel", ""}}};
+  table.rows = {row(2, 900, 0.9)};
+  table.rows[0].point.status = core::Status::unsupported;
   EXPECT_TRUE(headline(table).figures.empty());
 }
 

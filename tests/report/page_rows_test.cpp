@@ -29,11 +29,11 @@ TEST(PageRows, GainOfACodecIsAgainstTheSamePointWithout) {
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   const auto rows = make_rows(sides, Launches::separate).rows;
   ASSERT_EQ(rows.size(), 6U);
-  EXPECT_DOUBLE_EQ(rows[0].at("codec_gain"), 0.5);
-  EXPECT_DOUBLE_EQ(rows[3].at("codec_gain"), 8);
-  EXPECT_NEAR(rows[3].at("codec_gain_ci95_low").get<double>(), 8 * 0.9 / 1.1, 1e-4);
-  EXPECT_NEAR(rows[3].at("codec_gain_ci95_high").get<double>(), 8 * 1.1 / 0.9, 1e-4);
-  for (const std::size_t without : {1, 2, 4, 5}) EXPECT_FALSE(rows[without].contains("codec_gain")) << without;
+  EXPECT_DOUBLE_EQ(rows[0].number("codec_gain"), 0.5);
+  EXPECT_DOUBLE_EQ(rows[3].number("codec_gain"), 8);
+  EXPECT_NEAR(rows[3].number("codec_gain_ci95_low"), 8 * 0.9 / 1.1, 1e-4);
+  EXPECT_NEAR(rows[3].number("codec_gain_ci95_high"), 8 * 1.1 / 0.9, 1e-4);
+  for (const std::size_t without : {1, 2, 4, 5}) EXPECT_FALSE(rows[without].has("codec_gain")) << without;
 }
 
 core::Point step(std::int64_t ranks, const char* gradients) {
@@ -49,11 +49,11 @@ TEST(PageRows, WithAFactorAndWithoutAreTwoCurves) {
   run.points = {step(8, ""), step(8, "bf16")};
   std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   auto rows = make_rows(sides, Launches::separate).rows;
-  EXPECT_NE(rows.at(0).at("series"), rows.at(1).at("series"));
+  EXPECT_NE(rows.at(0).text("series"), rows.at(1).text("series"));
   // But one rank has no exchange whose gradients could be of any type: that is no other curve.
   sides[0].runs[0].points = {step(1, ""), step(8, "bf16")};
   rows = make_rows(sides, Launches::separate).rows;
-  EXPECT_EQ(rows.at(0).at("series"), rows.at(1).at("series"));
+  EXPECT_EQ(rows.at(0).text("series"), rows.at(1).text("series"));
 }
 
 core::Point trained(std::int64_t ranks, const char* model, const char* codec, double samples_per_s) {
@@ -75,16 +75,16 @@ TEST(PageRows, SayInWordsWhatWasChosenAndUnderWhichConditions) {
   run.points = {trained(2, "lenet5", "qsgd4:bucket=512,ef=off", 100), trained(2, "mlp:784-64-10", "none", 100)};
   std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   auto rows = make_rows(sides).rows;
-  EXPECT_EQ(rows.at(0).at("series"), "4-bit gradients");
-  EXPECT_EQ(rows.at(0).at("panel"), "lenet5");
-  EXPECT_EQ(rows.at(1).at("panel"), "mlp:784-64-10");
+  EXPECT_EQ(rows.at(0).text("series"), "4-bit gradients");
+  EXPECT_EQ(rows.at(0).text("panel"), "lenet5");
+  EXPECT_EQ(rows.at(1).text("panel"), "mlp:784-64-10");
   // Parameters are named only where they differ.
   sides[0].runs[0].points[1].factors[Factor::codec] = std::string("qsgd4:bucket=128,ef=off");
   rows = make_rows(sides).rows;
-  EXPECT_EQ(rows.at(0).at("series"), "4-bit gradients (bucket=512)");
+  EXPECT_EQ(rows.at(0).text("series"), "4-bit gradients (bucket=512)");
   // A point without figures makes no difference to name.
   sides[0].runs[0].points[1].status = core::Status::unsupported;
-  EXPECT_EQ(make_rows(sides).rows.at(0).at("panel"), "");
+  EXPECT_EQ(make_rows(sides).rows.at(0).text("panel"), "");
 }
 
 TEST(PageRows, LaunchesOfTwoMachinesOrBuildsAreNotMerged) {
@@ -94,17 +94,17 @@ TEST(PageRows, LaunchesOfTwoMachinesOrBuildsAreNotMerged) {
   run.info.fingerprint = "f";
   std::array sides{analysis::Side{.name = "a", .runs = {run, run}}};
   ASSERT_EQ(make_rows(sides).rows.size(), 1U);
-  EXPECT_EQ(make_rows(sides).rows[0].at("launches"), 2);
+  EXPECT_EQ(make_rows(sides).rows[0].whole("launches"), 2);
   sides[0].runs[1].info.commit = "bbbb";
   auto rows = make_rows(sides).rows;
   ASSERT_EQ(rows.size(), 2U);
-  EXPECT_EQ(rows[1].at("series"), "commit bbbb");
+  EXPECT_EQ(rows[1].text("series"), "commit bbbb");
   sides[0].runs[1].info.commit = "aaaa";
   sides[0].runs[1].info.cpu = "other";
   sides[0].runs[1].info.fingerprint = "g";
   rows = make_rows(sides).rows;
   ASSERT_EQ(rows.size(), 2U);
-  EXPECT_EQ(rows[1].at("panel"), "other");
+  EXPECT_EQ(rows[1].text("panel"), "other");
 }
 
 TEST(PageRows, DoubtIsNamed) {
@@ -116,9 +116,9 @@ TEST(PageRows, DoubtIsNamed) {
   run.points[1].metrics[Metric::oversubscribed] = true;
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   const auto rows = make_rows(sides, Launches::separate).rows;
-  EXPECT_FALSE(rows.at(0).contains("doubt"));
-  EXPECT_EQ(rows.at(1).at("doubt"), "more threads than cores; above 100 %; no interval");
-  EXPECT_FALSE(rows.at(2).contains("doubt"));
+  EXPECT_FALSE(rows.at(0).has("doubt"));
+  EXPECT_EQ(rows.at(1).text("doubt"), "more threads than cores; above 100 %; no interval");
+  EXPECT_FALSE(rows.at(2).has("doubt"));
 }
 
 TEST(PageRows, SpeedUpIsAgainstOneRankInFp32OfTheSameNetwork) {
@@ -128,11 +128,11 @@ TEST(PageRows, SpeedUpIsAgainstOneRankInFp32OfTheSameNetwork) {
   run.points[4].factors[Factor::precision] = std::string("bf16");
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   const auto rows = make_rows(sides, Launches::separate).rows;
-  EXPECT_DOUBLE_EQ(rows.at(2).at("fp32_speedup"), 1.5);
-  EXPECT_NEAR(rows.at(2).at("fp32_speedup_ci95_low").get<double>(), 1.5 * 0.9 / 1.1, 1e-4);
-  EXPECT_DOUBLE_EQ(rows.at(3).at("fp32_speedup"), 1.5);
-  EXPECT_DOUBLE_EQ(rows.at(4).at("fp32_speedup"), 1.3);
-  EXPECT_FALSE(rows.at(0).contains("fp32_speedup"));
+  EXPECT_DOUBLE_EQ(rows.at(2).number("fp32_speedup"), 1.5);
+  EXPECT_NEAR(rows.at(2).number("fp32_speedup_ci95_low"), 1.5 * 0.9 / 1.1, 1e-4);
+  EXPECT_DOUBLE_EQ(rows.at(3).number("fp32_speedup"), 1.5);
+  EXPECT_DOUBLE_EQ(rows.at(4).number("fp32_speedup"), 1.3);
+  EXPECT_FALSE(rows.at(0).has("fp32_speedup"));
 }
 
 TEST(PageRows, CurvesBeginAtOneRankOfTheSameConditions) {
@@ -142,8 +142,8 @@ TEST(PageRows, CurvesBeginAtOneRankOfTheSameConditions) {
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
   const auto starts = make_rows(sides).curve_starts;
   ASSERT_EQ(starts.size(), 2U);
-  for (const auto& start : starts) EXPECT_EQ(start.at("model"), "lenet5");
-  EXPECT_EQ(starts[1].at("series"), "bf16 gradients");
+  for (const auto& start : starts) EXPECT_EQ(start.text("model"), "lenet5");
+  EXPECT_EQ(starts[1].text("series"), "bf16 gradients");
 }
 
 TEST(PageRows, FilesAreNamedByTheirLabel) {

@@ -216,7 +216,7 @@ void find_slow_ranks(const Rows& rows, std::vector<Finding>& out) {
         for (const auto& source : row->sources) {
           ++launches;
           const core::Metrics& m = rows.runs()[source.run].points[source.point].metrics;
-          const auto* rank = std::get_if<std::int64_t>(&m[Metric::slowest_rank]);
+          const auto* rank = m[Metric::slowest_rank].as<std::int64_t>();
           const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
           const double spread = m.number(Metric::ranks_spread);
           // A busy or slow machine may have met one rank alone: such a difference does not make the rank slow.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "analysis/conditions.hpp"
 #include "analysis/words.hpp"
@@ -44,29 +45,28 @@ const Axes& naming_order() {
   return order;
 }
 
-/// Texts of values read back exactly, so equal texts of one type are equal values.
-bool is_same(const core::Value& a, const core::Value& b) {
-  return a.index() == b.index() && core::to_text(a) == core::to_text(b);
-}
-
 std::string value_text(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
 
 /// A factor whose value splits rows that agree in all telling factors before it is telling.
 Axes telling_factors(const std::vector<const Row*>& rows) {
   Axes out;
-  std::vector<std::string> named(rows.size());
+  std::vector<std::size_t> group_of(rows.size(), 0);  // rows that agree in what is telling so far
+  std::size_t groups = 1;
   for (const Factor f : naming_order()) {
-    std::map<std::string, std::string> value_of;
-    const bool tells = [&] {
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        const std::string value = rows[i]->text(f);
-        if (value_of.try_emplace(named[i], value).first->second != value) return true;
-      }
-      return false;
-    }();
+    std::vector<const core::Value*> value_of(groups, nullptr);
+    bool tells = false;
+    for (std::size_t i = 0; i < rows.size() && !tells; ++i) {
+      const core::Value& value = rows[i]->point.factors[f];
+      const core::Value*& first = value_of[group_of[i]];
+      if (!first) first = &value;
+      tells = !(*first == value) && value_text(*first) != value_text(value);
+    }
     if (!tells) continue;
     out.push_back(f);
-    for (std::size_t i = 0; i < rows.size(); ++i) named[i] += "|" + rows[i]->text(f);
+    std::map<std::pair<std::size_t, std::string>, std::size_t> numbers;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      group_of[i] = numbers.try_emplace({group_of[i], rows[i]->text(f)}, numbers.size()).first->second;
+    groups = numbers.size();
   }
   return out;
 }
@@ -105,17 +105,17 @@ std::string as_sentence(std::string text, bool has_name) {
 std::string Row::text(Factor f) const { return value_text(point.factors[f]); }
 std::string Row::text(Metric m) const { return value_text(point.metrics[m]); }
 std::int64_t Row::whole(Factor f) const {
-  const auto* v = std::get_if<std::int64_t>(&point.factors[f]);
+  const auto* v = point.factors[f].as<std::int64_t>();
   return v ? *v : 0;
 }
 bool Row::is_true(Metric m) const {
-  const auto* v = std::get_if<bool>(&point.metrics[m]);
+  const auto* v = point.metrics[m].as<bool>();
   return v && *v;
 }
 
 Figure time_of(const Row& row) {
   Figure out{.value = row.number(Metric::time_s)};
-  if (const auto* s = std::get_if<core::Summary>(&row.point.metrics[Metric::time_s])) {
+  if (const auto* s = row.point.metrics[Metric::time_s].as<core::Summary>()) {
     out.low = s->ci95_low;
     out.high = s->ci95_high;
   }
@@ -164,11 +164,16 @@ Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
     telling_[experiment] = telling_factors(of);
     for (const Factor f : naming_order()) {
       auto& values = values_[{experiment, f}];
+      std::unordered_map<std::string, std::vector<core::Value>> known;  // by text
+      const core::Value* before = nullptr;
       for (const Row* row : of) {
-        const core::Value& v = row->point.factors[f];
-        const bool is_new =
-            std::none_of(values.begin(), values.end(), [&](const core::Value& had) { return is_same(had, v); });
-        if (is_new) values.push_back(v);
+        const core::Value& value = row->point.factors[f];
+        if (before && *before == value) continue;
+        before = &value;
+        auto& alike = known[value_text(value)];
+        if (std::ranges::find(alike, value) != alike.end()) continue;
+        alike.push_back(value);
+        values.push_back(value);
       }
     }
   }
@@ -270,7 +275,7 @@ Finding Rows::finding(FindingKind kind, const Group& group, const Axes& over, co
     if (is_in(over, f)) continue;
     const core::Value& value = group.front()->point.factors[f];
     const bool shared =
-        std::all_of(group.begin(), group.end(), [&](const Row* row) { return is_same(row->point.factors[f], value); });
+        std::all_of(group.begin(), group.end(), [&](const Row* row) { return row->point.factors[f] == value; });
     if (shared) out.factors[f] = value;
   }
   for (const Row* row : group) out.rows.insert(out.rows.end(), row->sources.begin(), row->sources.end());

@@ -2,8 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "analysis/detail/rows.hpp"
 #include "core/format.hpp"
@@ -38,30 +42,48 @@ std::string model_command(const Row& row, const std::string& flags) {
 
 // --- efficiency over the mini-batch
 
-/// Which two of the rows are surely the furthest apart; none where no two are.
+/// Which two of the rows, all with an interval, are surely the furthest apart; none where no two are.
 struct Extremes {
   const Row *low = nullptr, *high = nullptr;
 };
 Extremes extremes(const Group& curve) {
+  // By lower end, with the most efficient of those up to it: a curve of thousands of batches takes no square of them.
+  struct Candidate {
+    double low;
+    std::size_t best;
+  };
+  const auto value_of = [&curve](std::size_t row) { return efficiency_of(*curve[row]).value; };
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < curve.size(); ++i) candidates.push_back({efficiency_of(*curve[i]).low, i});
+  std::ranges::stable_sort(candidates, std::ranges::greater(), &Candidate::low);
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    const std::size_t before = candidates[i - 1].best, own = candidates[i].best;
+    const double apart = value_of(before) - value_of(own);
+    if (apart > 0 || (apart == 0 && before < own)) candidates[i].best = before;
+  }
   Extremes out;
   double most = 0;
-  for (const Row* a : curve) {
-    for (const Row* b : curve) {
-      if (compare(efficiency_of(*a), efficiency_of(*b)) != Relation::less) continue;
-      const double apart = efficiency_of(*b).value - efficiency_of(*a).value;
-      if (apart <= most) continue;
-      most = apart;
-      out = {a, b};
-    }
+  for (const Row* row : curve) {
+    const Figure e = efficiency_of(*row);
+    const auto end = std::ranges::partition_point(candidates, [&](const Candidate& c) { return c.low > e.high; });
+    if (end == candidates.begin()) continue;
+    const std::size_t best = std::prev(end)->best;
+    if (value_of(best) - e.value <= most) continue;
+    most = value_of(best) - e.value;
+    out = {row, curve[best]};
   }
   return out;
 }
 
 /// Between some two rows efficiency surely moves that way as the mini-batch grows.
 bool moves(const Group& curve, Relation way) {
-  for (std::size_t i = 0; i < curve.size(); ++i)
-    for (std::size_t k = i + 1; k < curve.size(); ++k)
-      if (compare(efficiency_of(*curve[i]), efficiency_of(*curve[k])) == way) return true;
+  Figure before{.low = -std::numeric_limits<double>::infinity(), .high = std::numeric_limits<double>::infinity()};
+  for (const Row* row : curve) {
+    const Figure e = efficiency_of(*row);
+    if (way == Relation::less ? before.high < e.low : before.low > e.high) return true;
+    before.low = std::max(before.low, e.low);
+    before.high = std::min(before.high, e.high);
+  }
   return false;
 }
 
@@ -267,7 +289,8 @@ void add_changes(const Rows& rows, std::string_view experiment, const Setting& s
     const bool has_doubt = is_step && (is_implausible(r) || r.text(Factor::strategy) == "independent");
     return !core::is_null(r.point.factors[setting.factor]) && time_of(r).value > 0 && !has_doubt;
   };
-  std::vector<std::pair<std::string, Finding>> kept;  // by curve and values
+  std::vector<Finding> kept;
+  std::unordered_map<std::string, std::size_t> places;  // of curves and values in `kept`
   for (const Group& group : rows.groups(experiment, axes_of(setting.factor), is_used)) {
     for (const auto& [a, b] : pairs_of(group, setting)) {
       core::Factors curve = b->point.factors;
@@ -278,15 +301,15 @@ void add_changes(const Rows& rows, std::string_view experiment, const Setting& s
       const std::string key =
           fmt::format("{} {} {}|{}", b->origin, curve.key(), core::key_part(values[0]), core::key_part(values[1]));
       Finding found = change(rows, setting.factor, *a, *b);
-      const auto had = std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.first == key; });
-      if (had == kept.end()) {
-        kept.emplace_back(key, std::move(found));
-      } else if (found.severity > had->second.severity) {
-        had->second = std::move(found);
+      const auto [place, is_new] = places.try_emplace(key, kept.size());
+      if (is_new) {
+        kept.push_back(std::move(found));
+      } else if (Finding& had = kept[place->second]; found.severity > had.severity) {
+        had = std::move(found);
       }
     }
   }
-  for (auto& [key, finding] : kept) out.push_back(std::move(finding));
+  std::ranges::move(kept, std::back_inserter(out));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
   row.metrics[Metric::limit_s] = limit.seconds;
   row.metrics[Metric::limit] = limit.name;
   if (limit.link.value > 0) row.metrics[Metric::link_bytes_per_s] = limit.link.value;
-  const auto* time = std::get_if<core::Summary>(&row.metrics[Metric::time_s]);
+  const auto* time = row.metrics[Metric::time_s].as<core::Summary>();
   if (row.status != core::Status::ok || !time || !(time->ci95_high < limit.low)) return;
   row.status = core::Status::mistrusted;
   row.reason =

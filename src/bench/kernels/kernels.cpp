@@ -90,8 +90,8 @@ class KernelSweep final : public Experiment {
 
   void complete(SweepPoint& p) const override {
     const KernelPoint& point = entries_[p.group].point;
-    auto& application = p.row.metrics[core::Metric::application] = core::Value{};
-    if (!point.problem.application.empty()) application = point.problem.application;
+    const std::string& application = point.problem.application;
+    p.row.metrics[core::Metric::application] = application.empty() ? core::Value() : core::Value(application);
     if (options_.against)
       fill_published(options_.against->name(), options_.against->find(point.problem, point.training), p.row);
   }

@@ -91,8 +91,7 @@ namespace {
 bool is_baseline(const ScalePoint& p) { return p.ranks == 1 && !p.strategy->communicates(); }
 
 double rate_of_a_rank(const Point& p) {
-  return p.metrics.number(Metric::samples_per_s) /
-         static_cast<double>(std::get<std::int64_t>(p.factors[Factor::ranks]));
+  return p.metrics.number(Metric::samples_per_s) / static_cast<double>(p.factors[Factor::ranks].get<std::int64_t>());
 }
 
 void fill_baseline(const Point& base, core::Metrics& m) {
@@ -157,7 +156,7 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
 }
 
 bool is_crowded(const core::Metrics& m) {
-  const auto* crowded = std::get_if<bool>(&m[Metric::oversubscribed]);
+  const auto* crowded = m[Metric::oversubscribed].as<bool>();
   return crowded && *crowded;
 }
 

@@ -210,7 +210,7 @@ class ScaleSweep final : public Experiment {
     const auto given = [](const std::optional<Reference>& x) { return x ? &*x : nullptr; };
     compare_row(c.point, {.base = given(base), .control = given(control), .node = given(node), .alone = given(alone)},
                 c.measured, c.row);
-    if (const auto slow = std::get_if<std::int64_t>(&c.row.metrics[core::Metric::slowest_rank])) {
+    if (const auto slow = c.row.metrics[core::Metric::slowest_rank].as<std::int64_t>()) {
       const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
       c.row.metrics[core::Metric::slowest_host] = session_.host_of(ranks.at(static_cast<std::size_t>(*slow)));
     }

@@ -60,7 +60,7 @@ void fill_bound(const StepBound& b, core::Point& row) {
     m[Metric::limit_exchange_s] = b.exchange.value;
     m[Metric::link_bytes_per_s] = link_rate(b.machine);
   }
-  const auto* time = std::get_if<core::Summary>(&m[Metric::time_s]);
+  const auto* time = m[Metric::time_s].as<core::Summary>();
   const double highest = time == nullptr ? m.number(Metric::time_s) : std::max(time->median, time->ci95_high);
   if (row.status != core::Status::ok || !(highest < limit)) return;
   row.status = core::Status::mistrusted;

@@ -5,7 +5,7 @@
 
 namespace gradmeter::core::detail {
 
-/// `add` in the order of the lines. Errors: UsageError without place, as those of `parse_line`.
+/// `add` in the order of the lines. Errors: UsageError without place, as those of `LineReader`.
 class Collector {
  public:
   void add(RunInfo);

@@ -1,9 +1,11 @@
 #include "report/page/charts.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "core/format.hpp"
@@ -62,16 +64,18 @@ Chart read_chart(const EmbeddedFile& file) {
   return chart;
 }
 
-bool takes(const Chart& chart, const Json& row) {
-  const std::string status = row.at("status"), experiment = row.at("experiment");
-  if (status != "ok" && !(chart.doubtful && status == "mistrusted")) return false;
-  return std::ranges::find(chart.experiments, experiment) != chart.experiments.end() &&
-         std::ranges::all_of(chart.needs, [&](const auto& key) { return row.contains(key); }) &&
-         std::ranges::all_of(chart.least,
-                             [&](const auto& least) { return row.value(least.first, 0.0) >= least.second; });
+bool takes(const Chart& chart, const Row& row) {
+  using core::Status;
+  const bool has_figures = row.point.status == Status::ok || (chart.doubtful && row.point.status == Status::mistrusted);
+  return has_figures && std::ranges::find(chart.experiments, row.point.experiment) != chart.experiments.end() &&
+         std::ranges::all_of(chart.needs, [&](const auto& key) { return row.has(key); }) &&
+         std::ranges::none_of(chart.least, [&](const auto& least) {
+           const double number = row.number(least.first);
+           return (std::isnan(number) ? 0.0 : number) < least.second;
+         });
 }
 
-std::vector<std::size_t> places_of(const Chart& chart, const std::vector<Json>& rows) {
+std::vector<std::size_t> places_of(const Chart& chart, const std::vector<Row>& rows) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (takes(chart, rows[i])) out.push_back(i);
@@ -79,33 +83,50 @@ std::vector<std::size_t> places_of(const Chart& chart, const std::vector<Json>& 
 }
 
 /// A panel of the page: rows that agree in their conditions and in what runs along the chart but its first.
-std::string panel_of(const Chart& chart, const Json& row) {
-  std::string out = row.at("panel");
+std::string panel_of(const Chart& chart, const Row& row) {
+  std::string out = row.text("panel");
   for (std::size_t i = 1; i < chart.along.size(); ++i) {
     // The samples of all ranks follow from those of a rank, and hosts from ranks.
-    if (row.contains(chart.along[i])) out += fmt::format("|{}", row.at(chart.along[i]).dump());
+    if (const core::Value value = row.at(chart.along[i]); !value.is_null()) out += "|" + core::to_text(value);
   }
   return out;
 }
 
 void keep_within_bounds(Chart& chart, const RowTable& table) {
-  using Curve = std::pair<std::string, std::string>;
-  std::map<Curve, std::set<Json>> values;
-  std::map<std::string, std::set<std::string>> series;
-  const auto curve_of = [&](const Json& row) { return Curve(panel_of(chart, row), row.at("series")); };
-  const auto add = [&](const Json& row) {
-    const Curve curve = curve_of(row);
-    if (!chart.along.empty()) values[curve].insert(row.value(chart.along[0], Json()));
-    series[curve.first].insert(curve.second);
+  struct Curve {
+    std::size_t panel;
+    std::set<std::string> values;
   };
-  for (const std::size_t i : chart.rows) add(table.rows[i]);
-  for (const std::size_t i : chart.starts) add(table.curve_starts[i]);
-  const auto is_out = [&](const Json& row) {
-    const Curve curve = curve_of(row);
-    return !chart.values.hold(values[curve].size()) || !chart.series.hold(series[curve.first].size());
+  std::vector<Curve> curves;
+  std::vector<std::size_t> series;  // of each panel
+  std::unordered_map<std::string, std::size_t> panels, places;
+  const auto curve_of = [&](const Row& row) {
+    std::string name = panel_of(chart, row);
+    const std::size_t panel = panels.try_emplace(name, panels.size()).first->second;
+    series.resize(panels.size());
+    name += '\n';
+    name += row.text("series");
+    const auto [place, is_new] = places.try_emplace(std::move(name), curves.size());
+    if (is_new) {
+      curves.push_back({panel, {}});
+      ++series[panel];
+    }
+    if (!chart.along.empty()) curves[place->second].values.insert(core::to_text(row.at(chart.along[0])));
+    return place->second;
   };
-  std::erase_if(chart.rows, [&](std::size_t i) { return is_out(table.rows[i]); });
-  std::erase_if(chart.starts, [&](std::size_t i) { return is_out(table.curve_starts[i]); });
+  std::vector<std::size_t> of_rows, of_starts;
+  for (const std::size_t i : chart.rows) of_rows.push_back(curve_of(table.rows[i]));
+  for (const std::size_t i : chart.starts) of_starts.push_back(curve_of(table.curve_starts[i]));
+  const auto keep = [&](std::vector<std::size_t>& rows, const std::vector<std::size_t>& of) {
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Curve& curve = curves[of[i]];
+      if (chart.values.hold(curve.values.size()) && chart.series.hold(series[curve.panel])) kept.push_back(rows[i]);
+    }
+    rows = std::move(kept);
+  };
+  keep(chart.rows, of_rows);
+  keep(chart.starts, of_starts);
 }
 
 /// Calls `use` with each channel of colour in `json` that shows a column that names series.
@@ -128,7 +149,7 @@ class SeriesColours {
       Json domain = Json::array(), range = Json::array();
       std::set<std::string> known;
       for (const std::size_t i : chart.rows) {
-        const std::string series = table.rows[i].value(channel["field"].template get<std::string>(), std::string());
+        const std::string series = table.rows[i].text(channel["field"].template get<std::string>());
         if (!known.insert(series).second) continue;
         const auto place = places_.try_emplace(series, places_.size()).first->second;
         domain.push_back(series);

@@ -66,8 +66,8 @@ Json config() {
 
 Json filled(const Chart& chart, const RowTable& table) {
   Json spec = chart.spec, values = Json::array();
-  for (const std::size_t i : chart.starts) values.push_back(table.curve_starts[i]);
-  for (const std::size_t i : chart.rows) values.push_back(table.rows[i]);
+  for (const std::size_t i : chart.starts) values.push_back(to_json(table.curve_starts[i]));
+  for (const std::size_t i : chart.rows) values.push_back(to_json(table.rows[i]));
   spec["data"] = {{"name", "points"}, {"values", std::move(values)}};
   spec["config"] = config();
   spec["title"] = {{"text", chart.title}, {"anchor", "start"}};

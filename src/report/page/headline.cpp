@@ -15,13 +15,7 @@
 namespace gradmeter::report {
 namespace {
 
-using core::Json;
-using Rows = std::vector<const Json*>;
-
-double number_of(const Json& row, const std::string& key) {
-  const auto found = row.find(key);
-  return found != row.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
+using Rows = std::vector<const Row*>;
 
 /// As the terminal has rates: three digits and a letter for thousands.
 std::string short_rate(double per_second) {
@@ -39,9 +33,9 @@ std::string ends(double low, double high, const std::function<std::string(double
 
 std::string ms_text(double seconds) { return digits(1e3 * seconds); }
 
-LargeFigure time_figure(const Json& row, const std::string& what) {
-  return {.value = ms_text(number_of(row, "time_s")) + " ms",
-          .interval = ends(number_of(row, "time_s_ci95_low"), number_of(row, "time_s_ci95_high"), ms_text),
+LargeFigure time_figure(const Row& row, const std::string& what) {
+  return {.value = ms_text(row.number("time_s")) + " ms",
+          .interval = ends(row.number("time_s_ci95_low"), row.number("time_s_ci95_high"), ms_text),
           .what = what};
 }
 
@@ -50,10 +44,10 @@ LargeFigure rate_figure(double bytes_per_s, const std::string& what) {
 }
 
 /// The row with the largest `value`, those in doubt only where all are; null where none has one.
-const Json* best(const Rows& rows, const std::function<double(const Json&)>& value) {
-  const Json* out = nullptr;
-  const auto key = [&](const Json& row) { return std::pair(!row.contains("doubt"), value(row)); };
-  for (const Json* row : rows) {
+const Row* best(const Rows& rows, const std::function<double(const Row&)>& value) {
+  const Row* out = nullptr;
+  const auto key = [&](const Row& row) { return std::pair(!row.has("doubt"), value(row)); };
+  for (const Row* row : rows) {
     if (std::isfinite(value(*row)) && (!out || key(*out) < key(*row))) out = row;
   }
   return out;
@@ -62,28 +56,27 @@ const Json* best(const Rows& rows, const std::function<double(const Json&)>& val
 /// Rows of one link, scaling and so on: what is fastest on another link is no better choice on this one.
 void keep_first_panel(Rows& rows) {
   if (rows.empty()) return;
-  const std::string panel = rows.front()->at("panel");
-  std::erase_if(rows, [&](const Json* row) { return row->at("panel") != panel; });
+  const std::string panel = rows.front()->text("panel");
+  std::erase_if(rows, [&](const Row* row) { return row->text("panel") != panel; });
 }
 
-std::string described(const Json& row) {
+std::string described(const Row& row) {
   std::string out;
   const auto add = [&](const std::string& words) {
     if (!words.empty()) out += fmt::format("{}{}", out.empty() ? "" : ", ", words);
   };
-  const std::string panel = row.at("panel"), series = row.at("series"), model = row.value("model", "");
+  const std::string panel = row.text("panel"), series = row.text("series"), model = row.text("model");
   if (!model.empty() && panel.find(model) == std::string::npos) add(model);
-  if (const auto ranks = row.value("ranks", 0)) add(fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"));
-  add(row.value("batch", ""));
-  if (row.contains("size_bytes"))
-    add(core::to_text(core::Bytes{static_cast<std::size_t>(row["size_bytes"].get<double>())}));
+  if (const auto ranks = row.whole("ranks")) add(fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"));
+  add(row.text("batch"));
+  if (row.has("size_bytes")) add(core::to_text(core::Bytes{static_cast<std::size_t>(row.number("size_bytes"))}));
   if (series != "measured") add(series);
   add(panel);
   return out;
 }
 
 /// What most of the lost time went to, and its share of it; empty where too little was lost to say.
-LargeFigure largest_loss(const Json& row) {
+LargeFigure largest_loss(const Row& row) {
   constexpr std::array parts{std::pair{"contention_s", "shared cores and memory"},
                              std::pair{"straggle_s", "a slow rank's computation"},
                              std::pair{"interference_s", "computation that the exchange slows down"},
@@ -93,12 +86,12 @@ LargeFigure largest_loss(const Json& row) {
   double lost = 0, largest = 0;
   std::string_view name;
   for (const auto& [key, words] : parts) {
-    const double part = number_of(row, key);
+    const double part = row.number(key);
     if (!(part > 0)) continue;
     lost += part;
     if (part > largest) largest = part, name = words;
   }
-  const std::string bound = row.value("bound_by", "");
+  const std::string bound = row.text("bound_by");
   if (!(lost > 0) || bound == "compute") return {};
   const std::string unsure = bound == "undecided" ? ", but intervals leave it undecided" : "";
   return {.value = whole_percent(largest / lost) + " %",
@@ -107,32 +100,32 @@ LargeFigure largest_loss(const Json& row) {
 }
 
 Headline of_scale(const Rows& all) {
-  const auto ranks_of = [](const Json& row) { return row.value("ranks", 0); };
-  const std::string model = all.front()->value("model", "");
+  const auto ranks_of = [](const Row& row) { return row.whole("ranks"); };
+  const std::string model = all.front()->text("model");
   Rows rows;
-  int most = 0;
-  for (const Json* row : all) {
-    if (row->value("model", "") != model || row->value("strategy", "") == "independent") continue;
-    if (!row->contains("efficiency")) continue;
+  std::int64_t most = 0;
+  for (const Row* row : all) {
+    if (row->text("model") != model || row->text("strategy") == "independent") continue;
+    if (!row->has("efficiency")) continue;
     most = std::max(most, ranks_of(*row));
     rows.push_back(row);
   }
-  std::erase_if(rows, [&](const Json* row) { return ranks_of(*row) != most; });
+  std::erase_if(rows, [&](const Row* row) { return ranks_of(*row) != most; });
   keep_first_panel(rows);
-  const Json* row = best(rows, [](const Json& r) { return number_of(r, "samples_per_s"); });
-  if (!row) row = best(rows, [](const Json& r) { return number_of(r, "efficiency"); });
+  const Row* row = best(rows, [](const Row& r) { return r.number("samples_per_s"); });
+  if (!row) row = best(rows, [](const Row& r) { return r.number("efficiency"); });
   if (!row) return {};
   Headline out{.figures = {}, .of = described(*row)};
   if (rows.size() > 1)
     out.of += fmt::format("; of {} points at {} ranks the one with most samples/s", rows.size(), most);
-  const std::string doubt = row->value("doubt", "");
+  const std::string doubt = row->text("doubt");
   out.figures.push_back(
-      {.value = whole_percent(number_of(*row, "efficiency")) + " %" + (doubt.empty() ? "" : " ?"),
-       .interval = ends(number_of(*row, "efficiency_ci95_low"), number_of(*row, "efficiency_ci95_high"), whole_percent),
+      {.value = whole_percent(row->number("efficiency")) + " %" + (doubt.empty() ? "" : " ?"),
+       .interval = ends(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent),
        .what =
            fmt::format("efficiency on {} rank{}{}{}", most, most == 1 ? "" : "s", doubt.empty() ? "" : ": ", doubt)});
   if (LargeFigure loss = largest_loss(*row); !loss.value.empty()) out.figures.push_back(std::move(loss));
-  if (const double per_s = number_of(*row, "samples_per_s"); std::isfinite(per_s))
+  if (const double per_s = row->number("samples_per_s"); std::isfinite(per_s))
     out.figures.push_back({.value = short_rate(per_s), .interval = "samples/s", .what = "of all ranks together"});
   else
     out.figures.push_back(time_figure(*row, "a step"));
@@ -141,69 +134,69 @@ Headline of_scale(const Rows& all) {
 
 Headline of_allreduce(const Rows& all) {
   double largest = 0;
-  for (const Json* row : all) largest = std::max(largest, number_of(*row, "size_bytes"));
+  for (const Row* row : all) largest = std::max(largest, row->number("size_bytes"));
   Rows rows = all;
-  std::erase_if(rows, [&](const Json* row) { return number_of(*row, "size_bytes") != largest; });
+  std::erase_if(rows, [&](const Row* row) { return row->number("size_bytes") != largest; });
   keep_first_panel(rows);
-  const Json* row = best(rows, [](const Json& r) { return -number_of(r, "time_s"); });
+  const Row* row = best(rows, [](const Row& r) { return -r.number("time_s"); });
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a call of the fastest exchange of the largest buffer")},
                .of = described(*row)};
-  if (const double bus = number_of(*row, "busbw_bytes_per_s"); bus > 0)
+  if (const double bus = row->number("busbw_bytes_per_s"); bus > 0)
     out.figures.push_back(rate_figure(bus, "bus bandwidth"));
-  if (const double share = number_of(*row, "limit_s") / number_of(*row, "time_s"); std::isfinite(share))
+  if (const double share = row->number("limit_s") / row->number("time_s"); std::isfinite(share))
     out.figures.push_back({.value = whole_percent(share) + " %", .interval = "", .what = "of the limit by the link"});
   return out;
 }
 
 Headline of_kernels(const Rows& rows) {
-  const Json* row = best(rows, [](const Json& r) { return number_of(r, "flops_per_s"); });
+  const Row* row = best(rows, [](const Row& r) { return r.number("flops_per_s"); });
   if (!row) return {};
-  Headline out{.figures = {{.value = digits(number_of(*row, "flops_per_s") / 1e9) + " GFLOP/s",
+  Headline out{.figures = {{.value = digits(row->number("flops_per_s") / 1e9) + " GFLOP/s",
                             .interval = "",
                             .what = "the fastest kernel"}},
                .of = described(*row)};
-  if (const double share = number_of(*row, "roofline"); std::isfinite(share))
+  if (const double share = row->number("roofline"); std::isfinite(share))
     out.figures.push_back({.value = whole_percent(share) + " %", .interval = "", .what = "of its roofline"});
   out.figures.push_back(time_figure(*row, "a call"));
   return out;
 }
 
 Headline of_links(const Rows& rows) {
-  const Json* row = best(rows, [](const Json& r) { return -number_of(r, "link_bytes_per_s"); });
+  const Row* row = best(rows, [](const Row& r) { return -r.number("link_bytes_per_s"); });
   if (!row) return {};
-  Headline out{.figures = {rate_figure(number_of(*row, "link_bytes_per_s"), "the slowest link")},
-               .of = fmt::format("rank {} to rank {}, {}", row->value("from_rank", 0), row->value("to_rank", 0),
-                                 described(*row))};
-  if (const double seconds = number_of(*row, "latency_s"); std::isfinite(seconds))
+  Headline out{
+      .figures = {rate_figure(row->number("link_bytes_per_s"), "the slowest link")},
+      .of = fmt::format("rank {} to rank {}, {}", row->whole("from_rank"), row->whole("to_rank"), described(*row))};
+  if (const double seconds = row->number("latency_s"); std::isfinite(seconds))
     out.figures.push_back({.value = digits(1e6 * seconds) + " µs", .interval = "", .what = "its latency"});
   return out;
 }
 
 Headline of_infer(const Rows& rows) {
-  const Json* row = best(rows, [](const Json& r) { return number_of(r, "samples_per_s"); });
-  if (!row) row = best(rows, [](const Json& r) { return number_of(r, "batch_per_rank") / number_of(r, "time_s"); });
+  const Row* row = best(rows, [](const Row& r) { return r.number("samples_per_s"); });
+  if (!row) row = best(rows, [](const Row& r) { return r.number("batch_per_rank") / r.number("time_s"); });
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a forward pass")}, .of = described(*row)};
-  out.figures.push_back({.value = short_rate(number_of(*row, "batch_per_rank") / number_of(*row, "time_s")),
+  out.figures.push_back({.value = short_rate(row->number("batch_per_rank") / row->number("time_s")),
                          .interval = "samples/s",
                          .what = "the most of all points"});
-  if (const double speedup = number_of(*row, "speedup"); std::isfinite(speedup))
+  if (const double speedup = row->number("speedup"); std::isfinite(speedup))
     out.figures.push_back({.value = digits(speedup) + " ×", .interval = "", .what = "the speed of fp32"});
   return out;
 }
 
 Headline of_train(const Rows& rows) {
-  const Json* row = best(rows, [](const Json& r) { return number_of(r, "accuracy"); });
+  const Row* row = best(rows, [](const Row& r) { return r.number("accuracy"); });
   if (!row) return {};
-  Headline out{.figures = {{.value = digits(100 * number_of(*row, "accuracy")) + " %",
+  Headline out{.figures = {{.value = digits(100 * row->number("accuracy")) + " %",
                             .interval = "",
                             .what = "accuracy, the highest"}},
                .of = described(*row)};
-  const double seconds = number_of(*row, "step") * number_of(*row, "time_s");
+  const double seconds = row->number("step") * row->number("time_s");
   if (std::isfinite(seconds))
     out.figures.push_back({.value = digits(seconds) + " s", .interval = "", .what = "of training until then"});
-  if (std::isfinite(number_of(*row, "time_s"))) out.figures.push_back(time_figure(*row, "a step"));
+  if (std::isfinite(row->number("time_s"))) out.figures.push_back(time_figure(*row, "a step"));
   return out;
 }
 
@@ -218,8 +211,8 @@ Headline headline(const RowTable& table) {
                               Maker{"kernels", of_kernels}, Maker{"infer", of_infer},         Maker{"links", of_links}};
   for (const auto& [experiment, make] : makers) {
     Rows rows;
-    for (const Json& row : table.rows)
-      if (row.at("experiment") == experiment && row.at("status") == "ok") rows.push_back(&row);
+    for (const Row& row : table.rows)
+      if (row.point.experiment == experiment && row.point.status == core::Status::ok) rows.push_back(&row);
     if (rows.empty()) continue;
     if (Headline out = make(rows); !out.figures.empty()) return out;
   }

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <ostream>
 #include <set>
 
-#include "analysis/findings.hpp"
 #include "core/format.hpp"
 #include "core/result.hpp"
 #include "report/cells.hpp"
 #include "report/page/charts.hpp"
 #include "report/page/headline.hpp"
-#include "report/page/sentences.hpp"
 #include "report/tables.hpp"
 
 namespace gradmeter::report {
@@ -44,17 +43,11 @@ std::string figure_list(const Headline& headline) {
 }
 
 /// The large figures, the most important sentence, and what to run next.
-std::string lead(const RowTable& table, const std::vector<std::string>& said, std::span<const analysis::Side> sides) {
+std::string lead(const RowTable& table, const Said& said) {
   std::string out =
       "<section aria-labelledby=\"lead-head\">\n<h2 id=\"lead-head\">In short</h2>\n" + figure_list(headline(table));
-  if (!said.empty()) out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(said.front()));
-  for (const auto& side : sides) {
-    const auto findings = analysis::findings(side.runs);
-    const auto advised = std::ranges::find_if(findings, [](const auto& f) { return !f.next.empty(); });
-    if (advised == findings.end()) continue;
-    out += fmt::format("<p class=\"next\">Next: <code>{}</code></p>\n", markup_text(advised->next));
-    break;
-  }
+  if (!said.sentences.empty()) out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(said.sentences.front()));
+  if (!said.next.empty()) out += fmt::format("<p class=\"next\">Next: <code>{}</code></p>\n", markup_text(said.next));
   return out + "</section>";
 }
 
@@ -91,9 +84,9 @@ Json units_of_columns() {
 }
 
 /// Of the filters, by key.
-Json words_of_columns(const std::vector<std::string>& keys) {
+Json words_of_columns(std::span<const core::Factor> keys) {
   Json out = Json::object();
-  for (const auto& key : keys) out[key] = column_words(key);
+  for (const core::Factor f : keys) out[std::string(core::name(f))] = column_words(core::name(f));
   return out;
 }
 
@@ -109,8 +102,8 @@ std::string figures(const std::vector<Chart>& charts) {
 /// What was not measured, or is not trusted, with its reason: equal reasons together.
 std::string skipped(const RowTable& table) {
   std::map<std::pair<std::string, std::string>, std::size_t> reasons;
-  for (const Json& row : table.rows) {
-    if (row.at("status") != "ok") ++reasons[{row.at("status"), row.value("reason", std::string())}];
+  for (const Row& row : table.rows) {
+    if (row.point.status != core::Status::ok) ++reasons[{std::string(core::name(row.point.status)), row.point.reason}];
   }
   if (reasons.empty()) return "";
   std::string out =
@@ -189,35 +182,37 @@ std::string summary_of(std::span<const analysis::Side> sides, std::size_t points
 
 std::string_view chart_library() { return page_file("library"); }
 
-std::string html_page(std::span<const analysis::Side> sides, std::span<const analysis::Comparison> comparisons) {
-  RowTable table = make_rows(sides);
-  const std::size_t points = table.rows.size();
-  for (const auto& c : comparisons) add_comparison(table, c);
+void write_html_page(const RowTable& table, const Said& said, std::span<const analysis::Side> sides, std::ostream& to) {
+  const auto points = static_cast<std::size_t>(
+      std::ranges::count_if(table.rows, [](const Row& row) { return row.point.experiment != compared; }));
   const auto charts = charts_for(table);
-  const auto said = sentences(sides, comparisons);
-  Json specs = {{"charts", Json::array()},
-                {"varying", table.varying},
-                {"palette", palette},
-                {"units", units_of_columns()},
+  Json varying = Json::array();
+  for (const core::Factor f : table.varying) varying.push_back(core::name(f));
+  Json specs = {{"charts", Json::array()}, {"varying", varying}, {"palette", palette}, {"units", units_of_columns()},
                 {"words", words_of_columns(table.varying)}};
   if (!chart_library().empty())
     for (const auto& c : charts) specs["charts"].push_back(to_json(c));
-  return fill(
-      page_file("frame"),
-      {{"title", markup_text(title_of(sides))},
-       {"summary", markup_text(summary_of(sides, points))},
-       {"style", std::string(page_file("style"))},
-       {"headline", lead(table, said, sides)},
-       {"findings", findings_list(said)},
-       {"charts", figures(charts)},
-       {"skipped", skipped(table)},
-       {"runs", machines(sides)},
-       {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
-       {"data", embedded(compact(table))},
-       {"specs", embedded(specs)},
-       {"library", std::string(chart_library())},
-       {"fit", std::string(page_file("fit"))},
-       {"script", std::string(page_file("page"))}});
+  const std::map<std::string, std::string> parts{
+      {"title", markup_text(title_of(sides))},
+      {"summary", markup_text(summary_of(sides, points))},
+      {"style", std::string(page_file("style"))},
+      {"headline", lead(table, said)},
+      {"findings", findings_list(said.sentences)},
+      {"charts", figures(charts)},
+      {"skipped", skipped(table)},
+      {"runs", machines(sides)},
+      {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
+      {"specs", embedded(specs)},
+      {"library", std::string(chart_library())},
+      {"fit", std::string(page_file("fit"))},
+      {"script", std::string(page_file("page"))}};
+  // The data are most of a large page and are written as they are made.
+  constexpr std::string_view data = "{{data}}";
+  const std::string_view frame = page_file("frame");
+  const std::size_t at = frame.find(data);
+  to << fill(frame.substr(0, at), parts);
+  write_compact(table, to);
+  to << fill(frame.substr(at + data.size()), parts);
 }
 
 }  // namespace gradmeter::report

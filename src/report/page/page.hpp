@@ -1,11 +1,12 @@
 // One self-contained HTML page: findings, charts, a table to sort and filter, what was skipped and why, and on what it
 // ran.
 #pragma once
+#include <iosfwd>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "report/page/rows.hpp"
+#include "report/page/sentences.hpp"
 
 namespace gradmeter::report {
 
@@ -14,7 +15,6 @@ namespace gradmeter::report {
 std::string_view chart_library();
 
 /// Works from disk without a network. Names and texts of result files are shown as text, whatever is in them.
-/// `comparisons`: of the files with the first; their points have a chart and rows of their own.
-std::string html_page(std::span<const analysis::Side>, std::span<const analysis::Comparison> comparisons = {});
+void write_html_page(const RowTable&, const Said&, std::span<const analysis::Side>, std::ostream&);
 
 }  // namespace gradmeter::report

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <ostream>
 #include <set>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "analysis/conditions.hpp"
 #include "analysis/launches.hpp"
@@ -49,37 +54,146 @@ constexpr std::array of_link{Factor::interconnect,   Factor::transport, Factor::
 
 bool is_in(std::span<const Factor> list, Factor f) { return std::ranges::find(list, f) != list.end(); }
 
-double six_digits(double v) { return std::isfinite(v) ? std::stod(fmt::format("{:.6g}", v)) : v; }
+double six_digits(double v) {
+  if (!std::isfinite(v)) return v;
+  std::array<char, 32> text{};
+  const auto end = fmt::format_to(text.data(), "{:.6g}", v);
+  double out = v;
+  std::from_chars(text.data(), end, out);
+  return out;
+}
 
-void put(Json& row, const std::string& key, const core::Value& value) {
-  struct Writer {
-    Json& to;
-    const std::string& key;
-    void operator()(std::monostate) const {}
-    void operator()(bool v) const { to[key] = v; }
-    void operator()(std::int64_t v) const { to[key] = v; }
-    void operator()(double v) const {
-      if (std::isfinite(v)) to[key] = six_digits(v);
+/// Null of a number that is not finite.
+core::Value shown(double v) { return std::isfinite(v) ? core::Value(v) : core::Value(); }
+
+/// The ends of a column's name and what they stand for in a summary.
+struct IntervalEnd {
+  std::string_view ending;
+  double core::Summary::*value;
+};
+constexpr std::array interval_ends{IntervalEnd{"_ci95_low", &core::Summary::ci95_low},
+                                   IntervalEnd{"_ci95_high", &core::Summary::ci95_high}};
+
+/// The columns of a metric's interval.
+const std::array<std::string, interval_ends.size()>& interval_columns(core::Metric metric) {
+  static const auto all = [] {
+    std::array<std::array<std::string, interval_ends.size()>, core::metric_count> out;
+    for (std::size_t m = 0; m < out.size(); ++m)
+      for (std::size_t i = 0; i < interval_ends.size(); ++i)
+        out[m][i] = fmt::format("{}{}", core::name(static_cast<core::Metric>(m)), interval_ends[i].ending);
+    return out;
+  }();
+  return all[static_cast<std::size_t>(metric)];
+}
+
+using VisitCell = std::function<void(std::string_view, const core::Value&)>;
+
+void show_number(std::string_view column, double v, const VisitCell& visit) {
+  if (std::isfinite(v)) visit(column, v);
+}
+
+void show(std::string_view column, const core::Value& value, const VisitCell& visit) {
+  const auto* real = value.as<double>();
+  if (!real || std::isfinite(*real)) visit(column, value);
+}
+
+void show_metric(core::Metric metric, const core::Value& value, const VisitCell& visit) {
+  const auto* summary = value.as<core::Summary>();
+  if (!summary) {
+    show(core::name(metric), value, visit);
+    return;
+  }
+  show_number(core::name(metric), summary->median, visit);
+  const auto& columns = interval_columns(metric);
+  for (std::size_t i = 0; i < columns.size(); ++i) show_number(columns[i], summary->*interval_ends[i].value, visit);
+}
+
+/// As JSON, with six digits.
+void append_number(std::string& to, double v) {
+  std::array<char, 32> text{};
+  const char* end = fmt::format_to(text.data(), "{:.6g}", v);
+  const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
+  if (digits.find("e+") != std::string_view::npos) {
+    to += Json(six_digits(v)).dump();  // which has no exponent below 1e15
+    return;
+  }
+  to += digits;
+  if (digits.find_first_of(".e") == std::string_view::npos) to += ".0";
+}
+
+/// As JSON within a script element: no "<". Bytes that are not UTF-8 are replaced.
+void append_text(std::string& to, std::string_view text) {
+  const bool is_plain =
+      std::ranges::all_of(text, [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '<'; });
+  if (is_plain) {
+    to += '"';
+    to += text;
+    to += '"';
+    return;
+  }
+  for (const char c : Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<') {
+      to += "\\u003c";
+    } else {
+      to += c;
     }
-    void operator()(const std::string& v) const { to[key] = v; }
-    void operator()(const core::Summary& s) const {
-      (*this)(s.median);
-      const std::string low = key + "_ci95_low", high = key + "_ci95_high";
-      Writer{to, low}(s.ci95_low);
-      Writer{to, high}(s.ci95_high);
-    }
-    void operator()(const core::Spans& spans) const {
-      Json list = Json::array();
-      for (const core::Span& s : spans) {
-        Json one{{"name", s.name}, {"begin_s", six_digits(s.begin_s)}, {"end_s", six_digits(s.end_s)}};
-        if (s.ready_s) one["ready_s"] = six_digits(*s.ready_s);
-        if (s.bytes) one["bytes"] = *s.bytes;
-        list.push_back(std::move(one));
-      }
-      to[key] = std::move(list);
-    }
+  }
+}
+
+void append_spans(std::string& to, const core::Spans& spans) {
+  const auto add = [&to](std::string_view key, double seconds) {
+    to += key;
+    append_number(to, seconds);
   };
-  std::visit(Writer{row, key}, value);
+  char before = '[';
+  for (const core::Span& s : spans) {
+    to += before;
+    to += "{\"name\":";
+    append_text(to, s.name);
+    add(",\"begin_s\":", s.begin_s);
+    add(",\"end_s\":", s.end_s);
+    if (s.ready_s) add(",\"ready_s\":", *s.ready_s);
+    if (s.bytes) to += fmt::format(",\"bytes\":{}", *s.bytes);
+    to += '}';
+    before = ',';
+  }
+  to += spans.empty() ? "[]" : "]";
+}
+
+void append(std::string& to, const core::Value& value) {
+  if (const auto* real = value.as<double>()) {
+    append_number(to, *real);
+  } else if (const auto* text = value.as<std::string>()) {
+    append_text(to, *text);
+  } else if (const auto* spans = value.as<core::Spans>()) {
+    append_spans(to, *spans);
+  } else {
+    to += core::to_text(value);
+  }
+}
+
+/// Of a point, by a factor's or a metric's key.
+const core::Value* value_of(const core::Point& point, std::string_view key) {
+  static const auto known = [] {
+    std::unordered_map<std::string_view, std::variant<Factor, core::Metric>> out;
+    for (std::size_t i = 0; i < core::factor_count; ++i)
+      out.emplace(name(static_cast<Factor>(i)), static_cast<Factor>(i));
+    for (std::size_t i = 0; i < core::metric_count; ++i)
+      out.emplace(name(static_cast<core::Metric>(i)), static_cast<core::Metric>(i));
+    return out;
+  }();
+  const auto found = known.find(key);
+  if (found == known.end()) return nullptr;
+  if (const auto* factor = std::get_if<Factor>(&found->second)) return &point.factors[*factor];
+  return &point.metrics[std::get<core::Metric>(found->second)];
+}
+
+/// Under columns that are not the point's own.
+void put_interval(Row& row, std::string_view column, std::string_view low, std::string_view high,
+                  const core::Summary& s) {
+  row.put(column, shown(s.median));
+  row.put(low, shown(s.ci95_low));
+  row.put(high, shown(s.ci95_high));
 }
 
 /// What an experiment's points say of one factor.
@@ -99,22 +213,32 @@ struct FactorUse {
     return std::ranges::all_of(texts, [](const auto& at) { return at.second.size() < 2; });
   }
 };
-using Uses = std::map<std::string, std::array<FactorUse, core::factor_count>>;
+struct ExperimentUse {
+  std::array<FactorUse, core::factor_count> factors;
+  /// The last point's of each number of ranks, link and whether it exchanges: what is as it was says nothing new.
+  std::map<std::tuple<std::int64_t, std::string, bool>, core::Factors> last;
+};
+using Uses = std::map<std::string, ExperimentUse>;
 
 /// A value that a point lacks is one too: with `gradients=bf16` and without are two curves. But one rank, and ranks
 /// that exchange nothing, lack what belongs to an exchange, and are no curve of their own for that.
-void add_values(std::array<FactorUse, core::factor_count>& to, const core::Factors& factors) {
+void add_values(ExperimentUse& to, const core::Factors& factors) {
   const std::int64_t ranks = integer(factors[Factor::ranks]);
   const bool exchanges = ranks != 1 && text(factors[Factor::strategy]) != "independent";
+  const std::string link = text(factors[Factor::interconnect]);
+  const auto [last, is_first] = to.last.try_emplace({ranks, link, exchanges});
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const core::Value& value = factors[static_cast<Factor>(i)];
+    if (!is_first && value == std::as_const(last->second)[static_cast<Factor>(i)]) continue;
     if (!exchanges && core::is_null(value) && is_in(of_exchange, static_cast<Factor>(i))) continue;
     const std::string key = core::is_null(value) ? "" : core::to_text(value);
-    to[i].values.try_emplace(key, value);
-    to[i].by_ranks[ranks].insert(key);
-    to[i].by_link[text(factors[Factor::interconnect])].insert(key);
-    if (exchanges) to[i].exchanged.insert(key);
+    FactorUse& use = to.factors[i];
+    use.values.try_emplace(key, value);
+    use.by_ranks[ranks].insert(key);
+    use.by_link[link].insert(key);
+    if (exchanges) use.exchanged.insert(key);
   }
+  last->second = factors;
 }
 
 /// "gemm:m=512,k=512" of a mini-batch's "gemm:m=512,n=16,k=512": the same problem at each mini-batch.
@@ -154,7 +278,7 @@ Uses uses_of(std::span<const analysis::Side> sides) {
   }
   for (auto& [experiment, uses] : out) {
     for (std::size_t i = 0; i < core::factor_count; ++i)
-      if (uses[i].varies()) find_words(uses[i], static_cast<Factor>(i));
+      if (uses.factors[i].varies()) find_words(uses.factors[i], static_cast<Factor>(i));
   }
   return out;
 }
@@ -163,7 +287,7 @@ Uses uses_of(std::span<const analysis::Side> sides) {
 template <class IsNamed>
 std::string words_of(const core::Point& point, const Uses& uses, const std::string& first, const IsNamed& is_named) {
   std::string out = first;
-  const auto& of_experiment = uses.at(point.experiment);
+  const auto& of_experiment = uses.at(point.experiment).factors;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto factor = static_cast<Factor>(i);
     const FactorUse& use = of_experiment[i];
@@ -188,8 +312,8 @@ struct Origin {
   std::string machine, build;
 };
 
-void put_labels(Json& row, const core::Point& point, const Uses& uses, const std::string& source,
-                const Origin& origin) {
+void put_labels(Row& row, const Uses& uses, const std::string& source, const Origin& origin) {
+  const core::Point& point = row.point;
   const std::string build =
       fmt::format("{}{}{}", source, source.empty() || origin.build.empty() ? "" : ", ", origin.build);
   // One rank of a strategy that is not named has no other choice to be told by.
@@ -198,18 +322,18 @@ void put_labels(Json& row, const core::Point& point, const Uses& uses, const std
     if (!words.empty()) return words;
     return core::is_null(strategy) ? "measured" : analysis::in_words(Factor::strategy, strategy);
   };
-  row["series"] = or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f); }));
-  row["panel"] = words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f); });
-  if (!row.contains("codec_gain")) return;
-  const auto& of_experiment = uses.at(point.experiment);
+  row.put("series", or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choices, f); })));
+  row.put("panel", words_of(point, uses, origin.machine, [](Factor f) { return !is_in(choices, f); }));
+  if (!row.has("codec_gain")) return;
+  const auto& of_experiment = uses.at(point.experiment).factors;
   const auto is_link = [&of_experiment](Factor f) {
     return f == Factor::interconnect ||
            (is_in(of_link, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
   };
-  row["series_over_links"] =
-      or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choices, f) && !is_link(f); }));
-  row["panel_over_links"] =
-      words_of(point, uses, origin.machine, [&](Factor f) { return !is_in(choices, f) && !is_link(f); });
+  row.put("series_over_links",
+          or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choices, f) && !is_link(f); })));
+  row.put("panel_over_links",
+          words_of(point, uses, origin.machine, [&](Factor f) { return !is_in(choices, f) && !is_link(f); }));
 }
 
 /// Why a row's figure is not to be relied on; empty where nothing is known against it.
@@ -233,69 +357,88 @@ std::string batch_in_words(const core::Factors& factors) {
   return core::is_null(batch) ? "" : fmt::format("batch {}{}", core::to_text(batch), strong ? " in all" : "");
 }
 
-Json row_of(const core::Point& point, std::size_t source) {
-  Json row;
-  row["experiment"] = point.experiment;
-  row["status"] = core::name(point.status);
-  if (!point.reason.empty()) row["reason"] = point.reason;
-  row["source"] = source;
-  if (std::string batch = batch_in_words(point.factors); !batch.empty()) row["batch"] = std::move(batch);
-  if (std::string doubt = doubt_of(point); !doubt.empty()) row["doubt"] = std::move(doubt);
-  for (std::size_t i = 0; i < core::factor_count; ++i) {
-    const auto f = static_cast<Factor>(i);
-    put(row, std::string(core::name(f)), point.factors[f]);
-  }
-  for (std::size_t i = 0; i < core::metric_count; ++i) {
-    const auto m = static_cast<core::Metric>(i);
-    put(row, std::string(core::name(m)), point.metrics[m]);
-  }
+Row row_of(core::Point point, std::size_t source) {
+  Row row(std::move(point));
+  row.put_first("source", static_cast<std::int64_t>(source));
+  if (std::string batch = batch_in_words(row.point.factors); !batch.empty()) row.put_first("batch", std::move(batch));
+  if (std::string doubt = doubt_of(row.point); !doubt.empty()) row.put_first("doubt", std::move(doubt));
   return row;
 }
 
 /// Whether a curve of `row` may begin at `start`: it is the same but for ranks, the control's strategy, and what one
 /// rank lacks since it exchanges nothing.
-bool begins_at(const Json& row, const Json& start, const std::vector<std::string>& varying) {
-  return std::ranges::all_of(varying, [&](const std::string& key) {
-    const Factor factor = analysis::find_factor(key);
-    if (is_in(of_ranks, factor) || (is_in(of_exchange, factor) && !start.contains(key))) return true;
-    const bool is_control = factor == Factor::strategy && start.value(key, "") == "independent";
-    return is_control || row.value(key, Json()) == start.value(key, Json());
+bool begins_at(const Row& row, const Row& start, const std::vector<Factor>& varying) {
+  const core::Factors &of_row = row.point.factors, &of_start = start.point.factors;
+  return std::ranges::all_of(varying, [&](Factor factor) {
+    const core::Value& own = of_start[factor];
+    if (is_in(of_ranks, factor) || (is_in(of_exchange, factor) && own.is_null())) return true;
+    const bool is_control = factor == Factor::strategy && text(own) == "independent";
+    return is_control || of_row[factor] == own;
   });
 }
 
-/// Two rows of one side, machine and build.
-bool has_one_origin(const Json& a, const Json& b) {
-  return std::ranges::all_of(std::array{"source", "machine", "build"},
-                             [&](const char* key) { return a.value(key, Json()) == b.value(key, Json()); });
-}
+/// Rows of one rank by all that rows which `begins_at` them have in common with them for sure: the side, machine and
+/// build, a batch, and the conditions. Without it every row would be held against every one of one rank.
+class Starts {
+ public:
+  using Batch = core::Value (*)(const Row&);
+  Starts(Batch batch, std::vector<Factor> varying) : batch_(batch), varying_(std::move(varying)) {}
+  void add(const Row& start) { by_key_[key_of(start)].push_back(&start); }
+  /// The first that `fits`; null where there is none.
+  template <class Fits>
+  const Row* find(const Row& row, const Fits& fits) const {
+    const auto found = by_key_.find(key_of(row));
+    if (found == by_key_.end()) return nullptr;
+    const auto start = std::ranges::find_if(found->second, [&](const Row* s) { return fits(*s, varying_); });
+    return start == found->second.end() ? nullptr : *start;
+  }
+
+ private:
+  std::string key_of(const Row& row) const {
+    const auto one = [](const core::Value& v) { return v.is_null() ? "" : core::to_text(v); };
+    std::string out = one(batch_(row));
+    for (const char* column : {"source", "machine", "build"}) out += "|" + one(row.at(column));
+    for (const Factor f : varying_)
+      if (!is_in(of_ranks, f) && !is_in(of_exchange, f)) out += "|" + one(row.point.factors[f]);
+    return out;
+  }
+  Batch batch_;
+  std::vector<Factor> varying_;
+  std::map<std::string, std::vector<const Row*>> by_key_;
+};
 
 /// The batch of one rank that a curve begins at: strong scaling's is that of all ranks.
-Json base_batch(const Json& row) {
-  return row.value(row.value("scaling", "") == "strong" ? "batch_global" : "batch_per_rank", Json());
+core::Value base_batch(const Row& row) {
+  const core::Factors& factors = row.point.factors;
+  return factors[text(factors[Factor::scaling]) == "strong" ? Factor::batch_global : Factor::batch_per_rank];
 }
 
-std::vector<Json> find_curve_starts(const RowTable& table) {
-  std::vector<const Json*> starts, others;
-  for (const Json& row : table.rows) {
-    if (row.at("experiment") != "scale" || row.at("status") != "ok" || !row.contains("ranks")) continue;
-    (row["ranks"] == 1 ? starts : others).push_back(&row);
+std::vector<Row> find_curve_starts(const RowTable& table) {
+  Starts starts(base_batch, table.varying);
+  std::vector<const Row*> others;
+  for (const Row& row : table.rows) {
+    const core::Value& ranks = row.point.factors[Factor::ranks];
+    if (row.point.experiment != "scale" || row.point.status != core::Status::ok || ranks.is_null()) continue;
+    if (integer(ranks) == 1) {
+      starts.add(row);
+    } else {
+      others.push_back(&row);
+    }
   }
-  std::vector<Json> out;
+  std::vector<Row> out;
   std::set<std::array<std::string, 3>> done;
-  for (const Json* row : others) {
-    const std::string batch = row->value("batch", "");
-    if (!done.insert({row->at("series"), row->at("panel"), batch}).second) continue;
-    const auto start = std::find_if(starts.begin(), starts.end(), [&](const Json* s) {
-      return has_one_origin(*s, *row) && base_batch(*s) == base_batch(*row) && begins_at(*row, *s, table.varying);
-    });
-    if (start == starts.end()) continue;
-    const bool is_one_curve = std::ranges::all_of(std::array{"series", "panel", "batch"}, [&](const char* label) {
-      return (*start)->value(label, "") == row->value(label, "");
-    });
+  constexpr std::array labels{"series", "panel", "batch"};
+  for (const Row* row : others) {
+    if (!done.insert({row->text("series"), row->text("panel"), row->text("batch")}).second) continue;
+    const Row* start = starts.find(
+        *row, [&](const Row& s, const std::vector<Factor>& varying) { return begins_at(*row, s, varying); });
+    if (!start) continue;
+    const bool is_one_curve =
+        std::ranges::all_of(labels, [&](const char* label) { return start->text(label) == row->text(label); });
     if (is_one_curve) continue;
-    out.push_back(**start);
-    for (const char* label : {"series", "panel", "batch"})
-      if (row->contains(label)) out.back()[label] = row->at(label);
+    out.push_back(*start);
+    for (const char* label : labels)
+      if (row->has(label)) out.back().put(label, row->at(label));
   }
   return out;
 }
@@ -303,72 +446,96 @@ std::vector<Json> find_curve_starts(const RowTable& table) {
 /// Puts `fp32_speedup` into rows: their samples/s, divided by those of one rank in fp32 that has all else that a rank
 /// alone can have in common with them.
 void add_fp32_speedups(RowTable& table) {
-  constexpr std::array formats{"precision", "update", "loss_scale", "gradients", "codec"};
-  std::vector<std::string> held = table.varying;
-  std::erase_if(held, [&](const std::string& key) { return std::ranges::find(formats, key) != formats.end(); });
-  std::vector<const Json*> bases;
-  for (const Json& row : table.rows) {
-    if (row.at("experiment") == "scale" && row.at("status") == "ok" && row.value("ranks", 0) == 1 &&
-        row.value("precision", "") == "fp32" && row.contains("samples_per_s"))
-      bases.push_back(&row);
-  }
-  for (Json& row : table.rows) {
-    if (row.at("experiment") != "scale" || !row.contains("samples_per_s")) continue;
-    const auto base = std::ranges::find_if(bases, [&](const Json* b) {
-      return has_one_origin(*b, row) && b->value("batch_per_rank", Json()) == row.value("batch_per_rank", Json()) &&
-             (row.value("ranks", 0) == 1 ? begins_at(*b, row, held) : begins_at(row, *b, held));
+  constexpr std::array formats{Factor::precision, Factor::update, Factor::loss_scale, Factor::gradients, Factor::codec};
+  std::vector<Factor> held = table.varying;
+  std::erase_if(held, [&](Factor f) { return is_in(formats, f); });
+  Starts bases([](const Row& row) { return core::Value(row.point.factors[Factor::batch_per_rank]); }, held);
+  const auto is_timed = [](const Row& row) {
+    return row.point.experiment == "scale" && std::isfinite(row.point.metrics.number(core::Metric::samples_per_s));
+  };
+  const auto is_one_rank = [](const Row& row) { return integer(row.point.factors[Factor::ranks]) == 1; };
+  const auto is_fp32 = [](const Row& row) { return text(row.point.factors[Factor::precision]) == "fp32"; };
+  for (const Row& row : table.rows)
+    if (is_timed(row) && row.point.status == core::Status::ok && is_one_rank(row) && is_fp32(row)) bases.add(row);
+  for (Row& row : table.rows) {
+    if (!is_timed(row) || (is_one_rank(row) && is_fp32(row))) continue;
+    const Row* base = bases.find(row, [&](const Row& b, const std::vector<Factor>& varying) {
+      return is_one_rank(row) ? begins_at(b, row, varying) : begins_at(row, b, varying);
     });
-    if (base == bases.end() || (row.value("ranks", 0) == 1 && row.value("precision", "") == "fp32")) continue;
-    const auto number = [](const Json& of, const char* key) {
-      return of.contains(key) ? of.at(key).get<double>() : std::numeric_limits<double>::quiet_NaN();
-    };
-    const double speedup = number(row, "samples_per_s") / number(**base, "samples_per_s");
+    if (!base) continue;
+    const double speedup = row.number("samples_per_s") / base->number("samples_per_s");
     const auto end = [&](const char* own, const char* other) {
-      return speedup * number(row, "time_s") / number(row, own) * number(**base, other) / number(**base, "time_s");
+      return speedup * row.number("time_s") / row.number(own) * base->number(other) / base->number("time_s");
     };
-    put(row, "fp32_speedup", speedup);
-    put(row, "fp32_speedup_ci95_low", end("time_s_ci95_high", "time_s_ci95_low"));
-    put(row, "fp32_speedup_ci95_high", end("time_s_ci95_low", "time_s_ci95_high"));
+    put_interval(row, "fp32_speedup", "fp32_speedup_ci95_low", "fp32_speedup_ci95_high",
+                 {.median = speedup,
+                  .ci95_low = end("time_s_ci95_high", "time_s_ci95_low"),
+                  .ci95_high = end("time_s_ci95_low", "time_s_ci95_high")});
   }
 }
 
-/// `rows` are those of the points.
-void add_codec_gains(std::span<const analysis::MergedPoint> points, std::span<Json> rows) {
+void add_codec_gains(std::span<Row> rows) {
   std::vector<const core::Point*> all;
-  std::map<const core::Point*, Json*> row_of_point;
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    all.push_back(&points[i].point);
-    row_of_point[all.back()] = &rows[i];
+  std::unordered_map<const core::Point*, Row*> row_of_point;
+  for (Row& row : rows) {
+    all.push_back(&row.point);
+    row_of_point[all.back()] = &row;
   }
-  for (const CodecPair& pair : codec_pairs(all)) put(*row_of_point[pair.coded], "codec_gain", pair.gain());
+  for (const CodecPair& pair : codec_pairs(all))
+    put_interval(*row_of_point[pair.coded], "codec_gain", "codec_gain_ci95_low", "codec_gain_ci95_high", pair.gain());
 }
 
-std::vector<std::string> columns_of(const RowTable& table) {
-  std::vector<std::string> out;
-  std::set<std::string> known;
-  for (const Json& row : table.rows) {
-    for (const auto& [key, value] : row.items()) {
-      if (known.insert(key).second) out.push_back(key);
+/// The columns that rows of a table have, by their name, in the order in which they have them.
+class TableColumns {
+ public:
+  explicit TableColumns(std::span<const Row> rows) {
+    for (const Row& row : rows) {
+      row.each([this](std::string_view column, const core::Value& value) {
+        auto found = places_.find(column);
+        if (found == places_.end()) {
+          found = places_.emplace(column, names_.size()).first;
+          names_.emplace_back(column);
+          has_spans_.push_back(false);
+        }
+        if (value.as<core::Spans>()) has_spans_[found->second] = true;
+      });
     }
   }
-  return out;
+  const std::vector<std::string>& names() const { return names_; }
+  bool has_spans(std::size_t place) const { return has_spans_[place]; }
+  /// visit(place, value) for each that the row has. A start of a curve may have columns that no row has.
+  template <class Visit>
+  void each(const Row& row, const Visit& visit) const {
+    row.each([&](std::string_view column, const core::Value& value) {
+      if (const auto found = places_.find(column); found != places_.end()) visit(found->second, value);
+    });
+  }
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::vector<std::string> names_;
+  std::vector<bool> has_spans_;
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> places_;
+};
+
+std::string csv_value(const core::Value& value) {
+  const auto* text = value.as<std::string>();
+  return text ? csv_text(*text) : csv_quoted(to_json(value).dump());
 }
 
-std::string csv_value(const Json& value) {
-  return value.is_null() ? "" : value.is_string() ? csv_text(value.get<std::string>()) : csv_quoted(value.dump());
-}
-
-/// The side's points, launches merged or each for itself.
-std::vector<analysis::MergedPoint> points_of(std::span<const core::Run> runs, Launches launches) {
+/// The points of some runs, launches merged or each for itself.
+std::vector<analysis::MergedPoint> points_of(std::span<const core::Run* const> runs, Launches launches) {
   if (launches == Launches::merged) return analysis::merge_launches(runs);
   std::vector<analysis::MergedPoint> out;
-  for (const auto& run : runs)
-    for (const auto& point : run.points) out.push_back({.point = point, .launches = 1});
+  for (const core::Run* run : runs)
+    for (const auto& point : run->points) out.push_back({.point = point, .launches = 1});
   return out;
 }
 
 struct RunGroup {
-  std::vector<core::Run> runs;
+  std::vector<const core::Run*> runs;
   Origin origin;
 };
 
@@ -381,15 +548,15 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
     processors.insert(run.info.cpu);
     commits.insert(run.info.commit);
     const auto group = std::ranges::find(out, analysis::origin_of(run.info),
-                                         [](const RunGroup& g) { return analysis::origin_of(g.runs.front().info); });
+                                         [](const RunGroup& g) { return analysis::origin_of(g.runs.front()->info); });
     if (group == out.end()) {
-      out.push_back({.runs = {run}, .origin = {}});
+      out.push_back({.runs = {&run}, .origin = {}});
     } else {
-      group->runs.push_back(run);
+      group->runs.push_back(&run);
     }
   }
   for (RunGroup& group : out) {
-    const core::RunInfo& info = group.runs.front().info;
+    const core::RunInfo& info = group.runs.front()->info;
     // The hosts' names are words of a machine; where two machines share them and their processor, the fingerprint is.
     const bool by_processor = processors.size() == fingerprints.size();
     if (fingerprints.size() > 1)
@@ -404,21 +571,118 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
 
 void add_rows(RowTable& table, const RunGroup& group, std::size_t source, const std::string& name, const Uses& uses,
               Launches launches) {
-  const auto points = points_of(group.runs, launches);
-  for (const auto& merged : points) {
-    Json row = row_of(merged.point, source);
-    row["launches"] = merged.launches;
-    if (!name.empty()) row["side"] = name;
-    if (!group.origin.machine.empty()) row["machine"] = group.origin.machine;
-    if (!group.origin.build.empty()) row["build"] = group.origin.build;
+  const std::size_t before = table.rows.size();
+  for (auto& merged : points_of(group.runs, launches)) {
+    merged.point.raw_times_s = {};
+    Row row = row_of(std::move(merged.point), source);
+    row.put("launches", static_cast<std::int64_t>(merged.launches));
+    if (!name.empty()) row.put("side", name);
+    if (!group.origin.machine.empty()) row.put("machine", group.origin.machine);
+    if (!group.origin.build.empty()) row.put("build", group.origin.build);
     table.rows.push_back(std::move(row));
   }
-  const auto rows = std::span(table.rows).last(points.size());
-  add_codec_gains(points, rows);
-  for (std::size_t i = 0; i < points.size(); ++i) put_labels(rows[i], points[i].point, uses, name, group.origin);
+  const auto rows = std::span(table.rows).subspan(before);
+  add_codec_gains(rows);
+  for (Row& row : rows) put_labels(row, uses, name, group.origin);
 }
 
 }  // namespace
+
+void Row::put(std::string_view column, core::Value value) {
+  if (value.is_null()) return;
+  for (auto* cells : {&first_, &last_}) {
+    for (Cell& cell : *cells) {
+      if (cell.column != column) continue;
+      cell.value = std::move(value);
+      return;
+    }
+  }
+  last_.push_back({column, std::move(value)});
+}
+
+void Row::put_first(std::string_view column, core::Value value) { first_.push_back({column, std::move(value)}); }
+
+const core::Value* Row::find(std::string_view column) const {
+  for (const auto* cells : {&last_, &first_})
+    for (const Cell& cell : *cells)
+      if (cell.column == column) return &cell.value;
+  return value_of(point, column);
+}
+
+core::Value Row::at(std::string_view column) const {
+  if (column == "experiment") return point.experiment;
+  if (column == "status") return std::string(core::name(point.status));
+  const core::Value* found = find(column);
+  if (column == "reason" && !found) return point.reason.empty() ? core::Value() : core::Value(point.reason);
+  for (const auto& [ending, end] : interval_ends) {
+    if (!column.ends_with(ending) || (found && !found->is_null())) continue;
+    const core::Value* whole = value_of(point, column.substr(0, column.size() - ending.size()));
+    const auto* summary = whole ? whole->as<core::Summary>() : nullptr;
+    return summary ? shown(summary->*end) : core::Value();
+  }
+  if (!found) return {};
+  if (const auto* summary = found->as<core::Summary>()) return shown(summary->median);
+  const auto* real = found->as<double>();
+  return real ? shown(*real) : *found;
+}
+
+bool Row::has(std::string_view column) const {
+  const core::Value* found = find(column);
+  if (!found) return !at(column).is_null();
+  if (const auto* summary = found->as<core::Summary>()) return std::isfinite(summary->median);
+  const auto* real = found->as<double>();
+  return real ? std::isfinite(*real) : !found->is_null() || !at(column).is_null();
+}
+
+std::string Row::text(std::string_view column) const {
+  const core::Value* found = find(column);
+  const core::Value other = found ? core::Value() : at(column);
+  const auto* text = (found ? *found : other).as<std::string>();
+  return text ? *text : std::string();
+}
+
+double Row::number(std::string_view column) const {
+  const core::Value value = at(column);
+  if (const auto* whole = value.as<std::int64_t>()) return static_cast<double>(*whole);
+  const auto* real = value.as<double>();
+  return real ? six_digits(*real) : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t Row::whole(std::string_view column) const { return integer(at(column)); }
+
+void Row::each(const std::function<void(std::string_view, const core::Value&)>& visit) const {
+  visit("experiment", point.experiment);
+  visit("status", std::string(core::name(point.status)));
+  if (!point.reason.empty()) visit("reason", point.reason);
+  for (const Cell& cell : first_) visit(cell.column, cell.value);
+  point.factors.each([&](Factor f, const core::Value& value) { show(core::name(f), value, visit); });
+  point.metrics.each([&](core::Metric m, const core::Value& value) { show_metric(m, value, visit); });
+  for (const Cell& cell : last_) visit(cell.column, cell.value);
+}
+
+Json to_json(const core::Value& value) {
+  if (const auto* truth = value.as<bool>()) return *truth;
+  if (const auto* whole = value.as<std::int64_t>()) return *whole;
+  if (const auto* real = value.as<double>()) return six_digits(*real);
+  if (const auto* text = value.as<std::string>()) return *text;
+  if (const auto* summary = value.as<core::Summary>()) return six_digits(summary->median);
+  const auto* spans = value.as<core::Spans>();
+  if (!spans) return nullptr;
+  Json list = Json::array();
+  for (const core::Span& s : *spans) {
+    Json one{{"name", s.name}, {"begin_s", six_digits(s.begin_s)}, {"end_s", six_digits(s.end_s)}};
+    if (s.ready_s) one["ready_s"] = six_digits(*s.ready_s);
+    if (s.bytes) one["bytes"] = *s.bytes;
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+Json to_json(const Row& row) {
+  Json out = Json::object();
+  row.each([&out](std::string_view column, const core::Value& value) { out[std::string(column)] = to_json(value); });
+  return out;
+}
 
 RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
   const Uses uses = uses_of(sides);
@@ -428,8 +692,8 @@ RowTable make_rows(std::span<const analysis::Side> sides, Launches launches) {
     for (const RunGroup& group : groups_of(sides[s].runs)) add_rows(out, group, s, name, uses, launches);
   }
   for (std::size_t i = 0; i < core::factor_count; ++i) {
-    const bool differs = std::ranges::any_of(uses, [i](const auto& of) { return of.second[i].varies(); });
-    if (differs) out.varying.emplace_back(core::name(static_cast<Factor>(i)));
+    const bool differs = std::ranges::any_of(uses, [i](const auto& of) { return of.second.factors[i].varies(); });
+    if (differs) out.varying.push_back(static_cast<Factor>(i));
   }
   add_fp32_speedups(out);
   if (launches == Launches::merged) out.curve_starts = find_curve_starts(out);
@@ -450,33 +714,57 @@ void name_by_label(std::span<analysis::Side> sides) {
 
 void add_comparison(RowTable& table, const analysis::Comparison& comparison) {
   for (const auto& p : comparison.points) {
-    Json row{{"experiment", "compare"},
-             {"status", "ok"},
-             {"series", "measured"},
-             {"panel", fmt::format("{} against {}", comparison.b_name, comparison.a_name)}};
-    row["point"] = comparison_label(comparison, p);
-    row["verdict"] = analysis::name(p.verdict);
-    if (!p.reason.empty()) row["reason"] = p.reason;
-    put(row, "ratio", p.ratio.ratio);
-    put(row, "ratio_ci95_low", p.ratio.ci95_low);
-    put(row, "ratio_ci95_high", p.ratio.ci95_high);
-    put(row, "q_value", p.q_value);
+    Row row;
+    row.point.experiment = compared;
+    row.put("series", "measured");
+    row.put("panel", fmt::format("{} against {}", comparison.b_name, comparison.a_name));
+    row.put("point", comparison_label(comparison, p));
+    row.put("verdict", std::string(analysis::name(p.verdict)));
+    if (!p.reason.empty()) row.put("reason", p.reason);
+    put_interval(row, "ratio", "ratio_ci95_low", "ratio_ci95_high",
+                 {.median = p.ratio.ratio, .ci95_low = p.ratio.ci95_low, .ci95_high = p.ratio.ci95_high});
+    row.put("q_value", shown(p.q_value));
     table.rows.push_back(std::move(row));
   }
 }
 
-Json compact(const RowTable& table) {
-  const auto columns = columns_of(table);
-  const auto cells_of = [&columns](const std::vector<Json>& rows) {
-    Json out = Json::array();
-    for (const Json& row : rows) {
-      Json cells = Json::array();
-      for (const auto& column : columns) cells.push_back(row.contains(column) ? row[column] : Json());
-      out.push_back(std::move(cells));
+void write_compact(const RowTable& table, std::ostream& to) {
+  const TableColumns columns(table.rows);
+  std::string out = "{\"columns\":";
+  char before = '[';
+  for (const std::string& name : columns.names()) {
+    out += before;
+    append_text(out, name);
+    before = ',';
+  }
+  out += columns.names().empty() ? "[]" : "]";
+  std::vector<std::string> cells(columns.names().size());
+  const auto add_rows = [&](const std::vector<Row>& rows) {
+    char before_row = '[';
+    for (const Row& row : rows) {
+      for (std::string& cell : cells) cell = "null";
+      columns.each(row, [&cells](std::size_t place, const core::Value& value) {
+        cells[place].clear();
+        append(cells[place], value);
+      });
+      out += before_row;
+      out += '[';
+      for (const std::string& cell : cells) {
+        out += cell;
+        out += ',';
+      }
+      out.back() = ']';
+      before_row = ',';
+      to << out;
+      out.clear();
     }
-    return out;
+    out += rows.empty() ? "[]" : "]";
   };
-  return {{"columns", columns}, {"rows", cells_of(table.rows)}, {"curve_starts", cells_of(table.curve_starts)}};
+  out += ",\"rows\":";
+  add_rows(table.rows);
+  out += ",\"curve_starts\":";
+  add_rows(table.curve_starts);
+  to << out << '}';
 }
 
 std::string column_words(std::string_view key) {
@@ -505,19 +793,26 @@ std::string column_words(std::string_view key) {
 }
 
 std::string rows_csv(const RowTable& table) {
-  auto columns = columns_of(table);
-  const auto has_spans = [&](const std::string& column) {
-    return std::ranges::any_of(table.rows, [&](const Json& r) { return r.contains(column) && r[column].is_array(); });
-  };
-  std::erase_if(columns, has_spans);
-  std::string out = fmt::format("{}\n", fmt::join(columns, ","));
-  for (const Json& row : table.rows) {
+  const TableColumns columns(table.rows);
+  std::string out;
+  const auto add_line = [&](const std::vector<std::string>& cells) {
     std::string_view comma;
-    for (const auto& column : columns) {
-      out += fmt::format("{}{}", comma, csv_value(row.contains(column) ? row[column] : Json()));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (columns.has_spans(i)) continue;
+      out += comma;
+      out += cells[i];
       comma = ",";
     }
     out += '\n';
+  };
+  add_line(columns.names());
+  std::vector<std::string> cells(columns.names().size());
+  for (const Row& row : table.rows) {
+    for (std::string& cell : cells) cell.clear();
+    columns.each(row, [&](std::size_t i, const core::Value& value) {
+      if (!columns.has_spans(i)) cells[i] = csv_value(value);
+    });
+    add_line(cells);
   }
   return out;
 }

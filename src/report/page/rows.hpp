@@ -1,19 +1,25 @@
 // Points as rows of one wide table: what charts, the page's table and data for other programs are made from.
 #pragma once
+#include <functional>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/comparison.hpp"
 #include "core/json.hpp"
+#include "core/result.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::report {
 
-/// A row is an object: experiment, status, reason, source (index of the side), launches, and each factor and metric
-/// that is not null by its own key. A summary gives its median by the key, and `KEY_ci95_low`, `KEY_ci95_high`. Spans
-/// are a list of objects. Numbers have six digits. Further keys are
+/// A point with what else the page says of it. Its columns are experiment, status, reason, source (index of the side),
+/// and each factor and metric that is not null by its own key. A summary gives its median by the key, and
+/// `KEY_ci95_low`, `KEY_ci95_high`. Numbers are shown with six digits; those that are not finite are left out. Further
+/// ones are
+///  - `launches`: how many the row is the middle of;
 ///  - `series` and `panel`, which together name in words all factors in which the experiment's rows differ, the side,
 ///    the machine and the build: "ring, 4-bit gradients" what was chosen, "mlp:784-64-10, 1gbe" the conditions. Not
 ///    named are ranks, batches, sizes and what follows from the ranks, as a number of nodes may: charts have them on an
@@ -24,12 +30,45 @@ namespace gradmeter::report {
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
 ///  - `codec_gain` of rows with a codec whose point was also measured without: how many times shorter they take, with
 ///    its interval, and `series_over_links`, `panel_over_links`, which do not name the link and what belongs to it.
-struct RowTable {
-  std::vector<core::Json> rows;
-  /// Copies of points of one rank, for the curves that begin there: on one rank an exchange's factors do not apply.
-  std::vector<core::Json> curve_starts;
-  std::vector<std::string> varying;  ///< factors in which rows of one experiment differ
+class Row {
+ public:
+  explicit Row(core::Point of = {}) : point(std::move(of)) {}
+  core::Point point;
+
+  /// `column` must be a literal: it is kept as it is.
+  void put(std::string_view column, core::Value);
+  /// Likewise, before the factors.
+  void put_first(std::string_view column, core::Value);
+  /// Null where the row lacks it.
+  core::Value at(std::string_view column) const;
+  bool has(std::string_view column) const;
+  /// Empty where it is no text.
+  std::string text(std::string_view column) const;
+  /// NaN where it is no number.
+  double number(std::string_view column) const;
+  /// 0 where it is no whole number.
+  std::int64_t whole(std::string_view column) const;
+  /// visit(column, value) for each that the row has, in their order.
+  void each(const std::function<void(std::string_view, const core::Value&)>& visit) const;
+
+ private:
+  struct Cell {
+    std::string_view column;
+    core::Value value;
+  };
+  const core::Value* find(std::string_view column) const;
+  std::vector<Cell> first_, last_;
 };
+
+struct RowTable {
+  std::vector<Row> rows;
+  /// Copies of points of one rank, for the curves that begin there: on one rank an exchange's factors do not apply.
+  std::vector<Row> curve_starts;
+  std::vector<core::Factor> varying;  ///< factors in which rows of one experiment differ
+};
+
+core::Json to_json(const core::Value&);
+core::Json to_json(const Row&);
 
 /// merged: launches of one source, machine and build that measured the same point are one row, with the median of each
 /// number over launches, the 95 % interval over launches of what has one, and `launches`. separate: a row for each
@@ -40,11 +79,14 @@ RowTable make_rows(std::span<const analysis::Side>, Launches = Launches::merged)
 /// Gives sides the names of their files without folder and extension; with the folder where two files have one name.
 void name_by_label(std::span<analysis::Side>);
 
+/// The experiment of rows that compare two points.
+inline constexpr std::string_view compared = "compare";
 /// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
 void add_comparison(RowTable&, const analysis::Comparison&);
 
-/// {"columns": [...], "rows": [[...], ...]}: a third of the bytes of objects.
-core::Json compact(const RowTable&);
+/// {"columns": [...], "rows": [[...], ...]} as JSON: a third of the bytes of objects. Without "<", which could end a
+/// script element or open a comment; bytes that are not UTF-8 are replaced. Cost: of memory one row.
+void write_compact(const RowTable&, std::ostream&);
 
 /// What a person reads as the name of a column, in the words of the charts: "mini-batch of a rank" of batch_per_rank.
 /// A time or a rate has its unit.
