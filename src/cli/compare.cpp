@@ -255,6 +255,7 @@ int run_compare_command(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
   const CompareOptions options = read_compare_options(flags);
   if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
+  refuse_too_many(options.words);
   if (!options.history.empty()) return compare_with_history(options, table_width(flags));
   if (!options.by && options.words.size() < 2) {
     throw UsageError(

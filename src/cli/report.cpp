@@ -99,6 +99,7 @@ void tell(const std::vector<std::filesystem::path>& pictures, const std::string&
 
 int make_report(const Flags& f) {
   const auto reading = f.on("lenient") ? core::Reading::lenient : core::Reading::strict;
+  refuse_too_many(f.words());
   std::vector<analysis::Side> sides;
   for (const auto& word : f.words()) sides.push_back({core::printable(word), runs_of(word, reading)});
   analysis::refuse_twice(sides);

@@ -1,5 +1,7 @@
 #include "cli/result_input.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -30,6 +32,33 @@ std::vector<fs::path> files_of(const std::string& word) {
     }
   }
   return out;
+}
+
+void refuse_too_many(const std::vector<std::string>& words) {
+  constexpr std::uintmax_t least_bytes = 128;  // of a point's line
+  std::uintmax_t bytes = 0, lines = 0;
+  std::vector<fs::path> files;
+  for (const auto& word : words) {
+    for (const auto& path : files_of(word)) {
+      std::error_code error;
+      if (!fs::is_regular_file(path, error)) continue;
+      bytes += fs::file_size(path, error);
+      files.push_back(path);
+    }
+  }
+  if (bytes <= least_bytes * most_points) return;
+  std::vector<char> part(1 << 20);
+  for (const auto& path : files) {
+    std::ifstream in(path, std::ios::binary);
+    while (in.read(part.data(), static_cast<std::streamsize>(part.size())), in.gcount() > 0) {
+      lines += static_cast<std::uintmax_t>(std::count(part.begin(), part.begin() + in.gcount(), '\n'));
+      if (lines <= most_points) continue;
+      throw UsageError(fmt::format(
+          "'{}': more than {} points, which could take over 4 GB of memory at once; name fewer files, or take the runs "
+          "that matter out of it: grep RUN_ID {} > part.jsonl",
+          path.string(), most_points, path.string()));
+    }
+  }
 }
 
 std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
