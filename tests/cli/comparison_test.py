@@ -6,7 +6,7 @@ import math
 import support
 
 RANKS, BATCH, MODEL = 4, 32, "mlp:784-64-64-10"
-SAMPLES = 6400
+SAMPLES = 9600
 STRATEGIES = ("ad-psgd", "adacomm", "bmuf", "d-psgd", "dc-asgd", "diloco", "easgd", "es", "gossip", "independent",
               "model-averaging", "population", "ps-async", "ps-backup", "ps-softsync", "ps-ssp", "ps-sync", "sharded",
               "slowmo", "sync")
