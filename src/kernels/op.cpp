@@ -109,6 +109,11 @@ void Op::run(runtime::Queue& queue, std::string_view label, runtime::Cost cost, 
   queue.submit(label, cost, OpCall{*this, in, out});
 }
 
+std::optional<std::size_t> Op::stored_at(const Operand& o, std::size_t element) const {
+  if (o.packed || !o.format) return std::nullopt;
+  return element * o.format->bytes;
+}
+
 std::size_t index_of(std::span<const Operand> operands, std::string_view name) {
   for (std::size_t i = 0; i < operands.size(); ++i)
     if (operands[i].name == name) return i;

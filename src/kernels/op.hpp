@@ -70,6 +70,9 @@ class Op {
   /// kept in fp32. Errors: std::logic_error when the operand is plain fp32 itself.
   virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
+  /// Where an element of the plain form of one of `inputs()` or `outputs()` lies in its stored form [bytes]: whoever
+  /// looks at single elements needs no packing, which may be the library's that is looked at. Empty: not known.
+  virtual std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const;
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
   using Outputs = std::span<const runtime::Buffer>;

@@ -4,10 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <new>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/roofline.cpp"
@@ -153,6 +159,39 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
   if (!(sums[0] > 0)) throw core::WrongResult("measure_fma_peak: the chains did not run");
   const auto lanes = static_cast<double>(HWY_DYNAMIC_DISPATCH(LanesOfChains)() * rounds * threads);
   return core::Flops{2 * lanes} / core::Seconds{took};
+}
+
+namespace {
+
+#if defined(__x86_64__)
+/// A bit of what CPUID says of leaf 7: this processor has the instructions.
+bool has_feature(unsigned subleaf, unsigned reg, unsigned bit) {
+  std::array<unsigned, 4> r{};
+  return __get_cpuid_count(7, subleaf, r.data(), &r[1], &r[2], &r[3]) != 0 && ((r.at(reg) >> bit) & 1U) != 0;
+}
+double multiple_of_bf16() {
+  const bool amx = has_feature(0, 3, 22), avx512 = has_feature(1, 0, 5);
+  return amx ? 16 : avx512 ? 2 : 1;
+}
+double multiple_of_int8() {
+  const bool amx = has_feature(0, 3, 25), vnni = has_feature(0, 2, 11) || has_feature(1, 0, 4);
+  return amx    ? 32
+         : vnni ? 4
+                : 2;  // without VNNI VPMADDUBSW has twice as many products, and wants two more instructions
+}
+#else
+double multiple_of_bf16() { return 4; }  // BFMMLA has 16 products where FMLA has 4
+double multiple_of_int8() { return 8; }  // SMMLA has 32
+#endif
+
+}  // namespace
+
+double most_of_fma(Precision p) {
+  constexpr double margin = 1.25;
+  if (p == Precision::fp32) return margin;
+  if (p == Precision::bf16) return margin * multiple_of_bf16();
+  if (p == Precision::int8) return margin * multiple_of_int8();
+  return std::numeric_limits<double>::infinity();
 }
 
 float read_once(std::span<const float> values) {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/units.hpp"
+#include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels {
 
@@ -14,6 +15,14 @@ namespace gradmeter::kernels {
 /// fastest of the runs that fit in `budget`, at least ten of about 0.1 ms, since interruptions only slow a run.
 /// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
+
+/// The most that products of a precision can reach on this processor, as a multiple of that rate: by the widest
+/// instruction that it has for them, and a quarter more, since clocks differ. A library that is faster did not compute.
+/// By instruction, without the quarter: AVX-512 BF16 2, VNNI 4, AMX 16 (bf16) and 32 (int8). Infinite where no such
+/// instruction is known.
+/// Source: Intel, "64 and IA-32 Architectures Optimization Reference Manual": AMX has 1024 and 2048 operations a cycle
+/// where AVX-512 has 64 of fp32.
+double most_of_fma(Precision);
 
 /// What memory moves for compute_threads() threads in each of three ways. No one of them is the fastest everywhere: on
 /// some processors stores past the caches are slower than ordinary ones.

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "core/random.hpp"
+#include "kernels/cases/element_check.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/threads.hpp"
 #include "support/kernel_cases.hpp"
@@ -56,6 +58,12 @@ TEST_P(GemmCases, FindOneWrongElementAmongFewRowsOfMany) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, GemmCases, testing::Values(Precision::fp32, Precision::bf16, Precision::int8),
                          [](const auto& instance) { return std::string(name(instance.param)); });
+
+TEST(GemmCase, ANumberThatIsNoneIsFoundAmongOthers) {
+  ElementCheck found;
+  for (const double result : {1.0, std::nan(""), 1.0, 1.0}) found.add(result, 1, 1e-3);
+  EXPECT_FALSE(found.verdict().right());
+}
 
 TEST(GemmCase, WhatCannotBeHadIsRefusedWithTheReason) {
   const GemmShape s{.m = 1, .n = 1, .k = 1};

@@ -84,7 +84,7 @@ TEST(SparseCase, AResultOfAnotherPrecisionIsCheckedByItsRoundoff) {
           c[i * s.n + j] += double{x.a.values[e]} * x.b[static_cast<std::size_t>(x.a.columns_of[e]) * s.n + j];
     const auto worst = [&](double off) {
       const auto at = [&](std::size_t i) { return i == 5 ? c[i] + off : c[i]; };
-      return checked_product(s, p, x, at, 1e9, false).worst;
+      return checked_product(s, p, x, at, {.flops_at_most = 1e9}).worst;
     };
     EXPECT_EQ(worst(0), 0) << name(p);
     const double rounding = p == Precision::int8 ? 0 : 0x1p-9 * std::fabs(c[5]);

@@ -73,6 +73,30 @@ class Operation : public testing::Test {
   runtime::HostQueue host_;
 };
 
+TEST_F(Operation, SaysWhereTheElementsOfItsPackedOperandsLie) {
+  const GemmShape product{.m = 5, .n = 37, .k = 21};
+  GemmShape packed = product, transposed = product;
+  packed.packed = transposed.packed = true, transposed.transpose_b = Transpose::yes;
+  const std::vector<Problem> problems{
+      {.shape = packed}, {.shape = transposed}, {.shape = small}, {.shape = small, .pass = Pass::backward_weights}};
+  std::size_t looked_at = 0;
+  for (const Problem& p : problems) {
+    const auto op = prepare(p);
+    for (std::size_t i = 0; i < op->inputs().size(); ++i) {
+      const Operand& o = op->inputs()[i];
+      const std::vector<float> values = drawn(o.elements, 3 + i);
+      const auto memory = stored(*op, i, values);
+      for (std::size_t e = 0; e < o.elements; ++e) {
+        const auto at = op->stored_at(o, e);
+        if (!at) continue;
+        ASSERT_EQ(o.format->load(memory.buffer.host() + *at), values[e]) << text(p.shape) << " " << o.name << " " << e;
+        looked_at += o.packed;
+      }
+    }
+  }
+  EXPECT_GT(looked_at, 0u);
+}
+
 TEST_F(Operation, RunsWhenItsQueueDoesOnEachSetOfOperandsThatItWasGiven) {
   LaterQueue queue;
   const Problem p{.shape = small};

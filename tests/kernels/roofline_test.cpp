@@ -25,6 +25,13 @@ TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
   EXPECT_GT(product, 0.2 * roof);  // a limit far above what products reach would be useless
 }
 
+TEST(Roofline, APrecisionHasAMultipleOfTheMultipliersThatIsBounded) {
+  EXPECT_GT(most_of_fma(Precision::fp32), 1);
+  EXPECT_GE(most_of_fma(Precision::bf16), most_of_fma(Precision::fp32));
+  EXPECT_GE(most_of_fma(Precision::int8), most_of_fma(Precision::bf16));
+  EXPECT_LT(most_of_fma(Precision::int8), 50);
+}
+
 TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {
   tests::on_every_target([] {
     EXPECT_GT(measure_fma_peak(core::Seconds{0.001}).value, 1e7);

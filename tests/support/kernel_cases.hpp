@@ -22,6 +22,15 @@ inline void expect_right_and_error_found(const kernels::Problem& p, double flops
   EXPECT_FALSE(wrong.right()) << "worst " << wrong.worst << " error " << wrong.error;
   EXPECT_TRUE(kernel_case->check(flops_at_most, false).right()) << "the damage stayed";
   EXPECT_FALSE(kernel_case->implementation().empty());
+  // Of a set that was drawn anew.
+  const kernels::CheckedCall call{.set = 1, .flops_at_most = flops_at_most, .seed = 7};
+  kernel_case->redraw(call.set, 99);
+  kernel_case->prepare_check(call);
+  kernel_case->run(call.set);
+  const kernels::KernelCaseCheck again = kernel_case->finish_check(call);
+  EXPECT_TRUE(again.right()) << "worst " << again.worst << " error " << again.error;
+  kernel_case->prepare_check(call);
+  EXPECT_FALSE(kernel_case->finish_check(call).right()) << "no call, and the result of the one before counts";
 }
 
 }  // namespace gradmeter::tests

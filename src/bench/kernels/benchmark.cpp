@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <random>
 
 #include "bench/engine/refusal.hpp"
+#include "core/random.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/time/clock.hpp"
 
@@ -15,12 +17,7 @@ namespace {
 constexpr double short_call = 2e-6, long_sample = 20e-6;
 /// The same of a device, whose marks are half a microsecond apart at best.
 constexpr double short_on_device = 10e-6, long_on_device = 100e-6;
-
-/// What one rank's check found.
-struct RankCheck {
-  double error = 0, worst = 0, zero_share = 0;
-  bool right = true;
-};
+constexpr core::Seconds usual_block{0.03};
 
 KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
   const bool known = !std::isnan(mine.error);
@@ -34,11 +31,28 @@ KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
   return all;
 }
 
+/// A number that nobody has before the run, so the library that is timed has it neither.
+std::uint64_t new_secret() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32U) | entropy();
+}
+
 }  // namespace
+
+void RankCheck::add(const kernels::KernelCaseCheck& c) {
+  if (right) *this = {c.error, c.worst, c.zero_share, c.right()};
+}
 
 KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, const KernelPoint& p, int threads,
                                  std::size_t sets, std::uint64_t seed)
-    : session_(s), c_(c), point_(p), threads_(threads), sets_(sets), seed_(seed) {}
+
+    : session_(s),
+      c_(c),
+      point_(p),
+      threads_(threads),
+      sets_(sets),
+      seed_(seed),
+      secret_(c.broadcast_value(new_secret())) {}
 
 std::string KernelBenchmark::prepare() {
   kernels::set_compute_threads(threads_);
@@ -56,10 +70,8 @@ std::string KernelBenchmark::prepare() {
 std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
   RankCheck mine;
-  std::string why = refused_anywhere(c_, refusal_of([&] {
-                                       const auto found = kernel_case_->check(flops_at_most, inject_error);
-                                       mine = {found.error, found.worst, found.zero_share, found.right()};
-                                     }));
+  std::string why =
+      refused_anywhere(c_, refusal_of([&] { mine.add(kernel_case_->check(flops_at_most, inject_error)); }));
   if (why.empty()) f.checks = over_all(c_, mine);
   return why;
 }
@@ -69,9 +81,13 @@ void KernelBenchmark::call() {
   if (++next_ == sets_) next_ = 0;
 }
 
-std::vector<double> KernelBenchmark::samples(std::size_t n) {
+std::vector<double> KernelBenchmark::samples(std::size_t n, const std::function<void()>& before) {
+  if (n == 0) return {};
   const bool cold = point_.cache == CacheState::cold;
-  if (clock_) return clock_->time(*kernel_case_->queue(), n, calls_, cold, [this] { call(); });
+  if (clock_)
+    return clock_->time(
+        *kernel_case_->queue(), n, calls_, cold, [this] { call(); }, before);
+  before();
   std::vector<double> times(n);
   for (double& t : times) {
     const double begin = runtime::host_clock();
@@ -95,11 +111,54 @@ double KernelBenchmark::probe(bool warm) {
   return probe_s_;
 }
 
+double KernelBenchmark::checked_sample() {
+  const core::Random draws(secret_, ++timed_checks_);
+  // Hot calls would have the same results all the time: they get new inputs. A call that is no sample brings them to
+  // the caches, unless calls are so long that their start does not matter.
+  if (sets_ == 1) {
+    kernel_case_->redraw(0, draws.bits(0));
+    if (probe_s_ * static_cast<double>(calls_) <= usual_block.value) samples(1);
+  }
+  kernels::CheckedCall checked{.flops_at_most = check_flops_, .seed = draws.bits(1)};
+  const auto took = samples(1, [&] {
+    checked.set = (next_ + draws.below(2, std::min(calls_, sets_))) % sets_;
+    kernel_case_->prepare_check(checked);
+    c_.barrier();  // ranks begin together again
+  });
+  timed_.add(kernel_case_->finish_check(checked));
+  return took.front();
+}
+
+std::vector<double> KernelBenchmark::samples_and_check(std::size_t count, std::size_t drawn) {
+  std::vector<double> all = samples(drawn);
+  const double begin = runtime::host_clock();
+  all.push_back(checked_sample());
+  if (all.size() < count) samples(1);  // the check has used the caches
+  checks_s_ += runtime::host_clock() - begin;
+  c_.barrier();
+  const std::vector<double> rest = samples(count - all.size());
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+std::size_t KernelBenchmark::draw_checked(std::size_t count) const {
+  constexpr double most = 0.1;
+  const bool may = check_flops_ > 0 && checks_s_ <= most * blocks_s_;
+  const std::size_t drawn = core::Random(secret_, 0).below(timed_checks_, count);
+  return c_.broadcast_value(may ? drawn : count);  // rank 0 decides: clocks differ
+}
+
 std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
   const runtime::Computing note(session_.activity(), "kernel");
+  const std::size_t drawn = keep ? draw_checked(count) : count;
   c_.barrier();  // the ranks' blocks begin together, so that they contend as usual
-  std::vector<double> mine = samples(count);
-  if (keep) times_.add(mine);
+  const double begin = runtime::host_clock();
+  std::vector<double> mine = drawn < count ? samples_and_check(count, drawn) : samples(count);
+  if (keep) {
+    blocks_s_ += runtime::host_clock() - begin;
+    checked_last_ = drawn < count;
+    times_.add(mine);
+  }
   c_.max(mine);
   return mine;
 }
@@ -110,7 +169,7 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
                  .warmup_min = 3,
                  .discarded = 1,
                  .settling = core::Seconds{0.01},
-                 .block = core::Seconds{0.03},
+                 .block = usual_block,
                  .longest_block = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
@@ -130,7 +189,9 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
   return o;
 }
 
-void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bool bounded, KernelFindings& f) {
+void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bool bounded, double flops_at_most,
+                              KernelFindings& f) {
+  if (f.checks) check_flops_ = flops_at_most;
   NoiseSampler noise(session_.gpu_gauge());
   noise.begin();
   if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
@@ -148,6 +209,8 @@ void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bo
   }
   noise.end();
   f.noise = noise.over(c_);
+  if (check_flops_ > 0 && !checked_last_) checked_sample();
+  if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);
   gather(f);
 }
 

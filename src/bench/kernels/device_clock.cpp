@@ -66,8 +66,11 @@ void DeviceClock::clear(runtime::Queue& queue) {
 }
 
 std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples, std::size_t calls, bool cold,
-                                      const std::function<void()>& call) {
-  if (queue.device().is_emulated()) return time_by_host(queue, samples, calls, call);
+                                      const std::function<void()>& call, const std::function<void()>& before) {
+  if (queue.device().is_emulated()) {
+    before();
+    return time_by_host(queue, samples, calls, call);
+  }
   std::vector<std::pair<runtime::MarkPtr, runtime::MarkPtr>> marks;
   // One such clearing takes the device about as long as the host needs for eight submissions.
   if (!cold) {
@@ -76,6 +79,7 @@ std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples
   }
   for (std::size_t s = 0; s < samples; ++s) {
     if (cold) clear(queue);
+    if (s == 0) before();
     const auto begin = mark(queue);
     for (std::size_t i = 0; i < calls; ++i) call();
     marks.emplace_back(begin, mark(queue));

@@ -18,9 +18,10 @@ class DeviceClock {
   /// Seconds a call in each of so many samples of `calls` calls, which `call` submits to the queue. All of them are
   /// queued before the host waits, behind work that occupies the device meanwhile. `cold`: before each sample the
   /// device clears more memory than its caches hold, outside the marks. A call that is shorter than its submission
-  /// takes as long as that.
-  std::vector<double> time(runtime::Queue&, std::size_t samples, std::size_t calls, bool cold,
-                           const std::function<void()>& call);
+  /// takes as long as that. `before`: once, before the first sample's mark.
+  std::vector<double> time(
+      runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
+      const std::function<void()>& before = [] {});
 
  private:
   void clear(runtime::Queue&);

@@ -37,7 +37,8 @@ class KernelLimits {
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
   /// The slowest rank's best rate while all compute: of products in that precision, in fp32 on a host of bare
-  /// multiply-adds where these are faster; 0 where there is no such product.
+  /// multiply-adds where these are faster; 0 where there is no such product. On a host at most kernels::most_of_fma
+  /// times the rate of bare multiply-adds.
   core::FlopsPerSecond peak(kernels::Precision);
   /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
   /// The better of both measurements counts from then on.
@@ -64,6 +65,7 @@ class KernelLimits {
   std::size_t last_cache_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;
+  core::FlopsPerSecond fma_{};  ///< of a host's bare multiply-adds, the best so far
 };
 
 }  // namespace gradmeter::bench

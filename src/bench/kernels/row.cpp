@@ -53,6 +53,18 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
   }
 }
 
+bool fill_timed_checks(const KernelFindings& f, Point& row) {
+  if (!f.timed_checks || f.timed_checks->wrong_rank < 0) return true;
+  const KernelChecks& c = *f.timed_checks;
+  const std::string where = at_rank(f, c.wrong_rank);
+  refuse(row, core::Status::wrong,
+         std::isfinite(c.worst) ? fmt::format("an element of a timed call's result is {:.3g} times as far off as "
+                                              "rounding may put it{}",
+                                              c.worst, where)
+                                : fmt::format("a timed call did not write its whole result{}", where));
+  return false;
+}
+
 bool beats_bound(const KernelFindings& f) { return f.bound.certain && is_under_bound(f); }
 
 void fill_kernel_times(const KernelFindings& f, Point& row) {

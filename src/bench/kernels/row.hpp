@@ -26,9 +26,10 @@ struct KernelFindings {
   const KernelPoint& point;
   int ranks = 1;
   std::function<std::string(int rank)> host_of = {};
-  std::optional<KernelChecks> checks = {};  ///< empty: not checked
-  std::vector<double> medians = {};         ///< of each rank's own calls [s], on rank 0
-  core::Blocks times = {};                  ///< of the rank with the longest median [s a call]
+  std::optional<KernelChecks> checks = {};        ///< empty: not checked
+  std::optional<KernelChecks> timed_checks = {};  ///< of timed calls
+  std::vector<double> medians = {};               ///< of each rank's own calls [s], on rank 0
+  core::Blocks times = {};                        ///< of the rank with the longest median [s a call]
   core::Stop stop = core::Stop::none;
   std::size_t calls = 1, sets = 1;  ///< calls of one sample, operand sets
   double warmup_s = 0;
@@ -48,6 +49,8 @@ inline constexpr double most_zeros = 0.6;
 void fill_kernel_check(const KernelFindings&, core::Point& row);
 /// Is its interval wholly below a bound that is certain?
 bool beats_bound(const KernelFindings&);
+/// Status wrong where a timed call's result is; true: it is not.
+bool fill_timed_checks(const KernelFindings&, core::Point& row);
 /// Times of the slowest rank, rates, the roofline, the spread over the ranks. Status mistrusted where it beats its
 /// bound.
 void fill_kernel_times(const KernelFindings&, core::Point& row);

@@ -31,7 +31,7 @@ class OperationProbe {
   void round(std::span<const model::RepeatedProblem>, core::Seconds budget);
   /// They must have been in a round.
   OperationTimes times(std::span<const model::RepeatedProblem>) const;
-  /// The best rate of bare multiply-adds, or of an operation that was faster.
+  /// The best rate of bare multiply-adds, or of an operation that was faster: at most kernels::most_of_fma times that.
   core::FlopsPerSecond peak() const { return peak_; }
 
  private:
@@ -55,7 +55,7 @@ class OperationProbe {
   std::deque<Entry> entries_;
   std::deque<Memory> inputs_;
   kernels::AlignedVector<std::byte> outputs_;
-  core::FlopsPerSecond peak_{0};
+  core::FlopsPerSecond fma_{0}, peak_{0};
 };
 
 }  // namespace gradmeter::bench

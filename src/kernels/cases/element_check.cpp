@@ -18,7 +18,7 @@ void ElementCheck::add(double result, double reference, double allowed, bool cou
   off_ += far * far;
   norm_ += reference * reference;
   const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
-  if (!(worst <= worst_)) worst_ = worst;
+  if (worst > worst_ || std::isnan(worst)) worst_ = worst;  // nothing is greater than a NaN: it stays
   if (!counts) return;
   ++counted_;
   zeros_ += result == 0;

@@ -15,27 +15,30 @@ class GemmCase final : public KernelCase {
   GemmCase(const Problem& p, const KernelCaseOptions& o)
       : s_(std::get<GemmShape>(p.shape)),
         precision_(p.precision),
-        seed_(o.seed),
-        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device) {
-    for (std::size_t i = 0; i < o.sets; ++i) {
-      op_.set_input(i, "a", left(i));
-      op_.set_input(i, "b", right(i));
-    }
+        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device),
+        seeds_(o.sets) {
+    for (std::size_t i = 0; i < o.sets; ++i) redraw(i, o.seed + 2 * i);
     op_.bind();
   }
 
   void run(std::size_t set) override { op_.run(set); }
   runtime::Queue* queue() override { return op_.queue(); }
 
-  KernelCaseCheck check(double flops_at_most, bool inject_error) override {
-    run(0);
-    const auto count = static_cast<std::size_t>(std::max(flops_at_most / (2 * static_cast<double>(s_.k)), 16.0));
-    const auto places = sample_places(s_.count * s_.m * s_.n, count, seed_);
-    const PlainNumbers a = left(0), b = right(0);
-    PlainNumbers c = op_.output(0, "c");
+  void redraw(std::size_t set, std::uint64_t seed) override {
+    seeds_[set] = seed;
+    op_.set_input(set, "a", left(set));
+    op_.set_input(set, "b", right(set));
+  }
+
+  void prepare_check(const CheckedCall& call) override { op_.poison(call.set, "c", places_of(call)); }
+
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    const auto places = places_of(call);
+    const PlainNumbers a = left(call.set), b = right(call.set);
+    PlainNumbers c = op_.output(call.set, "c");
     // Root mean square of a sum of k products of two random numbers.
     const double usual = usual_size(*a.format) * usual_size(*b.format) * std::sqrt(static_cast<double>(s_.k));
-    if (inject_error) c.add(places[places.size() / 2], 0.5 * usual);
+    if (call.inject_error) c.add(places[places.size() / 2], 0.5 * usual);
     ElementCheck element_check;
     for (const std::size_t at : places) {
       const ReferenceSum sum = reference(a, b, at / s_.n, at % s_.n);
@@ -47,11 +50,16 @@ class GemmCase final : public KernelCase {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
+  std::vector<std::size_t> places_of(const CheckedCall& call) const {
+    const double count = std::max(call.flops_at_most / (2 * static_cast<double>(s_.k)), 16.0);
+    return sample_places(s_.count * s_.m * s_.n, static_cast<std::size_t>(count), call.seed);
+  }
+
   PlainNumbers left(std::size_t set) const {
-    return draw("a", seed_ + 2 * set, precision_ == Precision::fp8_e5m2 ? core::Element::e5m2 : core::Element::e4m3);
+    return draw("a", seeds_[set], precision_ == Precision::fp8_e5m2 ? core::Element::e5m2 : core::Element::e4m3);
   }
   /// No GPU multiplies two operands of e5m2: then the right one is in e4m3.
-  PlainNumbers right(std::size_t set) const { return draw("b", seed_ + 2 * set + 1, core::Element::e4m3); }
+  PlainNumbers right(std::size_t set) const { return draw("b", seeds_[set] + 1, core::Element::e4m3); }
 
   /// Operands in fp8 are given in fp32, and rounded when they are packed. These numbers that leaves as they are.
   PlainNumbers draw(std::string_view input, std::uint64_t seed, core::Element fp8) const {
@@ -75,8 +83,8 @@ class GemmCase final : public KernelCase {
 
   GemmShape s_;
   Precision precision_;
-  std::uint64_t seed_;
   OpCase op_;
+  std::vector<std::uint64_t> seeds_;  ///< of each set's inputs
 };
 
 }  // namespace

@@ -32,6 +32,14 @@ struct KernelCaseCheck {
   bool right() const { return worst <= 1; }  // false for NaN
 };
 
+/// One check of one call, whose result is looked at where nobody knows before.
+struct CheckedCall {
+  std::size_t set = 0;
+  double flops_at_most = 0;   ///< the reference takes about so many: a big problem is checked in part
+  std::uint64_t seed = 1;     ///< of the places that are looked at
+  bool inject_error = false;  ///< one checked element is made wrong first, by half of a usual one's size (test hook)
+};
+
 /// Data is random, uniform or Gaussian, never zeros nor small whole numbers. One thread calls; kernels use
 /// compute_threads() of the thread that made it.
 class KernelCase {
@@ -41,10 +49,21 @@ class KernelCase {
   virtual void run(std::size_t set) = 0;
   /// Where `run` submits the call. Null: on the host, where it is done when `run` returns.
   virtual runtime::Queue* queue() { return nullptr; }
-  /// Runs set 0 and checks the result: all of it, or for big problems enough rows, planes or steps that the reference
-  /// takes no more than about `flops_at_most`. `inject_error`: one checked element is made wrong first, by half of a
-  /// usual element's size (test hook).
-  virtual KernelCaseCheck check(double flops_at_most, bool inject_error) = 0;
+  /// Other inputs for a set, so that its results are no longer those of earlier calls.
+  virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
+  /// The two halves of a check, before and after one `run` of the set, or several: first some places of its outputs
+  /// that will be looked at get what no call writes, so that a call that does not write them shows. Few are touched,
+  /// so that the call takes as long as others. Then the result is checked: all of it, or for big problems as many
+  /// elements, rows, planes or steps as the reference may take.
+  virtual void prepare_check(const CheckedCall&) = 0;
+  virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
+  /// Of a call of its own, on set 0.
+  KernelCaseCheck check(double flops_at_most, bool inject_error) {
+    const CheckedCall call{.flops_at_most = flops_at_most, .inject_error = inject_error};
+    prepare_check(call);
+    run(call.set);
+    return finish_check(call);
+  }
   /// What the library says it chose: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
 };

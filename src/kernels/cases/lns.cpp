@@ -21,26 +21,27 @@ class LnsCase final : public KernelCase {
       : s_(std::get<GemmShape>(p.shape)),
         is_logarithmic_(info(p.precision).logarithmic_sums),
         lns_(info(p.precision).logarithm_bits),
-        seed_(o.seed),
         op_(p, o.sets, {.backend = o.backend}, *o.device) {
-    for (std::size_t i = 0; i < o.sets; ++i) {
-      fill(i, "a", o.seed + 2 * i);
-      fill(i, "b", o.seed + 2 * i + 1);
-    }
+    for (std::size_t i = 0; i < o.sets; ++i) redraw(i, o.seed + 2 * i);
     op_.bind();
   }
 
   void run(std::size_t set) override { op_.run(set); }
   runtime::Queue* queue() override { return op_.queue(); }
 
-  KernelCaseCheck check(double flops_at_most, bool inject_error) override {
-    run(0);
-    const double of_an_element = 2 * static_cast<double>(s_.k);
-    const auto count = static_cast<std::size_t>(std::max(flops_at_most / of_an_element, 16.0));
-    const auto places = sample_places(s_.m * s_.n, count, seed_);
-    std::vector<std::byte> a = op_.stored_input(0, "a"), b = op_.stored_input(0, "b"), c = op_.stored_output(0, "c");
+  void redraw(std::size_t set, std::uint64_t seed) override {
+    fill(set, "a", seed);
+    fill(set, "b", seed + 1);
+  }
+
+  void prepare_check(const CheckedCall& call) override { op_.poison(call.set, "c", places_of(call)); }
+
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    const auto places = places_of(call);
+    std::vector<std::byte> a = op_.stored_input(call.set, "a"), b = op_.stored_input(call.set, "b"),
+                           c = op_.stored_output(call.set, "c");
     const Operands x{numbers(a), numbers(b), numbers(c)};
-    if (inject_error) x.c[places[places.size() / 2]].bits ^= 0x40;  // a quarter of an octave
+    if (call.inject_error) x.c[places[places.size() / 2]].bits ^= 0x40;  // a quarter of an octave
     ElementCheck element_check;
     for (const std::size_t at : places) add_element(x, at / s_.n, at % s_.n, element_check);
     return element_check.verdict();
@@ -49,6 +50,11 @@ class LnsCase final : public KernelCase {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
+  std::vector<std::size_t> places_of(const CheckedCall& call) const {
+    const double count = std::max(call.flops_at_most / (2 * static_cast<double>(s_.k)), 16.0);
+    return sample_places(s_.m * s_.n, static_cast<std::size_t>(count), call.seed);
+  }
+
   struct Operands {
     std::span<Lns16> a, b, c;
   };
@@ -95,7 +101,6 @@ class LnsCase final : public KernelCase {
   bool is_logarithmic_;
   Lns lns_;
   std::vector<Lns16> draws_ = encoded_draws();
-  std::uint64_t seed_;
   OpCase op_;
 };
 

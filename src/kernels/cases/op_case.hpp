@@ -58,6 +58,9 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
+  /// Puts into some of these elements of an output what no operation writes there; where the backend has a layout of
+  /// its own that says nothing of elements, nothing.
+  void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// An input becomes what another operation of the device has left in its first set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 

@@ -1,6 +1,7 @@
 // Recurrent layers, forward and backward. Backward starts from what a forward pass of the same layer has left.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/small_float.hpp"
 #include "kernels/cases/makers.hpp"
@@ -22,22 +23,39 @@ class RnnCase final : public KernelCase {
   RnnCase(const Problem& p, const KernelCaseOptions& o)
       : problem_(p),
         s_(std::get<RnnShape>(p.shape)),
-        seed_(o.seed),
         backend_(o.backend),
         device_(*o.device),
-        op_(p, o.sets, {.backend = backend_}, device_) {
-    for (std::size_t i = 0; i < o.sets; ++i) fill(i, seed_ + 8 * i);
-    if (backward()) run_training(o.sets);
+        op_(p, o.sets, {.backend = backend_}, device_),
+        seeds_(o.sets) {
+    std::optional<OpCase> training = forward_pass();
+    for (std::size_t i = 0; i < o.sets; ++i) draw(i, o.seed + 8 * i, training);
     op_.bind();
   }
 
-  void run(std::size_t set) override { op_.run(set); }
+  void run(std::size_t set) override {
+    op_.run(set);
+    ++calls_;
+  }
   runtime::Queue* queue() override { return op_.queue(); }
 
-  KernelCaseCheck check(double flops_at_most, bool inject_error) override {
-    choose(flops_at_most);
-    auto compared = backward() ? compare_backward() : compare_forward();
-    if (inject_error) corrupt_one(compared);
+  void redraw(std::size_t set, std::uint64_t seed) override {
+    std::optional<OpCase> training = forward_pass();
+    draw(set, seed, training);
+  }
+
+  void prepare_check(const CheckedCall& call) override {
+    choose(call);
+    if (backward()) prepare_gradients(call.set);
+    for (const Operand& o : op_.op().outputs())
+      if (const std::size_t width = width_of(o.name); o.format && !o.added_to)
+        op_.poison(call.set, o.name, looked_at(o.elements / width / s_.batch, width));
+    calls_ = 0;
+  }
+
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    auto compared = backward() ? compare_backward(call.set) : compare_forward(call.set);
+    if (!all_gradients_.bytes.empty()) op_.store_input(call.set, "output gradient", all_gradients_.bytes);
+    if (call.inject_error) corrupt_one(compared);
     return checked_elements(compared, problem_);
   }
 
@@ -53,6 +71,11 @@ class RnnCase final : public KernelCase {
     return op_.draw(name, seed + (name == "weights" ? 0 : 1), 1 / std::sqrt(static_cast<double>(s_.hidden)));
   }
 
+  void draw(std::size_t set, std::uint64_t seed, std::optional<OpCase>& training) {
+    seeds_[set] = seed;
+    fill(set, seed);
+    if (training) run_training(set, *training);
+  }
   void fill(std::size_t set, std::uint64_t seed) {
     for (const auto* const name : {"weights", "recurrent"}) op_.set_input(set, name, drawn_weights(name, seed));
     op_.set_input(set, "input", op_.draw("input", seed + 2));
@@ -61,22 +84,26 @@ class RnnCase final : public KernelCase {
     if (s_.cell == Cell::lstm) op_.set_input(set, "memory", op_.draw("memory", seed + 5, 0.5));
     if (backward()) op_.set_input(set, "output gradient", op_.draw("output gradient", seed + 6));
   }
-  /// The forward passes that backward ones start from: they leave the outputs and what is kept.
-  void run_training(std::size_t sets) {
+  /// The forward pass that a backward one starts from; empty: this is one itself.
+  std::optional<OpCase> forward_pass() const {
+    std::optional<OpCase> training;
     const Problem forward{.shape = s_, .precision = problem_.precision};
-    OpCase training(forward, 1, {.training = true, .backend = backend_}, device_);
-    for (std::size_t i = 0; i < sets; ++i) {
-      for (const Operand& o : training.op().inputs()) {
-        const bool is_weights = o.name == "weights" || o.name == "recurrent";
-        training.set_input(0, o.name, is_weights ? drawn_weights(o.name, seed_ + 8 * i) : op_.input(i, o.name));
-      }
-      training.run(0);
-      for (const auto* const name : {"output", "kept"}) op_.take_input(i, name, training, name);
+    if (backward()) training.emplace(forward, 1, OpOptions{.training = true, .backend = backend_}, device_);
+    return training;
+  }
+  /// Leaves the outputs and what is kept.
+  void run_training(std::size_t set, OpCase& training) {
+    for (const Operand& o : training.op().inputs()) {
+      const bool is_weights = o.name == "weights" || o.name == "recurrent";
+      training.set_input(0, o.name, is_weights ? drawn_weights(o.name, seeds_[set]) : op_.input(set, o.name));
     }
+    training.run(0);
+    for (const auto* const name : {"output", "kept"}) op_.take_input(set, name, training, name);
   }
 
   /// Which rows and how many steps the reference can afford; it must begin at the first step.
-  void choose(double flops_at_most) {
+  void choose(const CheckedCall& call) {
+    const double flops_at_most = call.flops_at_most;
     const double passes = backward() ? 3 : 1,
                  one = passes * full_flops(problem_) / static_cast<double>(s_.batch * s_.steps);
     const auto afford = [](double n, std::size_t most) {
@@ -84,9 +111,16 @@ class RnnCase final : public KernelCase {
     };
     const std::size_t rows = std::max(afford(flops_at_most / one / static_cast<double>(s_.steps), s_.batch),
                                       std::min<std::size_t>(2, s_.batch));
-    rows_ = sample_places(s_.batch, rows, 1);
+    rows_ = sample_places(s_.batch, rows, call.seed);
     steps_ = afford(flops_at_most / one / static_cast<double>(rows), s_.steps);
     elements_ = afford(flops_at_most / 4 / static_cast<double>(2 * rows * steps_), std::size_t{1} << 60);
+  }
+  /// Some elements of what is compared of a tensor of so many steps at most.
+  std::vector<std::size_t> looked_at(std::size_t steps, std::size_t width) const {
+    std::vector<std::size_t> at;
+    for (std::size_t step = 0; step < std::min(steps, steps_); ++step)
+      for (const std::size_t row : rows_) at.push_back(offset(step, row, width) + (step + row) % width);
+    return at;
   }
   bool everything() const { return rows_.size() == s_.batch && steps_ == s_.steps; }
 
@@ -106,26 +140,26 @@ class RnnCase final : public KernelCase {
     return out;
   }
   std::size_t width_of(std::string_view name) const { return name.starts_with("input") ? s_.input_width() : s_.hidden; }
-  std::vector<double> input(std::string_view name, std::size_t steps) const {
-    return gathered(op_.input(0, name), steps, width_of(name));
+  std::vector<double> input(std::size_t set, std::string_view name, std::size_t steps) const {
+    return gathered(op_.input(set, name), steps, width_of(name));
   }
-  std::vector<double> output(std::string_view name, std::size_t steps) {
-    return gathered(op_.output(0, name), steps, width_of(name));
+  std::vector<double> output(std::size_t set, std::string_view name, std::size_t steps) {
+    return gathered(op_.output(set, name), steps, width_of(name));
   }
-  std::vector<float> weights(std::string_view name) const {
-    auto w = drawn_weights(name, seed_).floats();
+  std::vector<float> weights(std::size_t set, std::string_view name) const {
+    auto w = drawn_weights(name, seeds_[set]).floats();
     const float scale = rnn_weights_scale(s_);
     if (int8())
       for (float& x : w) x = std::nearbyint(x * scale) / scale;
     return w;
   }
-  RnnInputs inputs(std::vector<double> observed) const {
+  RnnInputs inputs(std::size_t set, std::vector<double> observed) const {
     RnnInputs in{s_.cell, s_.hidden, rows_.size(), steps_, s_.input};
-    in.layer = input("input", steps_);
-    in.state = input("state", 1);
-    if (s_.cell == Cell::lstm) in.memory = input("memory", 1);
-    in.weights = weights("weights"), in.recurrent = weights("recurrent");
-    const PlainNumbers bias = op_.input(0, "bias");
+    in.layer = input(set, "input", steps_);
+    in.state = input(set, "state", 1);
+    if (s_.cell == Cell::lstm) in.memory = input(set, "memory", 1);
+    in.weights = weights(set, "weights"), in.recurrent = weights(set, "recurrent");
+    const PlainNumbers bias = op_.input(set, "bias");
     for (std::size_t i = 0; i < bias.size(); ++i) in.bias.push_back(bias.at(i));
     in.observed = std::move(observed);
     in.rounds_last = backend_ == "converted" || backend_ == "own";
@@ -134,61 +168,61 @@ class RnnCase final : public KernelCase {
     return in;
   }
 
-  std::vector<ComparedTensor> compare_forward() {
-    run(0);
-    const RnnInputs in = inputs(output("output", steps_));
+  std::vector<ComparedTensor> compare_forward(std::size_t set) {
+    const RnnInputs in = inputs(set, output(set, "output", steps_));
     return {{in.observed, rnn_forward_reference(in).hidden}};
   }
 
-  /// Of a big problem the incoming gradients are zero for this run, but for the rows and steps that were chosen: the
+  /// Of a big problem the incoming gradients are zero for this call, but for the rows and steps that were chosen: the
   /// gradients of weights are then sums over these alone.
-  void run_chosen() {
+  void prepare_gradients(std::size_t set) {
     // The operation adds to the gradients of weights.
     for (const auto* const name : {"weights gradient", "recurrent gradient", "bias gradient"}) {
       const Operand& o = op_.op().outputs()[index_of(op_.op().outputs(), name)];
-      op_.store_output(0, name, std::vector<std::byte>(o.stored_bytes));
+      op_.store_output(set, name, std::vector<std::byte>(o.stored_bytes));
     }
-    if (everything()) return run(0);
-    const PlainNumbers before = op_.input(0, "output gradient");
-    std::vector<std::byte> gradient(before.bytes.size());
-    const std::size_t number = before.format->bytes;
+    all_gradients_ = {{}, nullptr};
+    if (everything()) return;
+    all_gradients_ = op_.input(set, "output gradient");
+    std::vector<std::byte> gradient(all_gradients_.bytes.size());
+    const std::size_t number = all_gradients_.format->bytes;
     for (std::size_t step = 0; step < steps_; ++step)
       for (const std::size_t row : rows_) {
         const std::size_t first = offset(step, row, s_.hidden) * number, bytes = s_.hidden * number;
-        std::ranges::copy(std::span(before.bytes).subspan(first, bytes), std::span(gradient).subspan(first).begin());
+        std::ranges::copy(std::span(all_gradients_.bytes).subspan(first, bytes),
+                          std::span(gradient).subspan(first).begin());
       }
-    op_.store_input(0, "output gradient", gradient);
-    run(0);
-    op_.store_input(0, "output gradient", before.bytes);
+    op_.store_input(set, "output gradient", gradient);
   }
 
-  std::vector<ComparedTensor> compare_backward() {
-    run_chosen();
-    const RnnInputs in = inputs(input("output", steps_));
+  std::vector<ComparedTensor> compare_backward(std::size_t set) {
+    const RnnInputs in = inputs(set, input(set, "output", steps_));
     const RnnTrace trace = rnn_forward_reference(in);
-    const RnnGradients g = rnn_backward_reference(in, trace, input("output gradient", steps_));
-    std::vector<ComparedTensor> all{{output("input gradient", steps_), g.layer}};
+    const RnnGradients g = rnn_backward_reference(in, trace, input(set, "output gradient", steps_));
+    std::vector<ComparedTensor> all{{output(set, "input gradient", steps_), g.layer}};
     const auto sampled = [&](std::string_view name, auto&& reference_at) {
-      const PlainNumbers t = op_.output(0, name);
+      const PlainNumbers t = op_.output(set, name);
       ComparedTensor& l = all.emplace_back();
       for (const std::size_t at : sample_places(t.size(), elements_, 2))
-        l.result.push_back(t.at(at)), l.reference.push_back(reference_at(at));
+        l.result.push_back(t.at(at) / calls_), l.reference.push_back(reference_at(at));
     };
     sampled("weights gradient", [&](std::size_t at) { return weights_gradient_at(in, g, at); });
     sampled("recurrent gradient", [&](std::size_t at) { return recurrent_gradient_at(in, trace, g, at); });
     sampled("bias gradient", [&](std::size_t at) { return bias_gradient_at(in, g, at); });
-    all.push_back({output("state gradient", 1), g.state});
-    if (s_.cell == Cell::lstm) all.push_back({output("memory gradient", 1), g.memory});
+    all.push_back({output(set, "state gradient", 1), g.state});
+    if (s_.cell == Cell::lstm) all.push_back({output(set, "memory gradient", 1), g.memory});
     return all;
   }
 
   Problem problem_;
   RnnShape s_;
-  std::uint64_t seed_;
   std::string backend_;
   runtime::Device& device_;
   OpCase op_;
-  std::vector<std::size_t> rows_ = {};  // that the check compares
+  std::vector<std::uint64_t> seeds_;            // of each set's inputs
+  double calls_ = 0;                            // since the check was prepared; each adds to the gradients of weights
+  PlainNumbers all_gradients_ = {{}, nullptr};  // of the output, while a check has most of them zero
+  std::vector<std::size_t> rows_ = {};          // that the check compares
   std::size_t steps_ = 0;
   std::size_t elements_ = 0;  // of each gradient of weights
 };

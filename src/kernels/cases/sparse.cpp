@@ -20,8 +20,10 @@ namespace {
 class SparseCase final : public KernelCase {
  public:
   SparseCase(const SparseShape& s, const KernelCaseOptions& o) : s_(s) {
-    for (std::size_t i = 0; i < o.sets; ++i)
-      sets_.push_back({random_sparse_operands(s, Precision::fp32, o.seed + 3 * i), AlignedVector<float>(s.m * s.n)});
+    for (std::size_t i = 0; i < o.sets; ++i) {
+      sets_.push_back({{}, AlignedVector<float>(s.m * s.n)});
+      redraw(i, o.seed + 3 * i);
+    }
   }
 
   void run(std::size_t set) override {
@@ -29,10 +31,17 @@ class SparseCase final : public KernelCase {
     sparse_multiply(x.in.a, x.in.b, s_.n, x.c);
   }
 
-  KernelCaseCheck check(double flops_at_most, bool inject_error) override {
-    run(0);
-    const auto c = [this](std::size_t i) { return static_cast<double>(sets_[0].c[i]); };
-    return checked_product(s_, Precision::fp32, sets_[0].in, c, flops_at_most, inject_error);
+  void redraw(std::size_t set, std::uint64_t seed) override {
+    sets_[set].in = random_sparse_operands(s_, Precision::fp32, seed);
+  }
+
+  void prepare_check(const CheckedCall& call) override {
+    constexpr std::size_t some = 64;
+    for (const std::size_t at : sample_places(s_.m * s_.n, some, call.seed)) sets_[call.set].c[at] = std::nanf("");
+  }
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    const auto c = [&x = sets_[call.set]](std::size_t i) { return static_cast<double>(x.c[i]); };
+    return checked_product(s_, Precision::fp32, sets_[call.set].in, c, call);
   }
 
   std::string implementation() const override {
@@ -106,20 +115,23 @@ SparseOperands random_sparse_operands(const SparseShape& s, Precision precision,
 }
 
 KernelCaseCheck checked_product(const SparseShape& s, Precision precision, const SparseOperands& x,
-                                const ProductElement& c, double flops_at_most, bool inject_error) {
+                                const ProductElement& c, const CheckedCall& call) {
   const double stored = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
   const double of_a_row = 2 * (stored / rows + 1) * static_cast<double>(s.n);
   const std::size_t looked_at = std::clamp<std::size_t>(
-      static_cast<std::size_t>(std::min(flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s.m), s.m);
-  const double error = inject_error ? 0.5 * std::sqrt(std::max(1.0, stored / rows)) : 0;
+      static_cast<std::size_t>(std::min(call.flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s.m), s.m);
+  const double error = call.inject_error ? 0.5 * std::sqrt(std::max(1.0, stored / rows)) : 0;
   const auto found_at = [&](std::size_t i) { return c(i) + (i == s.n / 2 ? error : 0); };
   ElementCheck found;
   for (std::size_t i = 0; i < looked_at; ++i) {  // the first and the last row are among them
     check_row(looked_at > 1 ? i * (s.m - 1) / (looked_at - 1) : 0, s, precision, x, found_at, found);
   }
   KernelCaseCheck verdict = found.verdict();
-  std::size_t zeros = 0;  // of all rows, unlike the rest
-  for (std::size_t i = 0; i < s.m * s.n; ++i) zeros += c(i) == 0;
+  std::size_t zeros = 0;  // of all rows, unlike the rest; and so is whether they were written
+  for (std::size_t i = 0; i < s.m * s.n; ++i) {
+    zeros += c(i) == 0;
+    if (std::isnan(c(i))) verdict.worst = c(i);
+  }
   verdict.zero_share = static_cast<double>(zeros) / static_cast<double>(s.m * s.n);
   return verdict;
 }

@@ -21,8 +21,8 @@ SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64
 
 /// Element i of C [m x n], row-major.
 using ProductElement = std::function<double(std::size_t i)>;
-/// As KernelCase::check, of a C that is there.
+/// As KernelCase::finish_check, of a C that is there.
 KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ProductElement& c,
-                                double flops_at_most, bool inject_error);
+                                const CheckedCall&);
 
 }  // namespace gradmeter::kernels

@@ -53,6 +53,17 @@ std::vector<ConvertedOp::Copy> ConvertedOp::copies_of(std::span<const ConvertedO
   return copies;
 }
 
+/// As the operation in fp32 has it, in as many bytes an element as lie in memory.
+std::optional<std::size_t> ConvertedOp::stored_at(const Operand& o, std::size_t element) const {
+  if (!o.packed) return HostOp::stored_at(o, element);
+  const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
+  const auto i = static_cast<std::size_t>(&o - (is_input ? inputs() : outputs()).data());
+  const Conversion* const conversion = is_input ? read_[i].conversion : written_[i].conversion;
+  const auto at = inner_->stored_at((is_input ? inner_->inputs() : inner_->outputs())[i], element);
+  if (!at || !conversion) return at;
+  return *at / sizeof(float) * core::size_of(conversion->element);
+}
+
 void ConvertedOp::list_operands(std::span<float> workspace, Reads in, Writes out) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     const Copy& c = read_[i];

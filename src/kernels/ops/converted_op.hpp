@@ -39,6 +39,7 @@ class ConvertedOp : public HostOp {
   std::unique_ptr<Op> unpacking(std::size_t output) const override { return inner_->unpacking(output); }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override { return inner_->packing_floats(input); }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return inner_->unpacking_floats(output); }
+  std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const override;
 
  protected:
   /// Of an input or output; null: it is not converted.

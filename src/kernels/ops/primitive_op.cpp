@@ -42,6 +42,35 @@ dnnl::memory::desc as_floats(dnnl::memory::desc plain) {
 }
 bool is_plain_floats(const Argument& a) { return a.stored == a.plain && a.plain.data_type() == Type::f32; }
 
+/// The index in each dimension of an element of a dense layout; empty: it is none.
+std::optional<std::vector<dnnl_dim_t>> indices_in(const dnnl_memory_desc_t& dense, std::size_t element) {
+  const auto& layout = dense.format_desc.blocking;
+  if (dense.format_kind != dnnl_blocked || layout.inner_nblks > 0) return std::nullopt;
+  std::vector<std::size_t> dimensions;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(dense.ndims); ++d)
+    if (dense.dims[d] > 1) dimensions.push_back(d);
+  std::ranges::sort(dimensions, std::ranges::greater(), [&](std::size_t d) { return layout.strides[d]; });
+  std::vector<dnnl_dim_t> at(static_cast<std::size_t>(dense.ndims), 0);
+  auto rest = static_cast<dnnl_dim_t>(element);
+  for (const std::size_t d : dimensions) at[d] = rest / layout.strides[d], rest %= layout.strides[d];
+  return at;
+}
+
+/// Which element of a layout in blocks it is, by the definition of dnnl_blocking_desc_t; empty: of another layout.
+std::optional<std::size_t> offset_in(const dnnl_memory_desc_t& d, std::vector<dnnl_dim_t> at) {
+  if (d.format_kind != dnnl_blocked) return std::nullopt;
+  const auto& layout = d.format_desc.blocking;
+  dnnl_dim_t offset = d.offset0, in_block = 1;
+  for (std::size_t i = 0; i < at.size(); ++i) at[i] += d.padded_offsets[i];
+  for (int block = layout.inner_nblks - 1; block >= 0; --block) {
+    dnnl_dim_t& index = at[static_cast<std::size_t>(layout.inner_idxs[block])];
+    offset += index % layout.inner_blks[block] * in_block;
+    index /= layout.inner_blks[block], in_block *= layout.inner_blks[block];
+  }
+  for (std::size_t i = 0; i < at.size(); ++i) offset += at[i] * layout.strides[i];
+  return static_cast<std::size_t>(offset);
+}
+
 class PrimitiveOp final : public HostOp {
   /// The library's objects for one set of addresses. To give an object another address may cost a pass over its
   /// padding, so each set keeps its own.
@@ -79,6 +108,16 @@ class PrimitiveOp final : public HostOp {
     const Argument& a = p_.outputs.at(output);
     return is_plain_floats(a) ? HostOp::unpacking(output)
                               : reorder_op(a.name, a.stored, as_floats(a.plain), a.floats.value_or(p_.packing));
+  }
+  std::optional<std::size_t> stored_at(const Operand& o, std::size_t element) const override {
+    if (!o.packed) return HostOp::stored_at(o, element);
+    const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
+    const Argument& a = is_input ? p_.inputs[static_cast<std::size_t>(&o - inputs().data())]
+                                 : p_.outputs[static_cast<std::size_t>(&o - outputs().data())];
+    const auto indices = indices_in(a.plain.data, element);
+    const auto offset = indices ? offset_in(a.stored.data, *indices) : std::nullopt;
+    if (!offset) return std::nullopt;
+    return *offset * format_of(a.stored.data_type()).bytes;
   }
 
  protected:

@@ -1,0 +1,92 @@
+// Preloaded: a oneDNN that cheats. From the IDLE_FROM-th execution of each primitive on (from 1), by IDLE_HOW: "nothing" is done; "half"
+// restores the second half of the result as it was before the call; "stale" puts the last result of any primitive that was computed, where
+// that had as many bytes; "byte" changes one byte in every IDLE_EVERY-th result. Success is reported.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef dnnl_status_t (*Execute)(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t*);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // ranks may be threads
+static struct {
+  const_dnnl_primitive_t primitive;
+  long executions;
+} known[1 << 12];
+static char* last;  // result
+static size_t last_bytes;
+
+static long setting(const char* name, long otherwise) {
+  const char* text = getenv(name);
+  return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+static long count_of(const_dnnl_primitive_t p) {
+  const size_t size = sizeof known / sizeof *known;
+  size_t i = ((size_t)p >> 4) % size;
+  while (known[i].primitive && known[i].primitive != p) i = (i + 1) % size;
+  known[i].primitive = p;
+  return ++known[i].executions;
+}
+
+// Where the primitive writes: of its results the first, since each has one that matters.
+static size_t result_of(int count, const dnnl_exec_arg_t* arguments, char** at) {
+  for (int i = 0; i < count; ++i) {
+    const int a = arguments[i].arg;
+    if (a != DNNL_ARG_DST && a != DNNL_ARG_DIFF_SRC && a != DNNL_ARG_DIFF_WEIGHTS) continue;
+    const dnnl_memory_desc_t* d = NULL;
+    void* memory = NULL;
+    if (dnnl_memory_get_memory_desc(arguments[i].memory, &d) != dnnl_success) continue;
+    if (dnnl_memory_get_data_handle(arguments[i].memory, &memory) != dnnl_success || !memory) continue;
+    *at = memory;
+    return dnnl_memory_desc_get_size(d);
+  }
+  return 0;
+}
+
+static dnnl_status_t cheat(Execute real, const char* how, long n, const_dnnl_primitive_t p, dnnl_stream_t s, int count,
+                           const dnnl_exec_arg_t* arguments) {
+  char* at = NULL;
+  const size_t bytes = result_of(count, arguments, &at);
+  const int is_late = n >= setting("IDLE_FROM", 12);
+  if (!is_late && strcmp(how, "stale") != 0) return real(p, s, count, arguments);
+  if (bytes == 0) return real(p, s, count, arguments);
+  if (strcmp(how, "half") == 0) {
+    char* before = malloc(bytes);
+    memcpy(before, at, bytes);
+    const dnnl_status_t status = real(p, s, count, arguments);
+    memcpy(at + bytes / 2, before + bytes / 2, bytes - bytes / 2);
+    free(before);
+    return status;
+  }
+  if (strcmp(how, "byte") == 0) {
+    const dnnl_status_t status = real(p, s, count, arguments);
+    if (n % setting("IDLE_EVERY", 3) == 0) at[bytes / 2 | 3] ^= 0x10;  // the upper byte of a little-endian number
+    return status;
+  }
+  if (is_late && last_bytes == bytes) {  // stale
+    memcpy(at, last, bytes);
+    return dnnl_success;
+  }
+  const dnnl_status_t status = real(p, s, count, arguments);
+  last = realloc(last, bytes);
+  memcpy(last, at, last_bytes = bytes);
+  return status;
+}
+
+dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t p, dnnl_stream_t s, int count, const dnnl_exec_arg_t* arguments) {
+  static Execute real;
+  const char* how = getenv("IDLE_HOW");
+  pthread_mutex_lock(&lock);
+  if (!real) real = (Execute)dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+  const long n = count_of(p);
+  pthread_mutex_unlock(&lock);
+  if (!how) return real(p, s, count, arguments);
+  if (strcmp(how, "nothing") == 0) return n >= setting("IDLE_FROM", 12) ? dnnl_success : real(p, s, count, arguments);
+  pthread_mutex_lock(&lock);
+  const dnnl_status_t status = cheat(real, how, n, p, s, count, arguments);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
