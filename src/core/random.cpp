@@ -1,5 +1,6 @@
 #include "core/random.hpp"
 
+#include <random>
 #include <stdexcept>
 
 #include "core/format.hpp"
@@ -14,6 +15,11 @@ using detail::high_half, detail::join, detail::low_half;
 constexpr double unit_interval(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 }  // namespace
+
+std::uint64_t unpredictable_seed() {
+  std::random_device entropy;
+  return join(entropy(), entropy());
+}
 
 std::uint64_t Random::bits(std::uint64_t i) const { return random_bits(seed_, stream_, i); }
 

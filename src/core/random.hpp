@@ -43,6 +43,9 @@ constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
                     {low_half(seed), high_half(seed)});
 }
+/// A seed from the system's entropy: for what nothing that is measured may know before.
+std::uint64_t unpredictable_seed();
+
 /// Random(seed, stream).bits(i).
 constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   const PhiloxBlock b = random_block(seed, stream, i);

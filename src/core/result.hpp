@@ -151,9 +151,13 @@ class Values {
     const auto at = values_.begin() + static_cast<std::ptrdiff_t>(place(key));
     const bool had = has(key), has_now = !value.is_null();
     if (had != has_now) present_[word(key)] ^= bit(key);
-    if (had && has_now) *at = std::move(value);
-    if (had && !has_now) values_.erase(at);
-    if (!had && has_now) values_.insert(at, std::move(value));
+    if (had && has_now) {
+      *at = std::move(value);
+    } else if (has_now) {
+      values_.insert(at, std::move(value));
+    } else if (had) {
+      values_.erase(at);
+    }
   }
   /// visit(key, value) for each that is not null, in the order of the keys.
   template <class Visit>

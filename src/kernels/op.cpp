@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "kernels/call_check.hpp"
 #include "kernels/ops/makers.hpp"
 
 namespace gradmeter::kernels {
@@ -89,16 +90,21 @@ void require_stored_bytes(std::span<const Operand> operands, std::span<const Any
           fmt::format("{} has {} bytes, not {}", operands[i].name, buffers[i].bytes(), operands[i].stored_bytes));
 }
 
+void execute(Op& op, Op::Inputs in, Op::Outputs out) {
+  if (CallCheck* const check = CallCheck::current()) return check->execute(op, in, out);
+  op.execute(in, out);
+}
+
 /// One call, on operands that its submitter lists.
 struct OpCall {
   Op& op;
   Op::Inputs inputs;
   Op::Outputs outputs;
 
-  void operator()() const { op.execute(inputs, outputs); }
+  void operator()() const { execute(op, inputs, outputs); }
   runtime::StoredWork stored() const {
     return [&op = op, in = std::vector(inputs.begin(), inputs.end()),
-            out = std::vector(outputs.begin(), outputs.end())] { op.execute(in, out); };
+            out = std::vector(outputs.begin(), outputs.end())] { execute(op, in, out); };
   }
 };
 
@@ -149,7 +155,9 @@ std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime:
   if (!options.backend.empty()) require_known(p, device.name(), options.backend);
   const Found found = find(p, device.name(), options.backend);
   if (!found.row) throw core::UsageError(found.why);
-  return found.row->make(p, options, device);
+  auto op = found.row->make(p, options, device);
+  op->problem_ = p;
+  return op;
 }
 
 }  // namespace gradmeter::kernels

@@ -42,6 +42,8 @@ class BufferList : public std::span<const AnyBuffer> {
       : std::span<const AnyBuffer>(listed.begin(), listed.size()) {}
 };
 
+struct OpOptions;
+
 /// Its operands by operation, in the order of `inputs` and `outputs`; those in brackets where the problem has them.
 /// - gemm: a, b, [bias] to c, each of `count` products. With GemmShape::accumulate c is read as well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
@@ -56,6 +58,8 @@ class Op {
   virtual ~Op() = default;
   virtual std::span<const Operand> inputs() const = 0;
   virtual std::span<const Operand> outputs() const = 0;
+  /// What `prepare` was asked for; empty: it is the packing of an operand.
+  const std::optional<Problem>& problem() const { return problem_; }
   /// What the operation costs by its definition.
   virtual runtime::Cost cost() const = 0;
   /// Memory of its own that every call uses.
@@ -91,6 +95,10 @@ class Op {
   /// looked at only within the work.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
+
+ private:
+  friend std::unique_ptr<Op> prepare(const Problem&, const OpOptions&, runtime::Device&);
+  std::optional<Problem> problem_;
 };
 
 /// Where the operand of this name is. Errors: std::logic_error when there is none.

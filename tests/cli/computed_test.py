@@ -5,16 +5,22 @@ import os
 import support
 
 QUICK = ["--precision-goal", "0.5", "--threads", "1"]
-PRODUCTS = ["--shape", "gemm:m=96,n=96,k=96", "--cache", "hot,cold"]
-CONVOLUTIONS = ["--shape", "conv:w=14,h=14,c=16,n=2,k=16,fw=3,fh=3,pw=1,ph=1,sw=1,sh=1"]
-PASSES = ["--pass", "forward,backward-data,backward-weights"]
+PRODUCTS = ["kernels", *QUICK, "--shape", "gemm:m=96,n=96,k=96", "--cache", "hot,cold"]
+CONVOLUTIONS = ["kernels", *QUICK, "--shape", "conv:w=14,h=14,c=16,n=2,k=16,fw=3,fh=3,pw=1,ph=1,sw=1,sh=1",
+                "--pass", "forward,backward-data,backward-weights"]
 
 
-def rows(test, name, *arguments, how=None):
+TABLE = ["infer", "--model", "dlbench_ffn", "--batch", "4", "--precision", "fp32,int8", *QUICK]
+NETWORK = ["infer", "--model", "mlp:784-64-10", "--batch", "4", "--epochs", "1", "--train-samples", "1280", "--validation-samples", "640", *QUICK]
+STEPS = ["scale", "--model", "mlp:784-64-10", "--strategy", "independent", "--ranks", "1", "--thread-ranks", "1", "--time-budget", "1s"]
+TRAINING = ["train", "--model", "mlp:784-64-10", "--steps", "60", "--thread-ranks", "1"]
+
+
+def rows(test, name, *arguments, how=None, start=12):
     """Exit code, the rows, what the run printed."""
     out = test.path(f"{name}.jsonl")
-    cheat = {"LD_PRELOAD": os.environ["GRADMETER_IDLE_ONEDNN"], "IDLE_HOW": how, "IDLE_FROM": "12", "IDLE_EVERY": "1"}
-    done = test.run(*arguments, "--out", out, *QUICK, env=cheat if how else None)
+    cheat = {"LD_PRELOAD": os.environ["GRADMETER_IDLE_ONEDNN"], "IDLE_HOW": how, "IDLE_FROM": str(start), "IDLE_EVERY": "1"}
+    done = test.run(*arguments, "--out", out, env=cheat if how else None)
     points = support.points(out) if out.exists() else []
     if points:
         test.valid(out)
@@ -26,23 +32,47 @@ def honest(test, name, *arguments):
     test.check(code == 0 and points and all(p["status"] == "ok" for p in points), f"{name}: ok", done)
 
 
-def caught(test, name, how, *arguments):
-    code, points, done = rows(test, f"{name}-{how}", *arguments, how=how)
+def caught(test, name, how, *arguments, start=12):
+    code, points, done = rows(test, f"{name}-{how}", *arguments, how=how, start=start)
     test.check(code == 4 and points and all(p["status"] == "wrong" for p in points), f"{name}, {how}: wrong", done)
     return [p["reason"] for p in points]
 
 
 def kernels(test):
-    honest(test, "products", "kernels", *PRODUCTS, "--precision", "fp32,int8")
-    honest(test, "convolutions", "kernels", *CONVOLUTIONS, *PASSES)
-    for how in ("nothing", "half", "stale", "byte"):
-        reasons = caught(test, "products", how, "kernels", *PRODUCTS)
+    honest(test, "products", *PRODUCTS, "--precision", "fp32,int8")
+    for how in ("nothing", "stale", "byte"):  # the roofline takes most of the time of each run
+        reasons = caught(test, "products", how, *PRODUCTS)
         test.check(all("timed call" in r for r in reasons), "calls are caught that were timed", reasons)
-    caught(test, "convolutions", "half", "kernels", *CONVOLUTIONS, *PASSES)
+    caught(test, "convolutions", "half", *CONVOLUTIONS)
+
+
+def forward_passes(test):
+    honest(test, "a layer table", *TABLE)
+    honest(test, "a network", *NETWORK, "--precision", "fp32,bf16,int8")
+    for how in ("nothing", "half", "stale"):
+        caught(test, "a layer table", how, *TABLE)
+    trained = 100  # executions of no primitive of the training, which has 20 steps
+    for how in ("nothing", "half"):
+        reasons = caught(test, "a network", how, *NETWORK, "--precision", "fp32,bf16,int8", start=trained)
+        test.check(all("timed pass" in r for r in reasons), "passes are caught that were timed", reasons)
+    code, _, done = rows(test, "its training", *NETWORK, how="nothing")
+    test.check(code == 4 and "timed step" in done.err, "a training that computes nothing ends the run with 4", done)
+
+
+def steps(test):
+    honest(test, "steps", *STEPS)
+    honest(test, "a training", *TRAINING)
+    for how in ("nothing", "half", "stale"):
+        reasons = caught(test, "steps", how, *STEPS)
+        test.check(all("timed step" in r for r in reasons), "steps are caught that were timed", reasons)
+    code, _, done = rows(test, "training", *TRAINING, how="nothing")
+    test.check(code == 4 and "timed step" in done.err, "a training that computes nothing ends with 4", done)
 
 
 def body(test):
     kernels(test)
+    forward_passes(test)
+    steps(test)
 
 
 if __name__ == "__main__":

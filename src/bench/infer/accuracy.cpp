@@ -8,6 +8,9 @@
 #include <tuple>
 
 #include "bench/engine/refusal.hpp"
+#include "core/random.hpp"
+#include "kernels/call_check.hpp"
+#include "runtime/agreement.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -122,8 +125,21 @@ double most_error(kernels::Precision p) {
 }  // namespace
 
 std::string accuracy_fault(kernels::Precision p, const PrecisionAccuracy& a) {
+  if (!a.fault.empty()) return a.fault;
   if (a.error < most_error(p)) return {};
   return fmt::format("the logits differ from those of training's forward pass by {:.3g} of their norm", a.error);
+}
+
+std::string logits_fault(kernels::Precision p, std::span<const float> logits, std::span<const float> reference) {
+  double off = 0, norm = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const double r = reference[i], e = logits[i] - r;
+    off += e * e, norm += r * r;
+  }
+  const double error = std::sqrt(off / norm);
+  if (error < most_error(p)) return {};
+  if (std::isnan(error)) return "the logits of a timed pass are not all numbers";
+  return fmt::format("the logits of a timed pass differ from those of its samples by {:.3g} of their norm", error);
 }
 
 PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator& c, TrainedModel& m,
@@ -132,6 +148,7 @@ PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator
   const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
   Comparison sums;
   PieceByPiece pieces(m, weights, precision, set, session.device());
+  const kernels::CallCheck calls(core::unpredictable_seed());
   const auto why = refused_anywhere(c, refusal_of([&] {
                                       const std::size_t last = set.size() * (rank + 1) / ranks;
                                       for (std::size_t i = set.size() * rank / ranks; i < last; i += validation_piece) {
@@ -143,7 +160,8 @@ PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator
   sums.sum_over(c);
   return {.accuracy = sums.right / sums.labels,
           .lost = paired_mean(sums.samples, sums.lost, sums.lost_squares),
-          .error = std::sqrt(sums.error_square / sums.reference_square)};
+          .error = std::sqrt(sums.error_square / sums.reference_square),
+          .fault = runtime::first_report(c, calls.fault()).text};
 }
 
 }  // namespace gradmeter::bench

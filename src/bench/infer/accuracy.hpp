@@ -1,6 +1,8 @@
 // What a precision loses against fp32: logits and rightly classified labels of the same validation samples.
 #pragma once
 #include <cstddef>
+#include <span>
+#include <string>
 
 #include "bench/infer/trained_model.hpp"
 
@@ -16,13 +18,16 @@ struct PairedMean {
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
 struct PrecisionAccuracy {
-  double accuracy = 0;  ///< in the precision
-  PairedMean lost;      ///< of fp32's accuracy, which is as the network was trained
-  double error = 0;     ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
+  double accuracy = 0;     ///< in the precision
+  PairedMean lost;         ///< of fp32's accuracy, which is as the network was trained
+  double error = 0;        ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
+  std::string fault = {};  ///< of an operation of either pass on the host, by kernels::CallCheck
 };
 /// Why the logits cannot be the network's; empty: they can. fp32 differs by its rounding alone. Elsewhere a network
 /// without any relation to the trained one has an error of 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
+/// The same of the logits of one batch, whose reference has been checked.
+std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
 /// Collective over `c`: each rank its part of the validation set, on its session's device, where `weights` are the
 /// model's. Errors: UsageError or BackendError when the network has no inference in the precision.

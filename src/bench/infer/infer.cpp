@@ -8,6 +8,8 @@
 #include "bench/train/node_data.hpp"
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/call_check.hpp"
 #include "kernels/library.hpp"
 #include "kernels/threads.hpp"
 #include "model/table/forward_operations.hpp"
@@ -72,9 +74,20 @@ class InferSweep final : public Experiment {
 
  private:
   struct Pass {
-    std::function<void()> run;
+    TimedPass timed;
     std::string implementation, left_to_host;
   };
+  /// Validation samples that timed passes are judged by, with the logits that training's forward pass has of them.
+  struct Known {
+    kernels::AlignedVector<float> inputs, logits;
+    core::Random draws{core::unpredictable_seed(), 0};
+    std::uint64_t drawn = 0;
+    std::size_t first = 0;  ///< of the batch that the passes get now
+    runtime::ConstBuffer result = runtime::no_floats;
+    std::string fault = {};  ///< of an operation of training's forward pass
+  };
+  /// More samples than a batch has, so that batches differ.
+  static constexpr std::size_t more_samples = 64;
   struct Timed {
     InferEntry* entry;
     std::unique_ptr<LatencyBenchmark> benchmark;
@@ -117,7 +130,7 @@ class InferSweep final : public Experiment {
     core::StoppingRule rule = options_.rule;
     rule.budget = rows.share(usual_time);
     e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
-    timed.push_back({&e, std::make_unique<LatencyBenchmark>(session_, c_, std::move(pass.run), rule)});
+    timed.push_back({&e, std::make_unique<LatencyBenchmark>(session_, c_, std::move(pass.timed), rule)});
   }
 
   bool lacks_memory(InferEntry& e) const {
@@ -138,24 +151,75 @@ class InferSweep final : public Experiment {
       const auto seed = options_.training.config.seed + (static_cast<std::uint64_t>(c_.rank()) << 40U);
       auto all = std::make_shared<model::ForwardOperations>(table_problems(p, facts_of(data_), session_.device()),
                                                             *queue_, seed);
-      return {[this, all] { all->run(*queue_), queue_->synchronise(); }, all->implementation(), all->left_to_host()};
+      return {table_pass(all), all->implementation(), all->left_to_host()};
     }
     auto inference = std::make_shared<model::Inference>(
         *trained_.network, weights_.buffer,
         model::InferenceOptions{.samples = p.batch, .precision = p.precision, .ranges = trained_.ranges}, *queue_);
-    const runtime::OwnedBuffer inputs = on_device(batch_of(p.batch));
-    return {[this, inference, inputs] { inference->run(*queue_, inputs.buffer), queue_->synchronise(); },
-            inference->implementation(), inference->left_to_host()};
+    return {network_pass(p, inference), inference->implementation(), inference->left_to_host()};
   }
 
-  kernels::AlignedVector<float> batch_of(std::size_t samples) const {
+  /// What an operation computes of random numbers is nothing but its result: they are checked one by one, for as long
+  /// as that takes a tenth of the time.
+  TimedPass table_pass(const std::shared_ptr<model::ForwardOperations>& all) {
+    TimedPass timed{.run = [this, all] { all->run(*queue_), queue_->synchronise(); }};
+    timed.check = [run = timed.run, begin = runtime::host_clock(), spent = 0.0]() mutable {
+      constexpr double most = 0.1;
+      const double now = runtime::host_clock();
+      if (spent > most * (now - begin)) return std::string();
+      const kernels::CallCheck calls(core::unpredictable_seed());
+      run();
+      spent += runtime::host_clock() - now;
+      return calls.fault().empty() ? "" : fmt::format("an operation between timed passes is wrong: {}", calls.fault());
+    };
+    return timed;
+  }
+
+  TimedPass network_pass(const InferPoint& p, const std::shared_ptr<model::Inference>& inference) {
+    auto known = std::make_shared<Known>(known_logits(p.batch + more_samples));
+    const std::size_t features = data_.validation->features();
+    const std::size_t outputs = known->logits.size() / (p.batch + more_samples);
+    const runtime::OwnedBuffer inputs = session_.device().allocate(core::Element::f32, p.batch * features);
+    const auto renew = [this, known, inputs, features, batch = p.batch] {
+      known->first = static_cast<std::size_t>(known->draws.below(known->drawn++, more_samples + 1));
+      queue_->copy("upload", std::span(known->inputs).subspan(known->first * features, batch * features),
+                   inputs.buffer);
+      queue_->synchronise();
+    };
+    renew();
+    return {.run =
+                [this, known, inference, inputs] {
+                  known->result = inference->run(*queue_, inputs.buffer);
+                  queue_->synchronise();
+                },
+            .renew = renew,
+            .judge =
+                [this, known, outputs, p] {
+                  if (!known->fault.empty()) return known->fault;
+                  std::vector<float> logits(known->result.count());
+                  queue_->copy("download", known->result, logits);
+                  queue_->synchronise();
+                  return logits_fault(p.precision, logits,
+                                      std::span(known->logits).subspan(known->first * outputs, logits.size()));
+                }};
+  }
+
+  /// Of the first validation samples, again from the first where there are fewer.
+  Known known_logits(std::size_t samples) {
     const model::Dataset& set = *data_.validation;
+    Known known{.inputs = kernels::AlignedVector<float>(samples * set.features()), .logits = {}};
     std::vector<std::uint64_t> indices(samples);
     for (std::size_t i = 0; i < samples; ++i) indices[i] = i % set.size();
-    kernels::AlignedVector<float> inputs(samples * set.features());
     std::vector<std::int32_t> labels(samples * set.labels());
-    model::gather(set, indices, inputs, labels);
-    return inputs;
+    model::gather(set, indices, known.inputs, labels);
+    const kernels::CallCheck calls(core::unpredictable_seed());
+    runtime::HostQueue host;
+    const auto outputs =
+        trained_.network->layer_outputs(host, trained_.buffers(), {known.inputs, labels, set.labels()});
+    known.fault = calls.fault();
+    const auto logits = outputs.back().values<float>();
+    known.logits.assign(logits.begin(), logits.end());
+    return known;
   }
 
   runtime::OwnedBuffer on_device(const kernels::AlignedVector<float>& from) const {
@@ -177,6 +241,7 @@ class InferSweep final : public Experiment {
       fill_latency(
           t.entry->point, t.benchmark->findings(), c_.size(), [this](int rank) { return session_.host_of(rank); },
           t.entry->row);
+      if (t.entry->row.status != Status::ok) continue;
       if (on_host()) t.entry->row.reason = kernels::how_multiplied(t.entry->point.precision);
       t.entry->row.metrics[core::Metric::oversubscribed] =
           session_.ranks_per_node(c_.size()) * options_.training.config.threads > session_.cores_per_node();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/engine/own_times.hpp"
+#include "runtime/agreement.hpp"
 #include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
@@ -23,23 +24,33 @@ RoundOptions latency_rounds(core::StoppingRule rule) {
 
 }  // namespace
 
-LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, std::function<void()> pass,
+LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, TimedPass pass,
                                    const core::StoppingRule& rule)
     : session_(s),
       c_(c),
       pass_(std::move(pass)),
+      places_(core::unpredictable_seed(), 0),
       rounds_(s, c, latency_rounds(rule), [this](std::size_t n, bool keep) { return run_block(n, keep); }) {}
 
 std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
   const runtime::Computing note(session_.activity(), "forward pass");
   std::vector<double> mine(passes);
+  const std::size_t judged = keep ? places_.below(blocks_++, passes) : passes;
+  const auto note_fault = [this](std::string fault) {
+    if (fault_.empty()) fault_ = std::move(fault);
+  };
   c_.barrier();
-  for (double& t : mine) {
+  for (std::size_t i = 0; i < passes; ++i) {
+    if (i == judged) pass_.renew();
     const double begin = runtime::host_clock();
-    pass_();
-    t = runtime::host_clock() - begin;
+    pass_.run();
+    mine[i] = runtime::host_clock() - begin;
+    if (i == judged) note_fault(pass_.judge());
   }
-  if (keep) times_.add(mine);
+  if (keep) {
+    note_fault(pass_.check());
+    times_.add(mine);
+  }
   c_.max(mine);
   return mine;
 }
@@ -52,7 +63,8 @@ bool LatencyBenchmark::turn() {
 }
 
 LatencyFindings LatencyBenchmark::findings() const {
-  LatencyFindings f{.stop = rounds_.stop(),
+  LatencyFindings f{.fault = runtime::first_report(c_, fault_).text,
+                    .stop = rounds_.stop(),
                     .warmup_s = rounds_.warmup_s(),
                     .warmup_samples = rounds_.warmup_iterations(),
                     .noise = noise_.over(c_)};

@@ -5,10 +5,23 @@
 
 #include "bench/engine/noise_sampler.hpp"
 #include "bench/engine/rounds.hpp"
+#include "core/random.hpp"
 
 namespace gradmeter::bench {
 
+/// A forward pass and its checks, on one rank. Faults are lines; empty: nothing is wrong.
+struct TimedPass {
+  std::function<void()> run;
+  /// Around one pass of each block that counts, at a place drawn at random, and outside its time: other inputs, and
+  /// whether its result is that of these.
+  std::function<void()> renew = [] {};
+  std::function<std::string()> judge = [] { return std::string(); };
+  /// Behind such a block: whether a pass that is no sample is right.
+  std::function<std::string()> check = [] { return std::string(); };
+};
+
 struct LatencyFindings {
+  std::string fault = {};            ///< of a pass on any rank, the same on all
   core::Blocks times = {};           ///< of the rank with the longest median [s]
   std::vector<double> medians = {};  ///< of each rank, on rank 0
   core::Stop stop = core::Stop::none;
@@ -21,7 +34,7 @@ struct LatencyFindings {
 /// together. Collective over `c`, which must outlive it. Errors: Interrupted.
 class LatencyBenchmark {
  public:
-  LatencyBenchmark(Session&, const runtime::Communicator& c, std::function<void()> pass, const core::StoppingRule&);
+  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, const core::StoppingRule&);
 
   void warm_up() { rounds_.warm_up(); }
   /// A block; whether there are enough.
@@ -33,8 +46,11 @@ class LatencyBenchmark {
 
   Session& session_;
   const runtime::Communicator& c_;
-  std::function<void()> pass_;
-  core::Blocks times_;  ///< this rank's
+  TimedPass pass_;
+  core::Random places_;       ///< of the passes that are judged
+  std::uint64_t blocks_ = 0;  ///< that count
+  std::string fault_;         ///< the first of this rank's
+  core::Blocks times_;        ///< this rank's
   NoiseSampler noise_{session_.gpu_gauge()};
   Rounds rounds_;
 };

@@ -20,6 +20,7 @@ void fill_accuracy(const InferPoint& p, const PrecisionAccuracy& a, core::Point&
 
 void fill_latency(const InferPoint& p, const LatencyFindings& f, int ranks,
                   const std::function<std::string(int rank)>& host_of, core::Point& row) {
+  if (!f.fault.empty()) return refuse(row, core::Status::wrong, f.fault);
   auto& m = row.metrics;
   row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);

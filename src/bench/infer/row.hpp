@@ -11,7 +11,7 @@ namespace gradmeter::bench {
 
 /// Status wrong where the logits cannot be the network's.
 void fill_accuracy(const InferPoint&, const PrecisionAccuracy&, core::Point& row);
-/// ranks: that have run it at once. host_of: a rank's.
+/// Status wrong, and no times, where a timed pass was. ranks: that have run it at once. host_of: a rank's.
 void fill_latency(const InferPoint&, const LatencyFindings&, int ranks,
                   const std::function<std::string(int rank)>& host_of, core::Point& row);
 /// Of the same model and batch.

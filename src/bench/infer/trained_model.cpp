@@ -15,7 +15,7 @@ namespace {
 
 void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data, const TrainOnce& o,
                  const TrainingProgress& progress, TrainedModel& m) {
-  constexpr std::size_t between_checks = 16;
+  constexpr std::size_t between_checks = 16, between_verified = 64;
   Training training(session, alone, data, o.config);
   const auto same_place = [](const model::Tensor& a, const model::Tensor& b) {
     return a.shape == b.shape && a.offset == b.offset;
@@ -24,7 +24,11 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
     throw std::logic_error(fmt::format("{}: tensors lie elsewhere for inference", m.network->name()));
   const std::size_t steps = training.steps_per_epoch() * o.epochs;
   for (std::size_t step = 0; step < steps; ++step) {
+    const bool is_verified = step % between_verified == 0 || step + 1 == steps;
+    if (is_verified) training.verify_next();
     const double loss = training.step(step).mean_loss();
+    if (is_verified)
+      if (const auto fault = training.verdict(); !fault.empty()) throw core::WrongResult(fault);
     if (!std::isfinite(loss))
       throw core::WrongResult(fmt::format("{}: the loss is {} at step {}: the step size {} is too large",
                                           m.network->name(), loss, step, o.config.step_size));

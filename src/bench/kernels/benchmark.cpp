@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
 
 #include "bench/engine/refusal.hpp"
 #include "core/random.hpp"
@@ -31,12 +30,6 @@ KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
   return all;
 }
 
-/// A number that nobody has before the run, so the library that is timed has it neither.
-std::uint64_t new_secret() {
-  std::random_device entropy;
-  return (std::uint64_t{entropy()} << 32U) | entropy();
-}
-
 }  // namespace
 
 void RankCheck::add(const kernels::KernelCaseCheck& c) {
@@ -52,7 +45,7 @@ KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, con
       threads_(threads),
       sets_(sets),
       seed_(seed),
-      secret_(c.broadcast_value(new_secret())) {}
+      secret_(c.broadcast_value(core::unpredictable_seed())) {}
 
 std::string KernelBenchmark::prepare() {
   kernels::set_compute_threads(threads_);

@@ -109,6 +109,11 @@ void StepMeter::warm_up() {
 
 core::Stop StepMeter::round() {
   result_.stop = rounds_.round();
+  if (result_.stop != core::Stop::none && !verified_last_) {
+    verifies_end_ = true;  // who knows when the last check was has nothing of it
+    run_block(1, false);
+    verifies_end_ = false;
+  }
   const double doubt = clock_.pair_uncertainty();
   const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
   result_.wait_known = doubt == 0 || doubt < wait;
@@ -129,7 +134,9 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   if (keep) {
     const auto place = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
     if (may_verify()) verified = place;
+    verified_last_ = verified.has_value();
   }
+  if (verifies_end_) verified = samples;
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
   source_.begin_block();
   Taken taken = take(samples, verified);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "bench/train/bucket_choice.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/call_check.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/agreement.hpp"
 #include "runtime/time/clock.hpp"
@@ -111,7 +114,8 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
       inputs_(session.device(), config_.batch_per_rank * data.train->features()),
-      labels_(session.device(), config_.batch_per_rank * data.train->labels()) {
+      labels_(session.device(), config_.batch_per_rank * data.train->labels()),
+      check_seed_(core::unpredictable_seed()) {
   kernels::set_compute_threads(config_.threads);
   if (config_.loss_scale.adapts()) verifier_.allow_overflow();
   verifier_.arm();
@@ -160,13 +164,24 @@ model::Outcome Training::step(std::size_t step, float step_size) {
   ++steps_;
   if (!layout_.trains()) return {};
   prepare(step);
+  std::optional<kernels::CallCheck> calls;
+  if (std::exchange(checks_calls_, false)) calls.emplace(check_seed_++);
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
   const auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
   record_ = assembly_.probe().end_step();
   seconds_ += record_.step.length();
   verifier_.end_step();
-  return outcome.get();
+  const model::Outcome found = outcome.get();
+  if (calls && calls_fault_.empty()) calls_fault_ = calls->fault();
+  return found;
+}
+
+std::string Training::verdict() {
+  const auto found = runtime::first_report(communicator_, std::exchange(calls_fault_, {}));
+  auto exchange_fault = verifier_.verdict();
+  if (found.text.empty()) return exchange_fault;
+  return fmt::format("an operation of a timed step is wrong on rank {}: {}", found.rank, found.text);
 }
 
 std::span<const float> Training::local_gradient(std::size_t step) {

@@ -118,12 +118,16 @@ class Training {
   void exchange_gradients();
   /// Collective: the least that a step needs of the machine, on average over a period.
   StepDemand demand() const;
-  /// Verifies the next step in which anything is exchanged, call by call and message by message. On all ranks before
-  /// the same step. The step gives the same bits, only later. Cost: see dataparallel::Verifier.
-  void verify_next() { verifier_.arm(); }
+  /// Verifies the next step in which anything is exchanged, call by call and message by message, and the operations of
+  /// the next step. On all ranks before the same step. The step gives the same bits, only later. Cost: see
+  /// dataparallel::Verifier and kernels::CallCheck.
+  void verify_next() {
+    verifier_.arm();
+    checks_calls_ = true;
+  }
   /// Collective, after `quiesce`: what was wrong in the steps verified since the last call, in a line that is the
   /// same on all ranks; empty: nothing. Cost: a few small collectives.
-  std::string verdict() { return verifier_.verdict(); }
+  std::string verdict();
   /// Collective: ends the strategy; afterwards there are no more steps. Returns the totals.
   TrainingTotals finish();
   /// Collective: so far. Servers may still be answering, so bytes are not compared with a forecast.
@@ -180,6 +184,9 @@ class Training {
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< within them
   bool finished_ = false;
+  bool checks_calls_ = false;  ///< of the next step
+  std::uint64_t check_seed_;   ///< of what is looked at; each check has another
+  std::string calls_fault_;    ///< of this rank's checked operations since the last verdict
   dataparallel::StepRecord record_;
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/ops/primitive_op.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace gradmeter::kernels::onednn {
 namespace {
@@ -35,39 +36,40 @@ std::vector<Operand> operands(const std::vector<Argument>& arguments) {
   return all;
 }
 
-/// The same layout of fp32 numbers.
-dnnl::memory::desc as_floats(dnnl::memory::desc plain) {
-  plain.data.data_type = dnnl_f32;
-  return plain;
+/// The same layout of other numbers.
+dnnl::memory::desc of_type(dnnl::memory::desc d, Type t) {
+  d.data.data_type = dnnl::memory::convert_to_c(t);
+  return d;
 }
+dnnl::memory::desc as_floats(const dnnl::memory::desc& plain) { return of_type(plain, Type::f32); }
 bool is_plain_floats(const Argument& a) { return a.stored == a.plain && a.plain.data_type() == Type::f32; }
 
+using Indices = std::array<dnnl_dim_t, DNNL_MAX_NDIMS>;
+
 /// The index in each dimension of an element of a dense layout; empty: it is none.
-std::optional<std::vector<dnnl_dim_t>> indices_in(const dnnl_memory_desc_t& dense, std::size_t element) {
+std::optional<Indices> indices_in(const dnnl_memory_desc_t& dense, std::size_t element) {
   const auto& layout = dense.format_desc.blocking;
   if (dense.format_kind != dnnl_blocked || layout.inner_nblks > 0) return std::nullopt;
-  std::vector<std::size_t> dimensions;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(dense.ndims); ++d)
-    if (dense.dims[d] > 1) dimensions.push_back(d);
-  std::ranges::sort(dimensions, std::ranges::greater(), [&](std::size_t d) { return layout.strides[d]; });
-  std::vector<dnnl_dim_t> at(static_cast<std::size_t>(dense.ndims), 0);
-  auto rest = static_cast<dnnl_dim_t>(element);
-  for (const std::size_t d : dimensions) at[d] = rest / layout.strides[d], rest %= layout.strides[d];
+  const auto dimensions = static_cast<std::size_t>(dense.ndims);
+  Indices at{};
+  for (std::size_t d = 0; d < dimensions; ++d)
+    at.at(d) = static_cast<dnnl_dim_t>(element) / layout.strides[d] % dense.dims[d];
   return at;
 }
 
 /// Which element of a layout in blocks it is, by the definition of dnnl_blocking_desc_t; empty: of another layout.
-std::optional<std::size_t> offset_in(const dnnl_memory_desc_t& d, std::vector<dnnl_dim_t> at) {
+std::optional<std::size_t> offset_in(const dnnl_memory_desc_t& d, Indices at) {
   if (d.format_kind != dnnl_blocked) return std::nullopt;
   const auto& layout = d.format_desc.blocking;
   dnnl_dim_t offset = d.offset0, in_block = 1;
-  for (std::size_t i = 0; i < at.size(); ++i) at[i] += d.padded_offsets[i];
+  const auto dimensions = static_cast<std::size_t>(d.ndims);
+  for (std::size_t i = 0; i < dimensions; ++i) at.at(i) += d.padded_offsets[i];
   for (int block = layout.inner_nblks - 1; block >= 0; --block) {
-    dnnl_dim_t& index = at[static_cast<std::size_t>(layout.inner_idxs[block])];
+    dnnl_dim_t& index = at.at(static_cast<std::size_t>(layout.inner_idxs[block]));
     offset += index % layout.inner_blks[block] * in_block;
     index /= layout.inner_blks[block], in_block *= layout.inner_blks[block];
   }
-  for (std::size_t i = 0; i < at.size(); ++i) offset += at[i] * layout.strides[i];
+  for (std::size_t i = 0; i < dimensions; ++i) offset += at.at(i) * layout.strides[i];
   return static_cast<std::size_t>(offset);
 }
 
@@ -93,21 +95,21 @@ class PrimitiveOp final : public HostOp {
   std::string implementation() const override { return fmt::format("onednn {}", p_.implementation); }
   std::unique_ptr<Op> packing(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
-    return inputs()[input].packed ? reorder_op(a.name, a.plain, a.stored, p_.packing) : HostOp::packing(input);
+    return inputs()[input].packed ? reorder_op(a, a.plain, a.stored, p_.packing) : HostOp::packing(input);
   }
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
-    return outputs()[output].packed ? reorder_op(a.name, a.stored, a.plain, p_.packing) : HostOp::unpacking(output);
+    return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, p_.packing) : HostOp::unpacking(output);
   }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
     return is_plain_floats(a) ? HostOp::packing(input)
-                              : reorder_op(a.name, as_floats(a.plain), a.stored, a.floats.value_or(p_.packing));
+                              : reorder_op(a, as_floats(a.plain), a.stored, a.floats.value_or(p_.packing));
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
     return is_plain_floats(a) ? HostOp::unpacking(output)
-                              : reorder_op(a.name, a.stored, as_floats(a.plain), a.floats.value_or(p_.packing));
+                              : reorder_op(a, a.stored, as_floats(a.plain), a.floats.value_or(p_.packing));
   }
   std::optional<std::size_t> stored_at(const Operand& o, std::size_t element) const override {
     if (!o.packed) return HostOp::stored_at(o, element);
@@ -155,7 +157,7 @@ class PrimitiveOp final : public HostOp {
     return b;
   }
 
-  std::unique_ptr<Op> reorder_op(std::string_view name, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
+  std::unique_ptr<Op> reorder_op(const Argument& a, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                  dnnl::primitive_attr attributes) const {
     return checked("creation of a reorder", [&] {
       attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -164,8 +166,8 @@ class PrimitiveOp final : public HostOp {
       return make_primitive_op({.primitive = dnnl::reorder(d),
                                 .scratchpad = d.scratchpad_desc(),
                                 .implementation = d.impl_info_str(),
-                                .inputs = {{name, DNNL_ARG_FROM, from, from}},
-                                .outputs = {{name, DNNL_ARG_TO, to, to}}},
+                                .inputs = {{a.name, DNNL_ARG_FROM, from, of_type(a.plain, from.data_type())}},
+                                .outputs = {{a.name, DNNL_ARG_TO, to, of_type(a.plain, to.data_type())}}},
                                {.flops = 0, .bytes = bytes}, engine_, device_);
     });
   }

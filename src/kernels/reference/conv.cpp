@@ -32,14 +32,8 @@ bool seen(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outpu
   return at >= tap && (at - tap) % stride == 0 && (at - tap) / stride < outputs;
 }
 
-}  // namespace
-
-std::size_t input_elements(const ConvShape& s) { return s.batch * s.channels * s.height * s.width; }
-std::size_t filter_elements(const ConvShape& s) { return s.filters * s.channels * s.filter_height * s.filter_width; }
-std::size_t output_elements(const ConvShape& s) { return s.batch * s.filters * s.out_height() * s.out_width(); }
-
-ReferenceSum conv_forward_at(const ConvShape& s, std::span<const float> input, std::span<const float> filters,
-                             std::size_t at) {
+template <class Elements>
+ReferenceSum forward_at(const ConvShape& s, const Elements& input, const Elements& filters, std::size_t at) {
   const Place o = place(at, s.filters, s.out_height(), s.out_width());
   const std::size_t y = o.y * s.stride_height, x = o.x * s.stride_width;
   const Range rows = inside(y, 1, s.filter_height, s.pad_height, s.height);
@@ -48,16 +42,16 @@ ReferenceSum conv_forward_at(const ConvShape& s, std::span<const float> input, s
   if (columns.first == columns.last) return sum;
   for (std::size_t c = 0; c < s.channels; ++c)
     for (std::size_t fy = rows.first; fy < rows.last; ++fy) {
-      const float* in = &input[index({o.outer, c, y + fy - s.pad_height, x + columns.first - s.pad_width}, s.channels,
-                                     s.height, s.width)];
-      const float* taps = &filters[index({o.inner, c, fy, columns.first}, s.channels, s.filter_height, s.filter_width)];
-      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i], taps[i]);
+      const std::size_t in =
+          index({o.outer, c, y + fy - s.pad_height, x + columns.first - s.pad_width}, s.channels, s.height, s.width);
+      const std::size_t taps = index({o.inner, c, fy, columns.first}, s.channels, s.filter_height, s.filter_width);
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(input[in + i], filters[taps + i]);
     }
   return sum;
 }
 
-ReferenceSum conv_backward_data_at(const ConvShape& s, std::span<const float> output, std::span<const float> filters,
-                                   std::size_t at) {
+template <class Elements>
+ReferenceSum backward_data_at(const ConvShape& s, const Elements& output, const Elements& filters, std::size_t at) {
   const Place i = place(at, s.channels, s.height, s.width);
   const std::size_t y = i.y + s.pad_height, x = i.x + s.pad_width;
   const std::size_t plane = s.out_height() * s.out_width(), bank = s.channels * s.filter_height * s.filter_width;
@@ -66,17 +60,17 @@ ReferenceSum conv_backward_data_at(const ConvShape& s, std::span<const float> ou
     if (!seen(y, fy, s.stride_height, s.out_height())) continue;
     for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
       if (!seen(x, fx, s.stride_width, s.out_width())) continue;
-      const float* out = &output[index({i.outer, 0, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
-                                       s.out_height(), s.out_width())];
-      const float* tap = &filters[index({0, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width)];
-      for (std::size_t k = 0; k < s.filters; ++k) sum.add(out[k * plane], tap[k * bank]);
+      const std::size_t out = index({i.outer, 0, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
+                                    s.out_height(), s.out_width());
+      const std::size_t tap = index({0, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width);
+      for (std::size_t k = 0; k < s.filters; ++k) sum.add(output[out + k * plane], filters[tap + k * bank]);
     }
   }
   return sum;
 }
 
-ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float> input, std::span<const float> output,
-                                      std::size_t at) {
+template <class Elements>
+ReferenceSum backward_weights_at(const ConvShape& s, const Elements& input, const Elements& output, std::size_t at) {
   const Place f = place(at, s.channels, s.filter_height, s.filter_width);
   const std::size_t out_height = s.out_height(), out_width = s.out_width();
   const Range rows = inside(f.y, s.stride_height, out_height, s.pad_height, s.height);
@@ -87,11 +81,43 @@ ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float>
     for (std::size_t oy = rows.first; oy < rows.last; ++oy) {
       const std::size_t y = oy * s.stride_height + f.y - s.pad_height;
       const std::size_t x = columns.first * s.stride_width + f.x - s.pad_width;
-      const float* in = &input[index({n, f.inner, y, x}, s.channels, s.height, s.width)];
-      const float* out = &output[index({n, f.outer, oy, columns.first}, s.filters, out_height, out_width)];
-      for (std::size_t i = 0; i < columns.last - columns.first; ++i) sum.add(in[i * s.stride_width], out[i]);
+      const std::size_t in = index({n, f.inner, y, x}, s.channels, s.height, s.width);
+      const std::size_t out = index({n, f.outer, oy, columns.first}, s.filters, out_height, out_width);
+      for (std::size_t i = 0; i < columns.last - columns.first; ++i)
+        sum.add(input[in + i * s.stride_width], output[out + i]);
     }
   return sum;
+}
+
+/// By a function, as the operations above take elements.
+struct Computed {
+  const ElementAt& at;
+  double operator[](std::size_t i) const { return at(i); }
+};
+
+}  // namespace
+
+std::size_t input_elements(const ConvShape& s) { return s.batch * s.channels * s.height * s.width; }
+std::size_t filter_elements(const ConvShape& s) { return s.filters * s.channels * s.filter_height * s.filter_width; }
+std::size_t output_elements(const ConvShape& s) { return s.batch * s.filters * s.out_height() * s.out_width(); }
+
+ReferenceSum conv_forward_at(const ConvShape& s, std::span<const float> input, std::span<const float> filters,
+                             std::size_t at) {
+  return forward_at(s, input, filters, at);
+}
+ReferenceSum conv_backward_data_at(const ConvShape& s, std::span<const float> output, std::span<const float> filters,
+                                   std::size_t at) {
+  return backward_data_at(s, output, filters, at);
+}
+ReferenceSum conv_backward_weights_at(const ConvShape& s, std::span<const float> input, std::span<const float> output,
+                                      std::size_t at) {
+  return backward_weights_at(s, input, output, at);
+}
+ReferenceSum conv_at(const ConvShape& s, Pass pass, const ElementAt& left, const ElementAt& right, std::size_t at) {
+  const Computed x{left}, y{right};
+  return pass == Pass::forward         ? forward_at(s, x, y, at)
+         : pass == Pass::backward_data ? backward_data_at(s, x, y, at)
+                                       : backward_weights_at(s, x, y, at);
 }
 
 }  // namespace gradmeter::kernels

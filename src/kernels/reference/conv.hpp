@@ -1,6 +1,7 @@
 // Convolution by its definition, in float64, one element of the result at a time, so that a big result can be sampled.
 // Cross-correlation, as all deep learning libraries define it; zeros outside the input.
 #pragma once
+#include <functional>
 #include <span>
 
 #include "kernels/cases/element_check.hpp"
@@ -20,6 +21,11 @@ ReferenceSum conv_backward_data_at(const ConvShape&, std::span<const float> outp
 /// Cost:   2·batch·out_height·out_width FLOP.
 ReferenceSum conv_backward_weights_at(const ConvShape&, std::span<const float> input, std::span<const float> output,
                                       std::size_t index);
+
+/// Element of an operand's plain form.
+using ElementAt = std::function<double(std::size_t)>;
+/// Element `index` of what a pass computes of its two inputs, in the order of Op.
+ReferenceSum conv_at(const ConvShape&, Pass, const ElementAt& left, const ElementAt& right, std::size_t index);
 
 std::size_t input_elements(const ConvShape&);
 std::size_t filter_elements(const ConvShape&);

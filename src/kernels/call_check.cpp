@@ -1,0 +1,172 @@
+#include "kernels/call_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "kernels/cases/element_check.hpp"
+#include "kernels/problems/problem_text.hpp"
+#include "kernels/reference/conv.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+thread_local CallCheck* of_thread = nullptr;
+
+/// Bytes of ones are a NaN that no arithmetic makes, of whole numbers 0x5a... is more than small ones add up to.
+std::byte never_written(const NumberFormat& f) {
+  return f == number_format(core::Element::i32) ? std::byte{0x5a} : std::byte{0xff};
+}
+bool is_float(const NumberFormat& f) {
+  return f == number_format(core::Element::f32) || f == number_format(core::Element::bf16);
+}
+bool is_number(const NumberFormat& f) { return is_float(f) || f == number_format(core::Element::i32); }
+
+bool overlap(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b) {
+  return a.address() < b.address() + b.bytes() && b.address() < a.address() + a.bytes();
+}
+
+/// The numbers of an operand where they lie.
+class StoredElements {
+ public:
+  StoredElements(const Op& op, const Operand& o, const runtime::ConstBuffer& memory)
+      : op_(op), operand_(o), memory_(memory.host()) {}
+  double operator()(std::size_t element) const {
+    if (!operand_.packed) return operand_.format->load(memory_ + element * operand_.format->bytes);
+    return operand_.format->load(memory_ + op_.stored_at(operand_, element).value());
+  }
+  bool are_known() const { return operand_.format && operand_.elements > 0 && op_.stored_at(operand_, 0).has_value(); }
+
+ private:
+  const Op& op_;
+  const Operand& operand_;
+  const std::byte* memory_;
+};
+
+ReferenceSum product_at(const GemmShape& s, const StoredElements& a, const StoredElements& b, std::size_t at) {
+  const std::size_t any_row = at / s.n, column = at % s.n, product = any_row / s.m, row = any_row % s.m;
+  const std::size_t first_a = product * s.m * s.k, first_b = product * s.k * s.n;
+  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+  ReferenceSum sum;
+  for (std::size_t l = 0; l < s.k; ++l)
+    sum.add(a(first_a + (ta ? l * s.m + row : row * s.k + l)), b(first_b + (tb ? column * s.k + l : l * s.n + column)));
+  return sum;
+}
+
+bool multiplies(const Op& op) {
+  if (!op.problem()) return false;
+  const Precision p = op.problem()->precision;
+  const KernelKind kind = op.problem()->operation();
+  return (kind == KernelKind::gemm || kind == KernelKind::conv) &&
+         (p == Precision::fp32 || p == Precision::bf16 || p == Precision::int8);
+}
+/// One operand in another layout.
+bool packs(const Op& op) {
+  return !op.problem() && op.inputs().size() == 1 && op.outputs().size() == 1 &&
+         op.implementation().starts_with("onednn");
+}
+
+std::string name_of(const Op& op) {
+  if (!op.problem()) return "packing of an operand";
+  return fmt::format("{} {} {}", problem_text(op.problem()->shape), name(op.problem()->pass),
+                     name(op.problem()->precision));
+}
+
+/// Threads flush subnormal numbers: each factor and product may be off by as much.
+double flushed(const ReferenceSum& sum) {
+  return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
+}
+
+}  // namespace
+
+/// An element that is looked at: of which output, where it lies, and what was there before.
+struct CallCheck::Place {
+  std::size_t output, element, at;
+  double before;
+};
+
+CallCheck::CallCheck(std::uint64_t seed) : seed_(seed) { of_thread = this; }
+CallCheck::~CallCheck() { of_thread = nullptr; }
+CallCheck* CallCheck::current() { return of_thread; }
+
+void CallCheck::execute(Op& op, Op::Inputs inputs, Op::Outputs outputs) {
+  const auto is_elsewhere = [](const auto& b) { return b.on_device(); };
+  const bool in_place = std::ranges::any_of(outputs, [&](const runtime::Buffer& out) {
+    return std::ranges::any_of(inputs, [&](const runtime::ConstBuffer& in) { return overlap(in, out); });
+  });
+  if (in_place || std::ranges::any_of(inputs, is_elsewhere) || std::ranges::any_of(outputs, is_elsewhere))
+    return op.execute(inputs, outputs);
+  const auto places = draw_places(op, outputs);
+  op.execute(inputs, outputs);
+  if (places.empty()) return;
+  ++calls_;
+  if (fault_.empty()) look_at(op, inputs, outputs, places);
+}
+
+std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs outputs) {
+  constexpr double share = 0.01;
+  std::vector<Place> places;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Operand& o = op.outputs()[i];
+    const bool accumulates = multiplies(op) && o.added_to;
+    if (!o.format || !is_number(*o.format) || o.elements == 0 || (o.added_to && !accumulates)) continue;
+    const double wanted = share * static_cast<double>(o.elements);
+    const core::Random draws(seed_, calls_);
+    for (const std::size_t element :
+         sample_places(o.elements, static_cast<std::size_t>(std::clamp(wanted, 4.0, 16.0)), draws.bits(i))) {
+      const auto at = op.stored_at(o, element);
+      if (!at) break;
+      std::byte* const here = outputs[i].host() + *at;
+      places.push_back({i, element, *at, o.format->load(here)});
+      if (!accumulates) std::memset(here, static_cast<int>(never_written(*o.format)), o.format->bytes);
+    }
+  }
+  return places;
+}
+
+void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const Place> places) {
+  const auto input = [&](std::size_t i) { return StoredElements(op, op.inputs()[i], inputs[i]); };
+  const bool is_product = multiplies(op) && input(0).are_known() && input(1).are_known();
+  const bool is_packing = packs(op) && op.inputs()[0].format && is_float(*op.inputs()[0].format) &&
+                          op.inputs()[0].elements == op.outputs()[0].elements && input(0).are_known();
+  const auto* const gemm = op.problem() ? std::get_if<GemmShape>(&op.problem()->shape) : nullptr;
+  for (const Place& p : places) {
+    const Operand& o = op.outputs()[p.output];
+    const std::byte* const here = outputs[p.output].host() + p.at;
+    const bool is_written =
+        std::any_of(here, here + o.format->bytes, [&](std::byte b) { return b != never_written(*o.format); });
+    if (!is_written && !o.added_to) {
+      fault_ = fmt::format("{}: element {} of the {} was not written", name_of(op), p.element, o.name);
+      return;
+    }
+    const double found = o.format->load(here);
+    double expected = found, allowed = 0;
+    if (is_packing && is_float(*o.format)) {
+      expected = input(0)(p.element);
+      allowed = 0x1p-8 * std::fabs(expected) + std::numeric_limits<float>::min();
+      if (*o.format == *op.inputs()[0].format) allowed = std::numeric_limits<float>::min();
+    } else if (is_product && gemm) {
+      ReferenceSum sum = product_at(*gemm, input(0), input(1), p.element);
+      if (gemm->bias) sum.add(input(2)(p.element % gemm->n), 1);
+      if (gemm->accumulate) sum.add(p.before, 1);
+      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flushed(sum) : 0);
+      expected = gemm->activation == Activation::relu ? std::max(sum.value, 0.0) : sum.value;
+    } else if (is_product) {
+      const ReferenceSum sum =
+          conv_at(std::get<ConvShape>(op.problem()->shape), op.problem()->pass, input(0), input(1), p.element);
+      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flushed(sum) : 0);
+      expected = sum.value;
+    }
+    // Where training has diverged numbers are none, or too large for the result: nothing can be said of these.
+    if (!std::isfinite(expected) || std::fabs(expected) > 0.5 * double{std::numeric_limits<float>::max()}) continue;
+    if (std::fabs(found - expected) <= allowed) continue;
+    fault_ = fmt::format("{}: element {} of the {} is {:.6g}, by float64 {:.6g}", name_of(op), p.element, o.name, found,
+                         expected);
+    return;
+  }
+}
+
+}  // namespace gradmeter::kernels

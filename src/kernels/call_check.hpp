@@ -1,0 +1,44 @@
+// Checks operations while they run as part of something larger: of a training step or a forward pass that is verified.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "kernels/op.hpp"
+
+namespace gradmeter::kernels {
+
+/// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whoever
+/// submitted them: some elements of each result, drawn at random, are overwritten before the call and afterwards held
+/// against float64 on the operands as they are in memory. So a call that writes nothing, or half, or an older result is
+/// found.
+/// - Products, convolutions and what packs their operands, in fp32, bf16 and int8: numbers must be right within what
+///   rounding may do.
+/// - Other operations in floats, the recurrent layers: elements must have been written.
+/// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case.
+/// At most one at a time lives on a thread.
+class CallCheck {
+ public:
+  explicit CallCheck(std::uint64_t seed);
+  ~CallCheck();
+  CallCheck(const CallCheck&) = delete;
+  CallCheck& operator=(const CallCheck&) = delete;
+
+  /// What was wrong with the first wrong call, in a line; empty: nothing.
+  const std::string& fault() const { return fault_; }
+  std::size_t calls() const { return calls_; }  ///< that were checked
+
+  /// The thread's; null: it has none.
+  static CallCheck* current();
+  void execute(Op&, Op::Inputs, Op::Outputs);
+
+ private:
+  struct Place;
+  std::vector<Place> draw_places(const Op&, Op::Outputs);
+  void look_at(const Op&, Op::Inputs, Op::Outputs, std::span<const Place>);
+
+  std::uint64_t seed_;
+  std::size_t calls_ = 0;
+  std::string fault_;
+};
+
+}  // namespace gradmeter::kernels
