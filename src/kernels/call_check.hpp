@@ -1,7 +1,10 @@
 // Checks operations while they run as part of something larger: of a training step or a forward pass that is verified.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/op.hpp"
 

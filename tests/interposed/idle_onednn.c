@@ -31,11 +31,13 @@ static long count_of(const_dnnl_primitive_t p) {
   return ++known[i].executions;
 }
 
-// Where the primitive writes: of its results the first, since each has one that matters.
+// Where the primitive writes: of its results the one that matters. Backward the result of the forward pass is an input.
 static size_t result_of(int count, const dnnl_exec_arg_t* arguments, char** at) {
+  int is_backward = 0;
+  for (int i = 0; i < count; ++i) is_backward |= arguments[i].arg == DNNL_ARG_DIFF_SRC || arguments[i].arg == DNNL_ARG_DIFF_WEIGHTS;
   for (int i = 0; i < count; ++i) {
     const int a = arguments[i].arg;
-    if (a != DNNL_ARG_DST && a != DNNL_ARG_DIFF_SRC && a != DNNL_ARG_DIFF_WEIGHTS) continue;
+    if (is_backward ? a != DNNL_ARG_DIFF_SRC && a != DNNL_ARG_DIFF_WEIGHTS : a != DNNL_ARG_DST) continue;
     const dnnl_memory_desc_t* d = NULL;
     void* memory = NULL;
     if (dnnl_memory_get_memory_desc(arguments[i].memory, &d) != dnnl_success) continue;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <span>
 
 #include "bench/engine/refusal.hpp"
 #include "bench/infer/row.hpp"
@@ -13,6 +15,7 @@
 #include "kernels/library.hpp"
 #include "kernels/threads.hpp"
 #include "model/table/forward_operations.hpp"
+#include "runtime/time/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

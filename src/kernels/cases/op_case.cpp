@@ -87,19 +87,35 @@ void OpCase::store_output(std::size_t set, std::string_view name, std::span<cons
   upload(bytes, output_buffer(set, name));
 }
 
+namespace {
+/// Bytes of ones are NaN, of whole numbers 0x5a... is a sum that no product of small ones has.
+std::vector<std::byte> poison_of(const NumberFormat& f) {
+  const bool is_sum = f == number_format(core::Element::i32);
+  return std::vector<std::byte>(f.bytes, is_sum ? std::byte{0x5a} : std::byte{0xff});
+}
+}  // namespace
+
 void OpCase::poison(std::size_t set, std::string_view name, std::span<const std::size_t> elements) {
   const Operand& o = op_->outputs()[index_of(op_->outputs(), name)];
   if (!o.format) return;
-  // Bytes of ones are NaN, of whole numbers 0x5a... is a sum that no product of small ones has.
-  const bool is_sum = *o.format == number_format(core::Element::i32);
-  const std::vector<std::byte> never(o.format->bytes, is_sum ? std::byte{0x5a} : std::byte{0xff});
-  constexpr std::size_t most = 64;
-  const std::size_t stride = std::max<std::size_t>(1, elements.size() / most);
+  const auto never = poison_of(*o.format);
+  const std::size_t stride = std::max<std::size_t>(1, elements.size() / most_poisoned);
   for (std::size_t i = 0; i < elements.size(); i += stride)
     if (const auto at = op_->stored_at(o, elements[i]))
       queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(never)),
                    output_buffer(set, name).part(*at, never.size()));
   queue_->synchronise();
+}
+
+std::size_t OpCase::count_poisoned(std::size_t set, std::string_view name,
+                                   std::span<const std::size_t> elements) const {
+  const Operand& o = op_->outputs()[index_of(op_->outputs(), name)];
+  if (!o.format) return 0;
+  const auto never = poison_of(*o.format);
+  return static_cast<std::size_t>(std::ranges::count_if(elements, [&](std::size_t element) {
+    const auto at = op_->stored_at(o, element);
+    return at && download(output_buffer(set, name).part(*at, never.size())) == never;
+  }));
 }
 
 void OpCase::take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output) {

@@ -61,6 +61,9 @@ class OpCase {
   /// Puts into some of these elements of an output what no operation writes there; where the backend has a layout of
   /// its own that says nothing of elements, nothing.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
+  /// How many of these elements, as many as are overwritten at most, still are what `poison` made of them.
+  std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
+  static constexpr std::size_t most_poisoned = 64;
   /// An input becomes what another operation of the device has left in its first set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 
