@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import pathlib
+import random
+import re
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,8 @@ class Truth:
         # Of runs whose results count and not their times. The interval of a time may be wide then.
         self.brief = ("--time-budget", "1s", "--precision-goal", "0.5") if self.quick else ("--time-budget", "4s")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gradmeter-truth-"))
-        self.failed = 0
+        self.failed = self.spoilt = 0
+        self.seeds = options.seeds
 
     # --- running
 
@@ -46,6 +49,7 @@ class Truth:
                               check=False)
         lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
         own = [line for line in done.stderr.splitlines() if line.startswith("gradmeter:")]
+        self.spoilt = sum(int(n) for n in re.findall(r"^spoilt (\d+) results$", done.stderr, re.MULTILINE))
         return done.returncode, own[-1] if own else "", [line for line in lines if line["kind"] == "point"]
 
     def row(self, experiment, done, found, right):
@@ -189,6 +193,57 @@ class Truth:
                         # No call finds the data of the last one, so that a library that would do less then does all of its work.
                         self.judge_wrong(f"{collective} (preloaded: {kind})", f"{way}, --in-place {place}", done, 0 if kind == "repeated" else 4)
 
+    def drawn_faults(self):
+        """Faults of libraries that a seed draws, from the library over the call to the conditions. What spoils no result is no fault,
+        and counted apart."""
+        if self.quick:
+            return
+        caught = idle = 0
+        for seed in self.seeds:
+            r = random.Random(f"fault {seed}")
+            library = r.choice(("wrong_sum", "idle_onednn"))
+            env, arguments, ranks = (self.fault_of_mpi if library == "wrong_sum" else self.fault_of_onednn)(r)
+            code, own, points = self.run(*arguments, ranks=ranks, env={**self.preload(library), **env})
+            wrong = [p["reason"] for p in points if p["status"] == "wrong"]
+            good = (code == 4 and bool(wrong)) or (self.spoilt == 0 and code == 0)
+            idle += self.spoilt == 0
+            caught += code == 4 and bool(wrong)
+            what = " ".join(f"{k}={v}" for k, v in env.items())
+            self.row(f"seed {seed}: {library}, {what}", " ".join(arguments), f"exit {code}, {self.spoilt} results spoilt"
+                     + (f": {wrong[0]}" if wrong else f": {own}" if own else ""), good)
+        self.row("drawn faults", f"{len(self.seeds)} seeds", f"{caught} caught, {idle} spoilt no result", caught + idle == len(self.seeds))
+
+    def fault_of_mpi(self, r):
+        command = r.choice(("allreduce", "allreduce", "scale", "train"))
+        env = {"WRONG_KIND": r.choice(("sum", "directly", "early", "repeated", "idle")), "WRONG_FROM": str(int(10 ** r.uniform(1, 2.5))),
+               "WRONG_RANK": str(r.choice((-1, 0, 1)))}
+        if command == "allreduce":
+            collective = "allreduce" if env["WRONG_KIND"] == "sum" else r.choice(("allreduce", "broadcast", "all_gather"))
+            size = str(4 << r.randrange(1, 19))
+            return env, (command, "--collective", collective, "--algorithm", "mpi", "--sizes", size, "--in-place", r.choice(("in", "out")),
+                         "--cadence", r.choice(("barrier", "none", "window")), "-m", str(r.choice((1, 1, 10))), "--time-budget", "3s"), 2
+        small = ("--model", "mlp:784-64-10", "--batch", str(r.choice((16, 64))), "--threads", "1")
+        overlap = ("--overlap", r.choice(("none", "bucketed")))
+        if command == "scale":
+            return env, (command, *small, "--ranks", "2", "--strategy", r.choice(("sync", "sharded", "model-averaging")), "--algorithm", "mpi",
+                         *overlap, "--time-budget", "4s"), 2
+        return env, (command, *small, *overlap, "--algorithm", "mpi", "--epochs", "1"), 2
+
+    def fault_of_onednn(self, r):
+        command = r.choice(("kernels", "kernels", "infer", "scale", "train"))
+        env = {"IDLE_HOW": r.choice(("nothing", "half", "stale", "byte")), "IDLE_FROM": str(r.randrange(2, 60)), "IDLE_EVERY": str(r.randrange(1, 4))}
+        precision = ("--precision", r.choice(("fp32", "bf16", "int8") if command in ("kernels", "infer") else ("fp32", "bf16")))
+        if command == "kernels":
+            m, n, k = (r.randrange(16, 200) for _ in range(3))
+            shape = r.choice((f"gemm:m={m},n={n},k={k}", f"conv:w=14,h=14,c={8 * r.randrange(1, 5)},n=2,k=16,fw=3,fh=3,pw=1,ph=1,sw=1,sh=1"))
+            return env, (command, "--shape", shape, "--cache", r.choice(("hot", "cold")), "--threads", "1", *precision, "--time-budget", "3s"), None
+        model = ("--model", r.choice(("mlp:784-64-10", "mlp:784-128-64-10")), "--batch", str(r.choice((16, 64))), "--threads", "1")
+        if command == "infer":
+            return env, (command, *model, *precision, "--time-budget", "3s"), None
+        if command == "scale":
+            return env, (command, *model, *precision, "--time-budget", "4s"), None
+        return env, (command, *model, *precision, "--epochs", "1"), None
+
     # --- the machine
 
     def drift(self):
@@ -254,7 +309,13 @@ class Truth:
                      f"{100 * max(others, default=0):.1f} % of a step", code == 0 and checked.returncode == 0)
 
 
-EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls", "drift", "hog", "rows")
+EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls", "drawn_faults",
+               "drift", "hog", "rows")
+
+
+def seeds(text):
+    first, last = map(int, text.split("-"))
+    return range(first, last + 1)
 
 
 def main():
@@ -263,6 +324,7 @@ def main():
     parser.add_argument("--interposed", required=True, help="folder of the libraries that are preloaded")
     parser.add_argument("--mpiexec", default="mpirun")
     parser.add_argument("--only", default=",".join(EXPERIMENTS), help="of " + ", ".join(EXPERIMENTS))
+    parser.add_argument("--seeds", type=seeds, default="1-30", help="of drawn_faults: FIRST-LAST")
     parser.add_argument("--quick", action="store_true", help="few and short runs, as the tests want them")
     options = parser.parse_args()
     unknown = [name for name in options.only.split(",") if name not in EXPERIMENTS]

@@ -111,6 +111,14 @@ ParsedName parse_name(std::string_view text) {
   return name;
 }
 
+ParsedName name_of(std::string_view text) {
+  try {
+    return parse_name(text);
+  } catch (const UsageError&) {
+    return {.base = std::string(text), .bare = {}, .parameters = {}};
+  }
+}
+
 std::vector<std::string> split_names(std::string_view list) {
   std::vector<std::string> names;
   std::string_view rest = list;

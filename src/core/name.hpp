@@ -24,6 +24,9 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
+/// Of a text that was measured, whoever wrote it: one that is no such name, as a table of algorithms by size, is all
+/// base.
+ParsedName name_of(std::string_view text);
 
 /// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
 /// parameter list open (has a colon).

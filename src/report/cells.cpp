@@ -151,7 +151,7 @@ Labels short_labels(std::span<const Point> points, Factor of) {
   std::map<std::string, std::vector<core::ParsedName>> by_base;
   for (const Point& p : points) {
     if (core::is_null(p.factors[of])) continue;
-    auto name = core::parse_name(text(p.factors[of]));
+    auto name = core::name_of(text(p.factors[of]));
     auto& had = by_base[name.base];
     if (std::ranges::none_of(had, [&](const auto& n) { return n.canonical() == name.canonical(); }))
       had.push_back(name);

@@ -27,6 +27,11 @@ TEST(Words, HaveParametersOnlyWhereTheyTellValuesApart) {
   EXPECT_EQ(codec("qsgd8:bucket=64,ef=on", beside), "8-bit gradients");
 }
 
+TEST(Words, ATableOfAlgorithmsIsNoNameAndStaysAsItIs) {
+  const std::string table = "0-2896:shm-direct,2896-:ring";
+  EXPECT_EQ(in_words(Factor::algorithm, table, std::vector<Value>{std::string("ring"), table}), table);
+}
+
 TEST(Words, KeepTheNameOfAModel) {
   EXPECT_EQ(in_words(Factor::model, std::string("mlp:784-1024-1024-10")), "mlp:784-1024-1024-10");
   EXPECT_EQ(in_words(Factor::model, Value{}), "");

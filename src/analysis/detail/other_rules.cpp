@@ -20,7 +20,7 @@ bool is_vendor(const Row& row) {
   static constexpr std::array<std::string_view, 3> vendors{"mpi", "nccl", "gloo"};
   const std::string algorithm = row.text(Factor::algorithm);
   if (algorithm.empty()) return false;
-  return std::find(vendors.begin(), vendors.end(), core::parse_name(algorithm).base) != vendors.end();
+  return std::find(vendors.begin(), vendors.end(), core::name_of(algorithm).base) != vendors.end();
 }
 
 std::string algorithm_of(const Rows& rows, const Row& row) {

@@ -188,7 +188,10 @@ void write_html_page(const RowTable& table, const Said& said, std::span<const an
   const auto charts = charts_for(table);
   Json varying = Json::array();
   for (const core::Factor f : table.varying) varying.push_back(core::name(f));
-  Json specs = {{"charts", Json::array()}, {"varying", varying}, {"palette", palette}, {"units", units_of_columns()},
+  Json specs = {{"charts", Json::array()},
+                {"varying", varying},
+                {"palette", palette},
+                {"units", units_of_columns()},
                 {"words", words_of_columns(table.varying)}};
   if (!chart_library().empty())
     for (const auto& c : charts) specs["charts"].push_back(to_json(c));
