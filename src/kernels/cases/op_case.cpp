@@ -99,6 +99,8 @@ void OpCase::poison(std::size_t set, std::string_view name, std::span<const std:
   const Operand& o = op_->outputs()[index_of(op_->outputs(), name)];
   if (!o.format) return;
   const auto never = poison_of(*o.format);
+  if (elements.empty() || !op_->stored_at(o, elements.front()))
+    return store_output(set, name, std::vector<std::byte>(o.stored_bytes, never.front()));
   const std::size_t stride = std::max<std::size_t>(1, elements.size() / most_poisoned);
   for (std::size_t i = 0; i < elements.size(); i += stride)
     if (const auto at = op_->stored_at(o, elements[i]))

@@ -59,7 +59,7 @@ class OpCase {
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
   /// Puts into some of these elements of an output what no operation writes there; where the backend has a layout of
-  /// its own that says nothing of elements, nothing.
+  /// its own that says nothing of elements, into all of it.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// How many of these elements, as many as are overwritten at most, still are what `poison` made of them.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
