@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/random.hpp"
 #include "runtime/time/clock.hpp"
@@ -109,9 +110,9 @@ void StepMeter::warm_up() {
 
 core::Stop StepMeter::round() {
   result_.stop = rounds_.round();
-  if (result_.stop != core::Stop::none && !verified_last_) {
-    verifies_end_ = true;  // who knows when the last check was has nothing of it
-    run_block(1, false);
+  if (result_.stop != core::Stop::none && !verified_last_ && !std::exchange(verified_end_, true)) {
+    verifies_end_ = true;  // whoever stops computing after the last check is seen
+    run_block(0, false);
     verifies_end_ = false;
   }
   const double doubt = clock_.pair_uncertainty();
