@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "allreduce/native/gloo.hpp"
 #include "core/error.hpp"
@@ -90,10 +91,40 @@ allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   return known;
 }
 
+/// What short calls get is made in advance, since code that runs between calls of 0.3 us makes them a tenth longer; so
+/// their data come again after some calls. Data that calls change are others anyway: their first element sees to it
+/// that they stay so.
+void CollectiveBenchmark::prepare_stamps() {
+  constexpr std::size_t in_advance = 64, short_count = 64;
+  const bool known = times_known_data();
+  stamps_.clear();
+  if (point_.codec || stage_.is_on_device() || point_.count == 0 || !firsts_.values.empty()) return;
+  if (known && point_.count > short_count) return;
+  for (std::size_t i = 0; i < in_advance; ++i) {
+    auto data = timed_data();
+    data.data.stamp = stamp_ + 1 + i;
+    const auto rank = static_cast<std::size_t>(stage_.world().rank());
+    const auto first = allreduce::first_element(data.data, rank);
+    auto& to =
+        stamps_.emplace_back(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(core::size_of(point_.element)));
+    if (!known) continue;
+    to.assign(buffers_.in.begin(), buffers_.in.end());
+    allreduce::restamp(data, rank, to);
+  }
+  first_in_turn_ = stamp_ + 1;
+  stamp_ += in_advance;
+}
+
 /// Other data for the next iteration, and its calls. On a device that would be work in its queue: there only blocks
 /// differ.
 void CollectiveBenchmark::restamp() {
-  if (point_.codec || stage_.is_on_device()) return;
+  if (!stamps_.empty()) {
+    const std::size_t turn = ++turn_ % stamps_.size();
+    std::memcpy(buffers_.in.data(), stamps_[turn].data(), stamps_[turn].size());
+    stamp_ = first_in_turn_ + turn;
+    return;
+  }
+  if (!times_known_data() || stage_.is_on_device()) return;
   const auto rank = static_cast<std::size_t>(stage_.world().rank());
   stamp_ += 1 + firsts_.values.size();
   auto known = timed_data();
@@ -206,6 +237,7 @@ void CollectiveBenchmark::fill() {
     fill_for_timing(point_, buffers_);
   }
   stage_.upload(buffers_);
+  prepare_stamps();
   filled_ = true;
 }
 

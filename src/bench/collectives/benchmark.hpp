@@ -48,6 +48,7 @@ class CollectiveBenchmark {
   bool times_known_data() const;
   allreduce::KnownCollective timed_data() const;
   void fill();
+  void prepare_stamps();
   void restamp();
   void note_result();
   void judge(const allreduce::KnownCollective&);
@@ -89,7 +90,11 @@ class CollectiveBenchmark {
   core::Random checked_calls_;
   std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
   std::uint64_t stamp_ = 0;   ///< of the last timed call's data
-  bool filled_ = false;       ///< do the buffers hold this block's data?
+  std::vector<std::vector<std::byte>>
+      stamps_;                       ///< what the input begins with in the next calls, in turn; empty: made anew
+  std::uint64_t first_in_turn_ = 0;  ///< the stamp of the first of these
+  std::size_t turn_ = 0;
+  bool filled_ = false;  ///< do the buffers hold this block's data?
   bool notes_result_ = false;
   std::uint64_t result_ = 0;           ///< hash of what the noted call had left when it returned
   std::optional<SentBytes> one_call_;  ///< empty: a vendor's
