@@ -18,6 +18,12 @@ runtime::SpinPolicy spin_policy_of(const Session& s, const NodeMap& map) {
   return runtime::spin_policy_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
 }
 
+/// The same of ranks that are threads and of such that are processes, which must have equal results.
+std::uint64_t place_in_sweep(const CollectivePoint& p) {
+  const std::string key = fmt::format("{} {} {}", p.algorithm->name, p.bytes(), p.in_place);
+  return allreduce::hash_of(std::as_bytes(std::span(key)));
+}
+
 /// Points draw independently.
 std::uint64_t point_hash(const core::Point& row) {
   const std::string key = row.factors.key();
@@ -40,8 +46,8 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
               p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
-      point_hash_(point_hash(row)),
-      checked_calls_(o.run_seed, point_hash_) {}
+      data_seed_(o.seed + place_in_sweep(p)),
+      checked_calls_(o.run_seed, point_hash(row)) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
   row_.status = status;
@@ -85,7 +91,7 @@ bool CollectiveBenchmark::times_known_data() const {
 
 /// Of an iteration's last call.
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
-  auto known = known_call(point_, allreduce::Pattern::exact, seed() + blocks_, stage_.world().size());
+  auto known = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
   known.data.stamp = stamp_;
   known.data.first_stamp = stamp_ + firsts_.values.size();
   return known;
@@ -207,14 +213,14 @@ void CollectiveBenchmark::check_all() {
     check_codec(options_.seed, CodedData::gradient);
     return check_codec(options_.seed, CodedData::signs);
   }
-  check(allreduce::Pattern::exact, seed());
-  check(allreduce::Pattern::random, seed());
+  check(allreduce::Pattern::exact, data_seed_);
+  check(allreduce::Pattern::random, data_seed_);
 }
 
 /// With other data each time, so that an earlier result would not pass; in place, where sums stay exact, the last of
 /// some calls that follow each other directly.
 void CollectiveBenchmark::check_apart() {
-  const std::uint64_t seed = (point_.codec ? options_.seed : this->seed()) + ++blocks_;
+  const std::uint64_t seed = (point_.codec ? options_.seed : data_seed_) + ++blocks_;
   filled_ = false;
   if (point_.codec) {
     const bool signs = blocks_ % 2 == 0 && keeps_signs(*point_.codec);
@@ -403,7 +409,7 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
-  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, seed());
+  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
   const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
   const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
   const CollectiveFindings f{.point = point_,

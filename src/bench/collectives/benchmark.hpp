@@ -43,8 +43,6 @@ class CollectiveBenchmark {
 
  private:
   bool first_call();
-  /// Of this point's data. A point after another must not find the data of that one's last call.
-  std::uint64_t seed() const { return options_.seed + point_hash_; }
   bool times_known_data() const;
   allreduce::KnownCollective timed_data() const;
   void fill();
@@ -86,7 +84,7 @@ class CollectiveBenchmark {
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
-  std::uint64_t point_hash_;
+  std::uint64_t data_seed_;  ///< a point after another must not find the data of that one's last call
   core::Random checked_calls_;
   std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
   std::uint64_t stamp_ = 0;   ///< of the last timed call's data
