@@ -57,10 +57,11 @@ class Truth:
         print(f"| {experiment} | {done} | {found} | {'yes' if right else '**NO**'} |", flush=True)
 
     def preload(self, name):
-        path = pathlib.Path(self.interposed).resolve() / f"interposed_{name}.so"
-        if not path.exists():  # a loader that does not find it only says so
-            sys.exit(f"truth: {path} is not there: build the target interposed_{name}")
-        return {"LD_PRELOAD": str(path)}
+        places = [pathlib.Path(self.interposed).resolve() / f"{prefix}interposed_{name}.so" for prefix in ("", "lib")]
+        found = [p for p in places if p.exists()]
+        if not found:  # a loader that does not find it only says so
+            sys.exit(f"truth: {places[0]} is not there: build the target interposed_{name}")
+        return {"LD_PRELOAD": str(found[0])}
 
     # --- intervals
 
@@ -204,10 +205,11 @@ class Truth:
             library = r.choice(("wrong_sum", "idle_onednn"))
             env, arguments, ranks = (self.fault_of_mpi if library == "wrong_sum" else self.fault_of_onednn)(r)
             code, own, points = self.run(*arguments, ranks=ranks, env={**self.preload(library), **env})
+            # A training that is wrong ends at once, with a line and without a row, and tells of no spoilt result.
             wrong = [p["reason"] for p in points if p["status"] == "wrong"]
-            good = (code == 4 and bool(wrong)) or (self.spoilt == 0 and code == 0)
-            idle += self.spoilt == 0
-            caught += code == 4 and bool(wrong)
+            good = code == 4 or (self.spoilt == 0 and code == 0)
+            idle += self.spoilt == 0 and code == 0
+            caught += code == 4
             what = " ".join(f"{k}={v}" for k, v in env.items())
             self.row(f"seed {seed}: {library}, {what}", " ".join(arguments), f"exit {code}, {self.spoilt} results spoilt"
                      + (f": {wrong[0]}" if wrong else f": {own}" if own else ""), good)
