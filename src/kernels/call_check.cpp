@@ -80,6 +80,28 @@ double flushed(const ReferenceSum& sum) {
   return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
 }
 
+/// A product without anything that is not linear, whose operands can be read in a moment.
+bool projects(const Op& op) {
+  constexpr std::size_t most_elements = std::size_t{1} << 20;
+  if (!multiplies(op)) return false;
+  const auto* const gemm = std::get_if<GemmShape>(&op.problem()->shape);
+  if (!gemm || gemm->activation == Activation::relu || op.inputs().size() < 2 || op.outputs().empty()) return false;
+  const auto is_known = [&](const Operand& o) { return o.format && o.elements > 0 && op.stored_at(o, 0).has_value(); };
+  const Operand &a = op.inputs()[0], &b = op.inputs()[1], &c = op.outputs()[0];
+  return is_known(a) && is_known(b) && is_known(c) && is_number(*c.format) &&
+         a.elements + b.elements + c.elements <= most_elements;
+}
+
+/// What the product adds to; empty: nothing.
+std::vector<double> added_to(const Op& op, Op::Outputs outputs) {
+  const Operand& c = op.outputs()[0];
+  std::vector<double> out;
+  if (!std::get<GemmShape>(op.problem()->shape).accumulate) return out;
+  const StoredElements stored(op, c, outputs[0]);
+  for (std::size_t i = 0; i < c.elements; ++i) out.push_back(stored(i));
+  return out;
+}
+
 }  // namespace
 
 /// An element that is looked at: of which output, where it lies, and what was there before.
@@ -99,11 +121,13 @@ void CallCheck::execute(Op& op, Op::Inputs inputs, Op::Outputs outputs) {
   });
   if (in_place || std::ranges::any_of(inputs, is_elsewhere) || std::ranges::any_of(outputs, is_elsewhere))
     return op.execute(inputs, outputs);
+  const std::vector<double> before = projects(op) ? added_to(op, outputs) : std::vector<double>{};
   const auto places = draw_places(op, outputs);
   op.execute(inputs, outputs);
   if (places.empty()) return;
   ++calls_;
   if (fault_.empty()) look_at(op, inputs, outputs, places);
+  if (fault_.empty() && projects(op)) project(op, inputs, outputs, before);
 }
 
 std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs outputs) {
@@ -125,6 +149,55 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
     }
   }
   return places;
+}
+
+void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const double> before) {
+  const auto& s = std::get<GemmShape>(op.problem()->shape);
+  const Precision precision = op.problem()->precision;
+  const StoredElements a(op, op.inputs()[0], inputs[0]), b(op, op.inputs()[1], inputs[1]),
+      c(op, op.outputs()[0], outputs[0]);
+  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+  const core::Random draws(seed_, calls_);
+  std::vector<double> sign(s.n);
+  for (std::size_t j = 0; j < s.n; ++j) sign[j] = draws.bits(1000 + j / 64) >> j % 64 & 1 ? 1 : -1;
+  ReferenceSum of_bias;
+  if (s.bias) {
+    const StoredElements bias(op, op.inputs()[2], inputs[2]);
+    for (std::size_t j = 0; j < s.n; ++j) of_bias.add(bias(j), sign[j]);
+  }
+  std::vector<double> projected(s.k), magnitude(s.k);
+  for (std::size_t product = 0; product < op.outputs()[0].elements / (s.m * s.n); ++product) {
+    for (std::size_t l = 0; l < s.k; ++l) {
+      projected[l] = magnitude[l] = 0;
+      for (std::size_t j = 0; j < s.n; ++j) {
+        const double x = b(product * s.k * s.n + (tb ? j * s.k + l : l * s.n + j));
+        projected[l] += x * sign[j], magnitude[l] += std::fabs(x);
+      }
+    }
+    for (std::size_t i = 0; i < s.m; ++i) {
+      ReferenceSum sum{
+          .value = of_bias.value, .size = of_bias.size, .terms = s.k + (s.bias ? 1 : 0) + (s.accumulate ? 1 : 0)};
+      for (std::size_t l = 0; l < s.k; ++l) {
+        const double x = a(product * s.m * s.k + (ta ? l * s.m + i : i * s.k + l));
+        sum.value += x * projected[l], sum.size += std::fabs(x) * magnitude[l];
+      }
+      double found = 0, stored = 0;
+      for (std::size_t j = 0; j < s.n; ++j) {
+        const std::size_t at = (product * s.m + i) * s.n + j;
+        if (!before.empty()) sum.value += before[at] * sign[j], sum.size += std::fabs(before[at]);
+        found += c(at) * sign[j], stored += std::fabs(c(at));
+      }
+      // The elements' bounds added up; where training has diverged nothing can be said.
+      if (!std::isfinite(sum.size) || sum.size > 0.5 * double{std::numeric_limits<float>::max()}) continue;
+      const ReferenceSum of_row{.value = std::max(stored, std::fabs(sum.value)), .size = sum.size, .terms = sum.terms};
+      const double allowed = allowed_distance(of_row, precision) + 0x1p-40 * sum.size +
+                             (is_float(*op.outputs()[0].format) ? static_cast<double>(s.n) * flushed(sum) : 0);
+      if (std::fabs(found - sum.value) <= allowed) continue;
+      fault_ = fmt::format("{}: row {} of the {} is {:.6g} in its projection, by float64 {:.6g}", name_of(op),
+                           product * s.m + i, op.outputs()[0].name, found, sum.value);
+      return;
+    }
+  }
 }
 
 void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const Place> places) {

@@ -16,9 +16,12 @@ namespace gradmeter::kernels {
 /// found.
 /// - Products, convolutions and what packs their operands, in fp32, bf16 and int8: numbers must be right within what
 ///   rounding may do.
+/// - Products whose operands have up to 2^20 elements together: each row of the result, times a vector of ±1 that is
+/// drawn, must be
+///   the product of the operands with it (Freivalds 1977), so that one wrong element among all is found.
 /// - Other operations in floats, the recurrent layers: elements must have been written.
-/// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case.
-/// At most one at a time lives on a thread.
+/// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case; a pass over the
+/// operands. At most one at a time lives on a thread.
 class CallCheck {
  public:
   explicit CallCheck(std::uint64_t seed);
@@ -38,6 +41,7 @@ class CallCheck {
   struct Place;
   std::vector<Place> draw_places(const Op&, Op::Outputs);
   void look_at(const Op&, Op::Inputs, Op::Outputs, std::span<const Place>);
+  void project(const Op&, Op::Inputs, Op::Outputs, std::span<const double> before);
 
   std::uint64_t seed_;
   std::size_t calls_ = 0;

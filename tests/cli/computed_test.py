@@ -63,7 +63,7 @@ def forward_passes(test):
 def steps(test):
     honest(test, "steps", *STEPS)
     honest(test, "a training", *TRAINING)
-    for how in ("nothing", "half", "stale"):
+    for how in ("nothing", "half", "stale", "byte"):
         reasons = caught(test, "steps", how, *STEPS)
         test.check(all("timed step" in r for r in reasons), "steps are caught that were timed", reasons)
     code, _, done = rows(test, "training", *TRAINING, how="nothing")
