@@ -26,7 +26,7 @@ std::string key_part(std::string_view text) {
 }
 
 std::string shell_word(std::string_view text) {
-  const std::string word = printable(text);
+  std::string word = printable(text);
   if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
   std::string out = "'";
   for (const char c : word) {

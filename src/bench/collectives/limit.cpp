@@ -14,7 +14,6 @@ LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c
 LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
                                const CollectivePoint& p, const RoundOptions& o)
     : stage_(stage),
-      point_(p),
       most_(traffic_of(p, stage.world(), false)),
       work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
                                                      static_cast<std::size_t>(stage.world().size())))),

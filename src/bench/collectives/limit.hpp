@@ -25,7 +25,6 @@ class LimitBenchmark {
 
  private:
   CollectiveStage& stage_;
-  const CollectivePoint& point_;
   LeastTraffic most_;  ///< of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;
   std::unique_ptr<CollectiveTask> task_;
