@@ -8,6 +8,7 @@
 #include "kernels/threads.hpp"
 #include "support/machines.hpp"
 #include "support/mlp.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -103,10 +104,13 @@ TEST(OperationProbe, AddsUpWhatTheStepRuns) {
   const auto pass = model.pass_problems(8);
   OperationProbe probe(1);
   EXPECT_THROW((void)probe.times(pass), std::logic_error);
-  probe.round(pass, core::Seconds{0});
+  for (int i = 0; i < 3; ++i) probe.round(pass, core::Seconds{0});
   const OperationTimes once = probe.times(pass);
   EXPECT_GT(once.roofline, 0);
-  EXPECT_LE(once.roofline, once.library);
+  // A sanitizer slows our own multiply-adds, which the library's rate is held against, and not the library.
+  if (!test::sanitized) {
+    EXPECT_LE(once.roofline, once.library);
+  }
   auto often = pass;
   for (auto& p : often) p.times *= 3;
   EXPECT_NEAR(probe.times(often).library, 3 * once.library, 1e-9 * once.library);
