@@ -108,7 +108,7 @@ void each_stamped(const KnownData& k, std::size_t first, std::size_t n, Use use)
   }
 }
 
-/// What stamped places are filled from.
+/// The data from which stamped places are filled: those of a seed that the stamp selects.
 KnownData stamped(KnownData k, std::uint64_t stamp) {
   k.seed += stamp * 0x9e3779b97f4a7c15;
   return k;

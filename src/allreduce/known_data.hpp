@@ -39,7 +39,7 @@ struct KnownData {
 /// Rank `rank`'s elements from `begin` on. Cost: O(n).
 void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 
-/// Of data that have been filled in, with any stamp or none: gives the stamped places from element `begin` on the
+/// Changes data that `fill` has made, with any stamp or none: it gives the stamped places from element `begin` on the
 /// values of this stamp. Cost: O(n / 1,024).
 void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 /// Element 0 with this stamp, in the first bytes.

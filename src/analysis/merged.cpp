@@ -66,7 +66,7 @@ struct End {
   double LaunchInterval::*end;
 };
 using Ends = std::array<std::optional<End>, core::metric_count>;
-/// By metric.
+/// For each metric that is the end of an interval: which one, and of what.
 const Ends& ends_of_intervals() {
   static const Ends ends = [] {
     Ends out;

@@ -25,11 +25,9 @@ std::string key_part(std::string_view text) {
   return out;
 }
 
-std::string shell_word(std::string_view text) {
-  std::string word = printable(text);
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+std::string shell_quoted(std::string_view text) {
   std::string out = "'";
-  for (const char c : word) {
+  for (const char c : text) {
     if (c == '\'') {
       out += "'\\''";
     } else {
@@ -37,6 +35,11 @@ std::string shell_word(std::string_view text) {
     }
   }
   return out + "'";
+}
+
+std::string shell_word(std::string_view text) {
+  std::string word = printable(text);
+  return !word.empty() && std::ranges::all_of(word, is_plain) ? word : shell_quoted(word);
 }
 
 }  // namespace gradmeter::core

@@ -42,7 +42,7 @@ std::string model_command(const Row& row, const std::string& flags) {
 
 // --- efficiency over the mini-batch
 
-/// Which two of the rows, all with an interval, are surely the furthest apart; none where no two are.
+/// Of the rows whose intervals do not overlap, the two that are furthest apart; both null where all overlap.
 struct Extremes {
   const Row *low = nullptr, *high = nullptr;
 };

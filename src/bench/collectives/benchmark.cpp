@@ -20,7 +20,9 @@ runtime::SpinPolicy spin_policy_of(const Session& s, const NodeMap& map) {
 
 /// The same of ranks that are threads and of such that are processes, which must have equal results.
 std::uint64_t place_in_sweep(const CollectivePoint& p) {
-  const std::string key = fmt::format("{} {} {}", p.algorithm->name, p.bytes(), p.in_place);
+  const std::string key =
+      fmt::format("{} {} {} {} {} {}", p.algorithm->name, p.bytes(), p.in_place, static_cast<int>(p.cadence),
+                  static_cast<int>(p.element), static_cast<int>(p.collective->collective_kind));
   return allreduce::hash_of(std::as_bytes(std::span(key)));
 }
 
@@ -89,7 +91,7 @@ bool CollectiveBenchmark::times_known_data() const {
   return !point_.codec && (!point_.in_place || kind == all_gather || kind == broadcast);
 }
 
-/// Of an iteration's last call.
+/// The data of the last call of an iteration, whose result is the one that stands after it.
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   auto known = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
   known.data.stamp = stamp_;
@@ -97,8 +99,8 @@ allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   return known;
 }
 
-/// What short calls get is made in advance, since code that runs between calls of 0.3 us makes them a tenth longer; so
-/// their data come again after some calls. Data that calls change are others anyway: their first element sees to it
+/// The data of short calls are made in advance, so that hardly any code runs between calls of 0.3 us; they come again
+/// after some calls. Data that calls change are others anyway: their first element sees to it
 /// that they stay so.
 void CollectiveBenchmark::prepare_stamps() {
   constexpr std::size_t in_advance = 64, short_count = 64;

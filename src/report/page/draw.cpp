@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/quoting.hpp"
 #include "report/page/charts.hpp"
 
 namespace gradmeter::report {
@@ -30,18 +31,6 @@ constexpr std::string_view program =
     "    else:\n"
     "        open(p[\"path\"], \"wb\").write(v.vegalite_to_png(p[\"spec\"], scale=2))\n";
 constexpr int no_library = 9, no_program = 127;  // the latter is the shell's
-
-std::string shell_quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
 
 std::string python() {
   const char* given = std::getenv("GRADMETER_CHARTS_PYTHON");
@@ -89,7 +78,7 @@ class IgnoredBrokenPipe {
 
 void draw(const std::string& interpreter, const std::string& pictures) {
   const IgnoredBrokenPipe ignored;
-  const std::string command = fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(program));
+  const std::string command = fmt::format("{} -c {}", core::shell_quoted(interpreter), core::shell_quoted(program));
   std::FILE* pipe = ::popen(command.c_str(), "w");
   if (!pipe) throw core::BackendError("vl-convert", "popen", "the process could not be started");
   const bool written = std::fwrite(pictures.data(), 1, pictures.size(), pipe) == pictures.size();
