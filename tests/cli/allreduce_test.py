@@ -174,6 +174,16 @@ def timed_calls(test):
     test.check(done.code == 0 and re.findall(r"spoilt (\d+)", done.err) == ["0", "0"], "control: with a barrier before each call none follows another", done)
 
 
+def other_memory(test):
+    """Blocks begin at other pages: a library to which some are slow has that in its interval."""
+    library = os.environ.get("GRADMETER_WRONG_SUM", "")
+    out = test.path("placed.jsonl")
+    done = test.run("allreduce", "--algorithm", "mpi", "--sizes", "8,8K", "--in-place", "both", "--precision-goal", "0.5",
+                    "--out", out, ranks=2, wrapper=["env", f"LD_PRELOAD={library}", "WRONG_KIND=placed"])
+    widths = [(t["ci95_high"] - t["ci95_low"]) / 2 / t["median"] for t in (p["metrics"]["time_s"] for p in support.points(out))]
+    test.check(len(widths) == 4 and min(widths) > 0.1, "what other pages do is in the interval", widths or done)
+
+
 def failed_release(test):
     """Destructors can throw nothing: the program says what failed in them, and does not end as if nothing had."""
     library = os.environ.get("GRADMETER_WRONG_SUM", "")
@@ -295,6 +305,7 @@ def body(test):
     test.attempt(slow_rank, "the other rank was held up as much by other programs")
     wrong_while_timing(test)
     timed_calls(test)
+    other_memory(test)
     failed_release(test)
     measured_table(test)
     overlap(test)

@@ -70,7 +70,21 @@ def steps(test):
     test.check(code == 4 and "timed step" in done.err, "a training that computes nothing ends with 4", done)
 
 
+def half_width(point):
+    t = point["metrics"]["time_s"]
+    return (t["ci95_high"] - t["ci95_low"]) / 2 / t["median"]
+
+
+def other_memory(test):
+    """Where memory lies stays for a whole launch, unless blocks have memory of their own: what it does is in the interval."""
+    for name, arguments in (("products", [*PRODUCTS[:-1], "hot"]), ("steps", STEPS)):
+        _, points, done = rows(test, f"{name}-placed", *arguments, how="placed")
+        widths = {p["factors"].get("strategy"): half_width(p) for p in points}
+        test.check(points and min(widths.values()) > 0.1, f"{name}: what other pages do is in the interval", widths or done)
+
+
 def body(test):
+    other_memory(test)
     kernels(test)
     forward_passes(test)
     steps(test)

@@ -45,11 +45,13 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       row_(row),
       bound_(stage.bound(p)),
       buffers_(stage.buffers(p)),
+      call_(call_of(p, buffers_)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
-      caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_of(p, buffers_),
+      caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
               p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
       data_seed_(o.seed + place_in_sweep(p)),
-      checked_calls_(o.run_seed, point_hash(row)) {}
+      checked_calls_(o.run_seed, point_hash(row)),
+      first_pages_(o.run_seed, point_hash(row) + 1) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
   row_.status = status;
@@ -233,6 +235,14 @@ void CollectiveBenchmark::check_apart() {
   check(allreduce::Pattern::exact, seed, repeats ? 1 + blocks_ % allreduce::most_calls_in_place(known.data) : 1);
 }
 
+/// For the next block. On a device they stay: a graph may have captured them.
+void CollectiveBenchmark::move_buffers() {
+  if (stage_.is_on_device()) return;
+  buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveStage::first_pages));
+  call_ = call_of(point_, buffers_);
+  firsts_.at = buffers_.in.data();
+}
+
 /// With a codec, gradients: its encoding time may depend on the numbers.
 void CollectiveBenchmark::fill() {
   const runtime::Computing note(session_.activity(), "timed data");
@@ -303,8 +313,7 @@ void CollectiveBenchmark::prepare() {
   fill();
   if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
   if (point_.overlap == OverlapLoad::gemm) {
-    task_ = make_overlap_task(
-        pace_, {session_, *bound_.collective, bound_.label.c_str(), call_of(point_, buffers_), point_.threads});
+    task_ = make_overlap_task(pace_, {session_, *bound_.collective, bound_.label.c_str(), call_, point_.threads});
   } else {
     task_ = make_call_task(pace_, caller_);
   }
@@ -329,6 +338,7 @@ bool CollectiveBenchmark::round() {
   const bool exactly = options_.rounds.exact_samples > 0;
   if (exactly && rounds_->stop() == core::Stop::samples) return true;
   if (times_known_data()) ++blocks_;
+  move_buffers();
   filled_ = false;  // others have had the buffers
   noise_.begin();
   const auto stop = rounds_->round();

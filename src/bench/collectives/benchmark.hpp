@@ -45,6 +45,7 @@ class CollectiveBenchmark {
   bool first_call();
   bool times_known_data() const;
   allreduce::KnownCollective timed_data() const;
+  void move_buffers();
   void fill();
   void prepare_stamps();
   void restamp();
@@ -74,6 +75,7 @@ class CollectiveBenchmark {
   core::Point& row_;
   BoundCollective& bound_;
   CollectiveBuffers buffers_;
+  allreduce::Call call_;  ///< on them
   Pace pace_;
   FirstElements firsts_;
   CollectiveCaller caller_;
@@ -85,7 +87,7 @@ class CollectiveBenchmark {
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
   std::uint64_t data_seed_;  ///< a point after another must not find the data of that one's last call
-  core::Random checked_calls_;
+  core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
   std::uint64_t stamp_ = 0;   ///< of the last timed call's data
   std::vector<std::vector<std::byte>>

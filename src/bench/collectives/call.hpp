@@ -22,8 +22,8 @@ struct FirstElements {
 
 class CollectiveCaller {
  public:
-  /// iteration: makes all calls of an iteration as one. Null: they are made one after another. `firsts` outlives it;
-  /// null: none.
+  /// `call` may change between iterations. iteration: makes all calls of an iteration as one. Null: they are made one
+  /// after another. firsts: null: none. All outlive it.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
                    const char* label, const allreduce::Call& call, std::size_t calls,
                    allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
@@ -68,7 +68,7 @@ class CollectiveCaller {
   allreduce::Collective& collective_;
   allreduce::Collective* iteration_;
   const char* label_;
-  allreduce::Call call_;
+  const allreduce::Call& call_;
   std::size_t calls_;
   const FirstElements* firsts_;
 };

@@ -14,17 +14,20 @@ LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c
 LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
                                const CollectivePoint& p, const RoundOptions& o)
     : stage_(stage),
+      point_(p),
       most_(traffic_of(p, stage.world(), false)),
       work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
                                                      static_cast<std::size_t>(stage.world().size())))),
-      task_(make_call_task({stage.world(), clock, p.cadence, p.reduction},
-                           CollectiveCaller(s.activity(), runtime::spin_policy_for(1, 1), *work_, "limit",
-                                            call_of(p, stage.buffers(p)), p.calls))),
+      call_(call_of(p, stage.buffers(p))),
+      task_(make_call_task(
+          {stage.world(), clock, p.cadence, p.reduction},
+          CollectiveCaller(s.activity(), runtime::spin_policy_for(1, 1), *work_, "limit", call_, p.calls))),
       rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
 
 void LimitBenchmark::warm_up() { rounds_.warm_up(); }
 
 bool LimitBenchmark::round() {
+  call_ = call_of(point_, stage_.buffers(point_, turns_.count() % CollectiveStage::first_pages));
   const auto stop = rounds_.round();
   turns_.note(rounds_.blocks().count());
   own_times_.add(task_->take_own_times());

@@ -11,7 +11,7 @@
 
 namespace gradmeter::bench {
 
-/// Has the same rounds as the points.
+/// Has the same rounds as the points. The point outlives it.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -25,8 +25,10 @@ class LimitBenchmark {
 
  private:
   CollectiveStage& stage_;
+  const CollectivePoint& point_;
   LeastTraffic most_;  ///< of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;
+  allreduce::Call call_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
   Turns turns_, own_turns_;

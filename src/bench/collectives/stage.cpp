@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page + page; }
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
 /// Points with equal keys share a binding.
 using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
@@ -81,7 +81,10 @@ StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap
 
 bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
 
-std::size_t StageNeeds::buffer_bytes() const { return (out_of_place ? 2 : 1) * rounded(max_bytes); }
+std::size_t StageNeeds::buffer_bytes() const {
+  const std::size_t one = whole_pages(max_bytes) + (CollectiveStage::first_pages + 1) * page;
+  return (out_of_place ? 2 : 1) * one;
+}
 
 std::size_t StageNeeds::resident_bytes() const {
   const bool arena = has(BufferKind::arena);
@@ -130,8 +133,9 @@ CollectiveStage::~CollectiveStage() = default;
 /// A set of buffers, the largest.
 CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) {
   CollectiveBuffers b;
-  b.in = arena.take(needs_.max_bytes);
-  b.out = needs_.out_of_place ? arena.take(needs_.max_bytes) : b.in;
+  const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_pages * page);
+  b.in = arena.take(bytes);
+  b.out = needs_.out_of_place ? arena.take(bytes) : b.in;
   if (!queue_) return b;
   const auto map = [&](std::span<std::byte> memory) {
     runtime::Device& device = session_.device();
@@ -144,11 +148,12 @@ CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) 
   return b;
 }
 
-CollectiveBuffers CollectiveBuffers::first(std::size_t bytes, bool in_place) const {
-  CollectiveBuffers b{.in = in.first(bytes), .out = in_place ? in.first(bytes) : out.first(bytes)};
+CollectiveBuffers CollectiveBuffers::part(std::size_t first_page, std::size_t bytes, bool in_place) const {
+  const std::size_t at = first_page * page;
+  CollectiveBuffers b{.in = in.subspan(at, bytes), .out = (in_place ? in : out).subspan(at, bytes)};
   if (device_in.count() == 0) return b;
-  b.device_in = device_in.part(0, bytes);
-  b.device_out = in_place ? b.device_in : device_out.part(0, bytes);
+  b.device_in = device_in.part(at, bytes);
+  b.device_out = in_place ? b.device_in : device_out.part(at, bytes);
   return b;
 }
 
@@ -179,9 +184,9 @@ CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
   return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
 }
 
-CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p) {
+CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p, std::size_t first_page) {
   const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
-  return all.first(p.bytes(), p.in_place);
+  return all.part(first_page, p.bytes(), p.in_place);
 }
 
 std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {

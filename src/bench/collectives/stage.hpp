@@ -19,7 +19,8 @@ struct CollectiveBuffers {
   /// What calls are made on; empty: the same.
   runtime::Buffer device_in = runtime::no_floats, device_out = runtime::no_floats;
 
-  CollectiveBuffers first(std::size_t bytes, bool in_place) const;
+  /// So many bytes of them from a page on.
+  CollectiveBuffers part(std::size_t first_page, std::size_t bytes, bool in_place) const;
 };
 
 /// An algorithm ready to be called. `link` is its transport; null for a vendor's.
@@ -56,7 +57,10 @@ class CollectiveStage {
   CollectiveStage(const CollectiveStage&) = delete;
   CollectiveStage& operator=(const CollectiveStage&) = delete;
 
-  CollectiveBuffers buffers(const CollectivePoint&);
+  /// Blocks of one point may begin at other pages, all ranks at the same one, so that its interval has what otherwise
+  /// differs between launches: which pages data are in.
+  static constexpr std::size_t first_pages = 16;
+  CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// After the host has written its memory, and before it reads it. Nothing where calls are made on that.
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);

@@ -54,12 +54,12 @@ RunBlock blocks_of(CollectiveTask&, std::size_t calls);
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
 
-/// The parts of an overlapped exchange. `threads`: of the matrix product.
+/// The parts of an overlapped exchange. `call` may change between iterations. `threads`: of the matrix product.
 struct OverlapSetup {
   Session& session;
   allreduce::Collective& collective;
   const char* label;
-  allreduce::Call call;
+  const allreduce::Call& call;
   int threads;
 };
 /// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both. The product is made about

@@ -50,15 +50,25 @@ KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, con
 std::string KernelBenchmark::prepare() {
   kernels::set_compute_threads(threads_);
   const runtime::Computing note(session_.activity(), "kernel made ready");
-  return refused_anywhere(c_, refusal_of([&] {
-                            // Ranks compute on numbers of their own.
-                            const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
-                            kernel_case_ = kernels::make_kernel_case(
-                                point_.problem,
-                                {.sets = sets_, .seed = own, .device = &session_.device(), .search = point_.search});
-                            if (kernel_case_->queue()) clock_ = std::make_unique<DeviceClock>(session_.device());
+  std::string why = make_case();
+  if (why.empty() && kernel_case_->queue()) clock_ = std::make_unique<DeviceClock>(session_.device());
+  return why;
+}
+
+std::string KernelBenchmark::make_case() {
+  return refused_anywhere(c_, refusal_of([this] {
+                            building_.build([this] {
+                              kernel_case_.reset();
+                              // Ranks compute on numbers of their own.
+                              const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
+                              kernel_case_ = kernels::make_kernel_case(
+                                  point_.problem,
+                                  {.sets = sets_, .seed = own, .device = &session_.device(), .search = point_.search});
+                            });
                           }));
 }
+
+bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && building_.has_time(c_); }
 
 std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
@@ -194,7 +204,10 @@ void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bo
     const RoundOptions o = options(rule, seconds, bounded);
     Rounds rounds(session_, c_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
     rounds.warm_up();
+    building_.start();
     while (rounds.round() == core::Stop::none) {
+      if (!may_build_anew()) continue;
+      if (const auto why = make_case(); !why.empty()) throw core::BackendError("kernel", "make_kernel_case", why);
     }
     f.stop = o.exact_samples ? core::Stop::budget : rounds.stop();
     f.warmup_s = rounds.warmup_s();

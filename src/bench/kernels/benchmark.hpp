@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/engine/rebuilding.hpp"
 #include "bench/engine/rounds.hpp"
 #include "bench/kernels/device_clock.hpp"
 #include "bench/kernels/row.hpp"
@@ -49,6 +50,10 @@ class KernelBenchmark {
   std::size_t draw_checked(std::size_t count) const;
   double sample() { return samples(1).front(); }
   void call();
+  /// Why it could not be done on some rank; empty: it was.
+  std::string make_case();
+  /// Hot operands only: cold ones are in so many places that these matter less.
+  bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelFindings&) const;
 
@@ -58,6 +63,7 @@ class KernelBenchmark {
   int threads_;
   std::size_t sets_, next_ = 0, calls_ = 1;
   std::uint64_t seed_;
+  Rebuilding building_;
   std::unique_ptr<DeviceClock> clock_;  ///< null: the host's
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;

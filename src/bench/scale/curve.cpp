@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "bench/engine/rebuilding.hpp"
 #include "bench/scale/step_timeline.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -34,14 +35,23 @@ Measurement undisturbed(const Measurement& m, const MachineState& s) {
   return out.blocks.size() < core::fewest_blocks ? m : out;
 }
 
+/// Is any step of it like any other, however many were made before? Others depend on what they have gone through:
+/// schedules, errors that a codec keeps, updates under way.
+bool steps_are_alike(const ScalePoint& p) {
+  using enum dataparallel::CommunicationPattern;
+  const auto communication = p.strategy->info().communication;
+  return (communication == nothing || communication == all_reduce || communication == blocks) && !p.codec &&
+         !p.loss_scale.adapts() && !p.injection.flip && !p.injection.omit && p.bucket_bytes != automatic_bucket;
+}
+
 /// One point and its turns. On ranks that take no part it only synchronises with the others.
 class StepBenchmark {
  public:
   StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
                 const MeasureOptions& o, bool per_bucket)
-      : session_(s), rank_group_(rank_groups.of(p.point)), point_(p), per_bucket_(per_bucket) {
+      : session_(s), data_(data), rank_group_(rank_groups.of(p.point)), point_(p), per_bucket_(per_bucket) {
     take_turn([&] {
-      training_.emplace(s, rank_group_.active, data, p.point);
+      build();
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
       progress_pause_ = training_->pause_progress();
@@ -50,6 +60,7 @@ class StepBenchmark {
       limits_->round(demand_);
       meter_.emplace(s, rank_group_.active, *rank_group_.clock, o, source());
       meter_->warm_up();
+      building_.start();
     });
     share_status();
   }
@@ -67,6 +78,7 @@ class StepBenchmark {
     int stop = 0;
     take_turn([&] {
       limits_->round(demand_);
+      if (may_build_anew()) build_anew();
       noise_.begin();
       stop = static_cast<int>(meter_->round());
       noise_.end();
@@ -84,6 +96,29 @@ class StepBenchmark {
   }
 
  private:
+  void build() {
+    building_.build([this] { training_.emplace(session_, rank_group_.active, data_, point_.point); });
+  }
+
+  bool may_build_anew() const {
+    const bool on_host = &session_.device() == &runtime::host_device();
+    return on_host && steps_are_alike(point_.point) && !meter_->result().blocks.empty() &&
+           building_.has_time(rank_group_.active);
+  }
+
+  void build_anew() {
+    end_training();
+    training_.reset();
+    build();
+    progress_pause_ = training_->pause_progress();
+  }
+
+  void end_training() {
+    progress_pause_.reset();
+    weights_agreed_ &= training_->weights_agree();
+    totals_ += training_->finish();
+  }
+
   bool active() const { return !rank_group_.active.is_null(); }
   bool times_buckets() const { return per_bucket_ && training_->exchanges_buckets(); }
 
@@ -143,9 +178,7 @@ class StepBenchmark {
         session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
             (point_.point.threads + training_->helper_threads()) >
         session_.cores_per_node();
-    progress_pause_.reset();
-    const bool agree = training_->weights_agree();
-    const TrainingTotals totals = training_->finish();
+    end_training();
     if (meter_) {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
@@ -154,34 +187,34 @@ class StepBenchmark {
                                       training_->bucket_bytes(), point_.measured);
       fill_timeline(rank_group_.active, point_.measured, training_->model().layer_names(), bucket_names(),
                     point_.row.metrics);
-      count_between_nodes(totals);
+      count_between_nodes();
       fill_row(
           {.point = point_.point,
            .training = *training_,
            .measurement = point_.measured,
            .bound = limits_->bound(demand_),
            .noise = noise,
-           .totals = totals,
+           .totals = totals_,
            .steps = steps_,
            .oversubscribed = crowded,
            .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
            .error = check_.error},
           point_.row);
     }
-    if (!agree) wrong("ranks hold different weights after synchronous steps");
+    if (!weights_agreed_) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();
     training_.reset();  // frees its memory for the points still measuring
   }
 
   /// Where no algorithm chooses who sends to whom, the bytes sent between nodes are the least possible.
-  void count_between_nodes(const TrainingTotals& totals) {
+  void count_between_nodes() {
     using enum dataparallel::CommunicationPattern;
     const auto pattern = point_.point.strategy->info().communication;
     const bool is_fixed = uses_ports(pattern) || pattern == messages || pattern == overlapped_messages;
-    if (!is_fixed || !totals.bytes_known || totals.steps == 0) return;
+    if (!is_fixed || !totals_.bytes_known || totals_.steps == 0) return;
     const auto placement = point_.point.placement.value_or(Placement::packed);
-    const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals.steps);
-    demand_.least.node = static_cast<double>(totals.bytes_between_nodes) / nodes / steps;
+    const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals_.steps);
+    demand_.least.node = static_cast<double>(totals_.bytes_between_nodes) / nodes / steps;
   }
 
   void share_status() {
@@ -190,13 +223,17 @@ class StepBenchmark {
   }
 
   Session& session_;
+  const model::DataSplit& data_;
   RankGroup& rank_group_;
   CurvePoint& point_;
   bool per_bucket_;
   StepLimits* limits_ = nullptr;
   StepDemand demand_;
   ExchangeCheck check_;
+  Rebuilding building_;
   std::optional<Training> training_;
+  TrainingTotals totals_;  ///< of all that were built
+  bool weights_agreed_ = true;
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
   StepSamples steps_;

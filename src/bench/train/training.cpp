@@ -126,6 +126,20 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
   draw_epoch(0);
 }
 
+TrainingTotals& TrainingTotals::operator+=(const TrainingTotals& o) {
+  bytes_sent += o.bytes_sent;
+  bytes_sent_max += o.bytes_sent_max;
+  bytes_between_nodes += o.bytes_between_nodes;
+  bytes_due += o.bytes_due;
+  forecast = steps == 0 ? o.forecast : forecast += o.forecast;
+  steps += o.steps;
+  observed = o.observed;
+  loss_scale = o.loss_scale;
+  bytes_known &= o.bytes_known;
+  seconds += o.seconds;
+  return *this;
+}
+
 std::string TrainingTotals::fault() const {
   if (beyond()) {
     return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);

@@ -37,6 +37,8 @@ struct TrainingTotals {
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
   std::string fault() const;  ///< in a line, where it is not right
+  /// Of a training that went on in another, of a strategy that observes nothing.
+  TrainingTotals& operator+=(const TrainingTotals&);
 };
 
 DataFacts facts_of(const model::DataSplit&);
