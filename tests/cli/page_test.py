@@ -355,7 +355,7 @@ def leads(test, browser, file):
       look(c.spec); }); return Object.values(out).map((list) => new Set(list).size)""")
     test.check(len(colours) > 5 and set(colours) == {1}, "a series has one colour on the whole page", colours)
     heads = browser.run("return [...document.querySelectorAll('#table th')].map((t) => t.textContent)")
-    test.check({"time_s [ms]", "efficiency [%]", "busbw_bytes_per_s [GB/s]"} <= set(heads), "the table has the terminal's units", heads)
+    test.check({"time [ms]", "efficiency [%]", "bus bandwidth [GB/s]", "mini-batch of a rank"} <= set(heads), "the table's heads are words, with the terminal's units", heads)
     test.check(str(test.path("all.jsonl")) not in browser.run("return document.body.textContent"), "no path is shown")
 
 
@@ -375,8 +375,8 @@ def filters_and_sorts(test, browser):
     browser.run("const s = document.getElementById('search'); s.value = 'onebit'; s.dispatchEvent(new Event('input'))")
     test.equal(count_of(browser), 1, "the search finds a word in any column")
     browser.run("const s = document.getElementById('search'); s.value = 'recursive'; s.dispatchEvent(new Event('input'))")
-    sort = """const b = [...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('size_bytes')); b.click();
-      const i = [...document.querySelectorAll('th')].findIndex((h) => h.textContent.startsWith('size_bytes'));
+    sort = """const b = [...document.querySelectorAll('th button')].find((b) => b.title === 'size_bytes'); b.click();
+      const i = [...document.querySelectorAll('th')].findIndex((h) => h.firstChild.title === 'size_bytes');
       return [document.querySelectorAll('th')[i].getAttribute('aria-sort'), ...[...document.querySelectorAll('tbody tr')].map((r) => r.cells[i].textContent)]"""
     browser.run("document.getElementById('columns').value = 'all'; document.getElementById('columns').dispatchEvent(new Event('change'))")
     table = "#results "

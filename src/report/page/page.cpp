@@ -83,10 +83,14 @@ Json units_of_columns() {
   return out;
 }
 
-/// Of the filters, by key.
+/// Of filters and heads, by key, where the words are others than the key's.
 Json words_of_columns(std::span<const core::Factor> keys) {
   Json out = Json::object();
-  for (const core::Factor f : keys) out[std::string(core::name(f))] = column_words(core::name(f));
+  const auto add = [&out](std::string_view key) {
+    if (auto words = column_words(key); words != key) out[std::string(key)] = std::move(words);
+  };
+  for (const core::Factor f : keys) add(core::name(f));
+  for (const auto& info : core::metric_table()) add(info.key);
   return out;
 }
 

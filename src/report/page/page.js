@@ -143,7 +143,12 @@
   // Units as in the terminal: what a figure in the file's unit is divided by, and the unit that it is then in.
   const shownIn = { s: [1e-3, "ms"], "B/s": [1e9, "GB/s"], "FLOP/s": [1e9, "GFLOP/s"], share: [0.01, "%"] };
   const unitOf = (key) => shownIn[units[key.replace(/_ci95_(low|high)$/, "")] || units[key]];
-  const headOf = (key) => key + (unitOf(key) ? " [" + unitOf(key)[1] + "]" : "");
+  // The words of a key without the unit that is in it: the head has the one that is shown.
+  const headOf = (key) => {
+    const end = key.match(interval), name = key.replace(interval, ""), shown = unitOf(key);
+    const said = (words[name] || name.replace(/_/g, " ")).replace(/ \[[^\]]*\]$/, shown ? "" : "$&");
+    return (shown ? said.replace(/ (bytes per s|s)$/, "") : said) + (end ? ", 95 % " + end[1] : "") + (shown ? " [" + shown[1] + "]" : "");
+  };
   const cellOf = (key, value) => (value === undefined ? "" : typeof value === "number" && unitOf(key) ? String(Number((value / unitOf(key)[0]).toPrecision(4))) : String(value));
   function shownColumns() {
     const everywhere = $("columns").value === "all";
@@ -176,6 +181,7 @@
       cell.setAttribute("aria-sort", sortKey !== key ? "none" : descending ? "descending" : "ascending");
       const button = document.createElement("button");
       button.type = "button";
+      button.title = key;
       button.textContent = headOf(key) + (sortKey !== key ? "" : descending ? " ▾" : " ▴");
       button.addEventListener("click", () => {
         descending = sortKey === key && !descending;
