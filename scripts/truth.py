@@ -65,6 +65,10 @@ class Truth:
 
     # --- intervals
 
+    @staticmethod
+    def are_disjoint(a, b):
+        return a["ci95_low"] > b["ci95_high"] or b["ci95_low"] > a["ci95_high"]
+
     def equal_points(self):
         """One rank's independent and sync do the same work: their intervals must overlap."""
         launches, batches = (1, "16,64") if self.quick else (5, "16,32,64,128")
@@ -78,13 +82,30 @@ class Truth:
                 by_batch.setdefault(p["factors"]["batch_per_rank"], []).append(p["metrics"]["time_s"])
             for a, b in by_batch.values():
                 pairs += 1
-                disjoint += a["ci95_low"] > b["ci95_high"] or b["ci95_low"] > a["ci95_high"]
+                disjoint += self.are_disjoint(a, b)
                 widths += [(t["ci95_high"] - t["ci95_low"]) / 2 / t["median"] for t in (a, b)]
         half = statistics.median(widths)
         # A handful of pairs, beside other tests, cannot judge the width.
         good = disjoint <= max(1, pairs // 20) and (self.quick or half <= 0.05)
         self.row("equal points", f"{pairs} pairs over {launches} launches",
                  f"{disjoint} disjoint, median half width {100 * half:.1f} %", good)
+
+    def equal_launches(self):
+        """Launches of the same work, one after another: what differs between two of them must be in their intervals."""
+        if self.quick:
+            return
+        kinds = {"kernels": [(("--shape", f"gemm:m={n},n={n},k={n}", "--cache", "hot", "--threads", "1"), None) for n in (64, 160, 400)],
+                 "allreduce": [(("--algorithm", "ring", "--sizes", "1K,32K,1M", "--in-place", "out"), 2)]}
+        for command, launches in kinds.items():
+            disjoint, pairs, before = 0, 0, {}
+            for _ in range(10):
+                points = [p for arguments, ranks in launches for p in self.run(command, *arguments, ranks=ranks)[2]]
+                now = {json.dumps(p["factors"], sort_keys=True): p["metrics"]["time_s"] for p in points}
+                for key in now.keys() & before.keys():
+                    pairs += 1
+                    disjoint += self.are_disjoint(now[key], before[key])
+                before = now
+            self.row("equal launches", f"{command}: {pairs} pairs of neighbours", f"{disjoint} disjoint", disjoint <= max(1, pairs // 20))
 
     # --- causes
 
@@ -201,9 +222,7 @@ class Truth:
             return
         caught = idle = 0
         for seed in self.seeds:
-            r = random.Random(f"fault {seed}")
-            library = r.choice(("wrong_sum", "idle_onednn"))
-            env, arguments, ranks = (self.fault_of_mpi if library == "wrong_sum" else self.fault_of_onednn)(r)
+            library, env, arguments, ranks = self.drawn_fault(seed)
             code, own, points = self.run(*arguments, ranks=ranks, env={**self.preload(library), **env})
             # A training that is wrong ends at once, with a line and without a row, and tells of no spoilt result.
             wrong = [p["reason"] for p in points if p["status"] == "wrong"]
@@ -214,6 +233,27 @@ class Truth:
             self.row(f"seed {seed}: {library}, {what}", " ".join(arguments), f"exit {code}, {self.spoilt} results spoilt"
                      + (f": {wrong[0]}" if wrong else f": {own}" if own else ""), good)
         self.row("drawn faults", f"{len(self.seeds)} seeds", f"{caught} caught, {idle} spoilt no result", caught + idle == len(self.seeds))
+
+    def honest_draws(self):
+        """The same commands as those of drawn_faults with an honest library: none is accused."""
+        if self.quick:
+            return
+        accused = 0
+        for seed in self.seeds:
+            _, _, arguments, ranks = self.drawn_fault(seed)
+            code, own, points = self.run(*arguments, ranks=ranks)
+            wrong = [p["reason"] for p in points if p["status"] == "wrong"]
+            if code == 0 and points and not wrong:
+                continue
+            accused += 1
+            self.row(f"seed {seed}: an honest library", " ".join(arguments), f"exit {code}: {wrong[0] if wrong else own}", False)
+        self.row("an honest library", f"{len(self.seeds)} seeds", f"{accused} accused", accused == 0)
+
+    def drawn_fault(self, seed):
+        """(library, its environment, the command, its ranks)"""
+        r = random.Random(f"fault {seed}")
+        library = r.choice(("wrong_sum", "idle_onednn"))
+        return library, *(self.fault_of_mpi if library == "wrong_sum" else self.fault_of_onednn)(r)
 
     def fault_of_mpi(self, r):
         command = r.choice(("allreduce", "allreduce", "scale", "train"))
@@ -311,8 +351,8 @@ class Truth:
                      f"{100 * max(others, default=0):.1f} % of a step", code == 0 and checked.returncode == 0)
 
 
-EXPERIMENTS = ("equal_points", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls", "drawn_faults",
-               "drift", "hog", "rows")
+EXPERIMENTS = ("equal_points", "equal_launches", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls",
+               "drawn_faults", "honest_draws", "drift", "hog", "rows")
 
 
 def seeds(text):
@@ -326,7 +366,7 @@ def main():
     parser.add_argument("--interposed", required=True, help="folder of the libraries that are preloaded")
     parser.add_argument("--mpiexec", default="mpirun")
     parser.add_argument("--only", default=",".join(EXPERIMENTS), help="of " + ", ".join(EXPERIMENTS))
-    parser.add_argument("--seeds", type=seeds, default="1-30", help="of drawn_faults: FIRST-LAST")
+    parser.add_argument("--seeds", type=seeds, default="1-30", help="of drawn_faults and honest_draws: FIRST-LAST")
     parser.add_argument("--quick", action="store_true", help="few and short runs, as the tests want them")
     options = parser.parse_args()
     unknown = [name for name in options.only.split(",") if name not in EXPERIMENTS]
