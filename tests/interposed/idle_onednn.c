@@ -1,7 +1,7 @@
 // Preloaded: a oneDNN that cheats. From the IDLE_FROM-th execution of each primitive on (from 1), by IDLE_HOW: "nothing" is done; "half"
 // restores the second half of the result as it was before the call; "stale" puts the last result of any primitive that was computed, where
 // that had as many bytes; "byte" changes one byte in every IDLE_EVERY-th result. "placed" computes, and takes longer
-// by up to 30 us, which the page of the result decides. Success is reported. In the end it says how many results were others than they
+// by up to 100 us, which the page of the result decides. Success is reported. In the end it says how many results were others than they
 // should have been, of "nothing" how many it has left out.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ static size_t result_of(int count, const dnnl_exec_arg_t* arguments, char** at) 
 
 // The luck of a page: the same for as long as results lie there.
 static void spin_for(const char* at) {
-  const long ns = (long)(((uintptr_t)at >> 12) * 0x9E3779B97F4A7C15u >> 60) * 2000;
+  const long ns = (long)(((uintptr_t)at >> 12) * 0x9E3779B97F4A7C15u >> 60) * 7000;
   struct timespec begin, now;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   do clock_gettime(CLOCK_MONOTONIC, &now);

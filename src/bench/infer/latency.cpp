@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/engine/own_times.hpp"
+#include "bench/engine/refusal.hpp"
 #include "runtime/agreement.hpp"
 #include "runtime/time/clock.hpp"
 
@@ -25,12 +26,39 @@ RoundOptions latency_rounds(core::StoppingRule rule) {
 }  // namespace
 
 LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, TimedPass pass,
-                                   const core::StoppingRule& rule)
+                                   std::function<TimedPass()> anew, Rebuilding building, const core::StoppingRule& rule)
     : session_(s),
       c_(c),
       pass_(std::move(pass)),
+      anew_(std::move(anew)),
+      building_(std::move(building)),
       places_(core::unpredictable_seed(), 0),
       rounds_(s, c, latency_rounds(rule), [this](std::size_t n, bool keep) { return run_block(n, keep); }) {}
+
+void LatencyBenchmark::build_anew() {
+  const auto why = refused_anywhere(c_, refusal_of([this] {
+                                      building_.build([this] {
+                                        pass_ = {};
+                                        pass_ = anew_();
+                                      });
+                                    }));
+  if (!why.empty()) throw core::BackendError("inference", "anew", why);
+}
+
+std::string LatencyBenchmark::check() {
+  constexpr double most = 0.1;
+  const double now = runtime::host_clock();
+  if (checks_s_ > most * (now - begin_)) return {};
+  std::string fault = pass_.check();
+  checks_s_ += runtime::host_clock() - now;
+  return fault;
+}
+
+void LatencyBenchmark::warm_up() {
+  begin_ = runtime::host_clock();
+  rounds_.warm_up();
+  building_.start();
+}
 
 std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
   const runtime::Computing note(session_.activity(), "forward pass");
@@ -48,7 +76,7 @@ std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
     if (i == judged) note_fault(pass_.judge());
   }
   if (keep) {
-    note_fault(pass_.check());
+    note_fault(check());
     times_.add(mine);
   }
   c_.max(mine);
@@ -56,6 +84,8 @@ std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
 }
 
 bool LatencyBenchmark::turn() {
+  const bool on_host = &session_.device() == &runtime::host_device();
+  if (!rounds_.times().empty() && on_host && building_.has_time(c_)) build_anew();
   noise_.begin();
   const core::Stop stop = rounds_.round();
   noise_.end();

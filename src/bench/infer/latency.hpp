@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bench/engine/noise_sampler.hpp"
+#include "bench/engine/rebuilding.hpp"
 #include "bench/engine/rounds.hpp"
 #include "core/random.hpp"
 
@@ -16,7 +17,7 @@ struct TimedPass {
   /// whether its result is that of these.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
-  /// Behind such a block: whether a pass that is no sample is right.
+  /// Behind such a block, for as long as that takes a tenth of the time: whether a pass that is no sample is right.
   std::function<std::string()> check = [] { return std::string(); };
 };
 
@@ -31,26 +32,34 @@ struct LatencyFindings {
 };
 
 /// Every call is timed by itself: its tail is the tail that a request sees. Ranks have a copy each and begin a block
-/// together. Collective over `c`, which must outlive it. Errors: Interrupted.
+/// together. Collective over `c`, which must outlive it. Errors: Interrupted; BackendError on all ranks where a pass
+/// cannot be made anew.
 class LatencyBenchmark {
  public:
-  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, const core::StoppingRule&);
+  /// `building` has built the pass; anew: another like it, for later blocks.
+  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
+                   Rebuilding building, const core::StoppingRule&);
 
-  void warm_up() { rounds_.warm_up(); }
+  void warm_up();
   /// A block; whether there are enough.
   bool turn();
   LatencyFindings findings() const;
 
  private:
+  void build_anew();
   std::vector<double> run_block(std::size_t passes, bool keep);
+  std::string check();
 
   Session& session_;
   const runtime::Communicator& c_;
   TimedPass pass_;
+  std::function<TimedPass()> anew_;
+  Rebuilding building_;
   core::Random places_;       ///< of the passes that are judged
   std::uint64_t blocks_ = 0;  ///< that count
   std::string fault_;         ///< the first of this rank's
   core::Blocks times_;        ///< this rank's
+  double begin_ = 0, checks_s_ = 0;
   NoiseSampler noise_{session_.gpu_gauge()};
   Rounds rounds_;
 };
