@@ -267,8 +267,9 @@ class Truth:
         small = ("--model", "mlp:784-64-10", "--batch", str(r.choice((16, 64))), "--threads", "1")
         overlap = ("--overlap", r.choice(("none", "bucketed")))
         if command == "scale":
-            return env, (command, *small, "--ranks", "2", "--strategy", r.choice(("sync", "sharded", "model-averaging")), "--algorithm", "mpi",
-                         *overlap, "--time-budget", "4s"), 2
+            strategy = r.choice(("sync", "sharded", "model-averaging"))
+            overlap = overlap if strategy != "model-averaging" else ()
+            return env, (command, *small, "--ranks", "2", "--strategy", strategy, "--algorithm", "mpi", *overlap, "--time-budget", "4s"), 2
         return env, (command, *small, *overlap, "--algorithm", "mpi", "--epochs", "1"), 2
 
     def fault_of_onednn(self, r):
