@@ -101,11 +101,12 @@ struct Sweep {
   const Invocation& invocation;
 };
 
-int end(std::size_t wrong, std::size_t total, const std::vector<std::string>& faults) {
-  if (wrong) {
+/// The exit code, the same on every rank; the first says why.
+int end(bool is_root, std::size_t wrong, std::size_t total, const std::vector<std::string>& faults) {
+  if (wrong && is_root) {
     core::print(stderr, "gradmeter: {} of {} points gave wrong results and were not timed\n", wrong, total);
   }
-  if (!faults.empty()) {
+  if (!faults.empty() && is_root) {
     core::print(stderr, "gradmeter: {} row{} of --problems left out: see above\n", faults.size(),
                 faults.size() == 1 ? " was" : "s were");
   }
@@ -137,13 +138,12 @@ int sweep(bench::Session& session, const runtime::Communicator& c, Sweep s, core
                                        .rows = checking(out.listener(), session.device(), session.device_note())};
   try {
     const std::size_t wrong = bench::run_kernels(session, c, options, finished, listener);
-    if (!root) return static_cast<int>(wrong ? core::ExitCode::wrong_result : core::ExitCode::done);
-    out.finish();
-    if (s.format == Format::table) {
+    if (root) out.finish();
+    if (root && s.format == Format::table) {
       core::print("{}", report::kernel_legend());
       out.close(s.invocation);
     }
-    return end(wrong, total, s.request.faults);
+    return end(root, wrong, total, s.request.faults);
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();

@@ -128,6 +128,9 @@ def recorded(test):
     other = test.path("h.bin")
     test.run(*train, other, "--overlap", "none", ranks=2)
     test.equal(other.read_bytes(), path.read_bytes(), "the same again, whatever the overlap: it is before the exchange")
+    for mesh in ("tensor=2", "pipeline=2"):
+        done = test.run(*train, other, "--mesh", mesh, "--timeout", "20s", "--force", ranks=2)
+        test.check(done.code == 0 and dump(other)[0]["step"] == 8, f"and where ranks compute it together, {mesh}", done)
     done = test.run(*train, path)
     test.check(done.code == 2 and len(done.own_lines) == 1 and "exists" in done.own_lines[0], "is not replaced", done)
     done = test.run(*train, path, "--force", "--dump-step", "9")

@@ -286,6 +286,18 @@ TEST(EngineThread, TheFirstOfTwoFailuresIsTheOneReported) {
   EXPECT_THROW(engine.wait(*second), std::runtime_error);
 }
 
+TEST(EngineThread, ACallAfterAFailureHasItToo) {
+  runtime::Activity activity;
+  Engine engine(ProgressMode::thread, spin_policy, activity);
+  auto bad = call({.advance = []() -> bool { throw std::runtime_error("cable cut"); }});
+  engine.submit(bad);
+  EXPECT_THROW(engine.wait(*bad), std::runtime_error);
+  auto late = call({.advance = [] { return false; }});
+  engine.submit(late);
+  ASSERT_TRUE(comes_true([&] { return late->done(); }));
+  EXPECT_THROW(engine.wait(*late), std::runtime_error);
+}
+
 TEST_P(EngineContract, AnAbandonedCallDoesNotKeepTheEngineAlive) {
   auto engine = std::make_unique<Engine>(GetParam(), spin_policy, activity_);
   auto never = call({.advance = [] { return false; }});

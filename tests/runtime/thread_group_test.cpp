@@ -146,6 +146,24 @@ TEST(ThreadRanks, AnErrorOfOneEndsTheWaitsOfTheOthersAndIsTheOneThatIsTold) {
   run([](const Communicator& c) { c.split(0, 0); });
 }
 
+// Rank 0 leaves a broadcast, and its data with it, while rank 1 still copies them.
+TEST(ThreadRanks, WhoeverLeavesAfterAnErrorOfAnotherTakesNothingThatIsRead) {
+  constexpr std::size_t bytes = std::size_t{256} << 20;  // some tens of milliseconds; a mapping, which is gone at once
+  std::atomic<bool> begun{false};
+  const auto run = [&](const Communicator& c) {
+    const Communicator pair = c.split(c.rank() / 2, c.rank());
+    if (c.rank() == 2) {
+      while (!begun) std::this_thread::yield();
+      throw std::runtime_error("rank 2 has had enough");
+    }
+    std::vector<std::byte> data(bytes, std::byte{7});
+    pair.barrier();
+    if (c.rank() == 1) begun = true;
+    pair.broadcast<std::byte>(data, 0);
+  };
+  EXPECT_THROW(run_thread_ranks(3, run), std::runtime_error);
+}
+
 TEST(ThreadRanks, AreBoundToDisjointSharesOfTheCoresWhereThereAreEnough) {
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);

@@ -76,6 +76,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
     }
     sum.bytes_known &= d.bytes_known;
     sum.bytes_sent += d.bytes_sent;
+    sum.bytes_between_nodes += d.bytes_between_nodes;
     sum.bytes_due += d.bytes_due;
   }
   return sum;

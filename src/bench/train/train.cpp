@@ -201,7 +201,8 @@ class Run {
     }
     if (step == gradients_step_) {
       result_.gradients_dumped = true;
-      if (session_.is_root()) write(*options_.dump_gradients, step, training_.local_gradient(step));
+      const auto mine = training_.local_gradient(step);  // the ranks of a replica compute it together
+      if (session_.is_root()) write(*options_.dump_gradients, step, mine);
     }
   }
 

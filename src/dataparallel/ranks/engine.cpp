@@ -143,6 +143,11 @@ void Engine::fail(std::exception_ptr e) {
   // Only the first error is kept: it is the cause, and the computing thread may be reading it already.
   if (!failed_.load(std::memory_order_relaxed)) error_ = std::move(e);
   failed_.store(true, std::memory_order_release);
+  abandon();
+}
+
+/// What came before the error and what comes after it: who waits for it finds the error.
+void Engine::abandon() {
   for (Pollable* p : pollables_) p->fail(error_);
   for (auto& op : active_) {
     op->done_.store(true, std::memory_order_release);
@@ -167,6 +172,7 @@ bool Engine::await_work() {
   }
   take_submitted();
   if (reported_) fail(std::exchange(reported_, nullptr));
+  if (failed_) abandon();
   return !stop_;  // calls still under way then were abandoned by an error
 }
 

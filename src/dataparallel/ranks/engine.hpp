@@ -103,6 +103,7 @@ class Engine {
   void note_waiting(const EngineOperation&);
   void take_submitted();
   void fail(std::exception_ptr);
+  void abandon();
   bool await_work();
   void wait();
   void wake();  ///< under the lock

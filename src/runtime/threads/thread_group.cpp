@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
@@ -29,20 +28,22 @@ struct World {
   SpinPolicy spin_policy;
 };
 
-/// What the members of one group share. A collective is: everybody publishes where its data lies, a barrier, everybody
-/// reads, a barrier.
+/// What the members of one group share. A collective is: everybody publishes a copy of its data, a barrier, everybody
+/// reads, a barrier. The copies are the group's: a member that fails, and takes its own data with it, may be read.
 struct SharedGroup {
-  SharedGroup(std::size_t n, std::shared_ptr<World> w) : size(n), world(std::move(w)), published(n, nullptr) {}
+  SharedGroup(std::size_t n, std::shared_ptr<World> w) : size(n), world(std::move(w)), published(n) {}
   const std::size_t size;
   const std::shared_ptr<World> world;
   alignas(64) std::atomic<std::size_t> arrived{0};
   alignas(64) std::atomic<std::uint64_t> phase{0};
-  std::vector<const void*> published;  ///< by rank
+  std::vector<std::shared_ptr<const void>> published;  ///< by rank
 
   std::mutex mutex;  ///< of what follows
   std::condition_variable posted;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages;  ///< by sender and receiver
 };
+
+using Bytes = std::vector<std::byte>;
 
 class ThreadMember final : public GroupMember {
  public:
@@ -85,15 +86,25 @@ class ThreadMember final : public GroupMember {
   }
   template <class Wait>
   void meet(Wait wait) const;
-  void publish(const void* data) const {
-    group_->published[static_cast<std::size_t>(rank_)] = data;
+  template <class T>
+  void publish(T data) const {
+    group_->published[static_cast<std::size_t>(rank_)] = std::make_shared<T>(std::move(data));
     barrier();
   }
   template <class T>
-  const T* published_by(std::size_t rank) const {
-    return static_cast<const T*>(group_->published[rank]);
+  void publish(std::span<T> values) const {
+    publish(std::vector<std::remove_const_t<T>>(values.begin(), values.end()));
   }
-  void copy_all(std::size_t bytes, std::span<std::byte> all) const;
+  /// Everybody has read.
+  void end_reading() const {
+    barrier();
+    group_->published[static_cast<std::size_t>(rank_)].reset();
+  }
+  template <class T>
+  const T& published_by(std::size_t rank) const {
+    return *static_cast<const T*>(group_->published[rank].get());
+  }
+  void copy_all(std::span<std::byte> all) const;
 
   std::shared_ptr<SharedGroup> group_;
   int rank_;
@@ -116,29 +127,28 @@ void ThreadMember::meet(Wait wait) const {
 }
 
 void ThreadMember::broadcast(std::span<std::byte> bytes, int root) const {
-  publish(bytes.data());
-  if (rank_ != root && !bytes.empty()) {
-    std::memcpy(bytes.data(), published_by<std::byte>(static_cast<std::size_t>(root)), bytes.size());
-  }
-  barrier();
+  publish(rank_ == root ? bytes : std::span<std::byte>());
+  if (rank_ != root) std::ranges::copy(published_by<Bytes>(static_cast<std::size_t>(root)), bytes.begin());
+  end_reading();
 }
 
-void ThreadMember::copy_all(std::size_t bytes, std::span<std::byte> all) const {
-  for (std::size_t r = 0; r < group_->size && bytes > 0; ++r) {
-    std::memcpy(all.data() + r * bytes, published_by<std::byte>(r), bytes);
+void ThreadMember::copy_all(std::span<std::byte> all) const {
+  for (std::size_t r = 0; r < group_->size; ++r) {
+    const Bytes& part = published_by<Bytes>(r);
+    std::ranges::copy(part, all.begin() + static_cast<std::ptrdiff_t>(r * part.size()));
   }
 }
 
 void ThreadMember::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const {
-  publish(mine.data());
-  copy_all(mine.size(), all);
-  barrier();
+  publish(mine);
+  copy_all(all);
+  end_reading();
 }
 
 void ThreadMember::gather(std::span<const std::byte> mine, std::span<std::byte> all) const {
-  publish(mine.data());
-  if (rank_ == 0) copy_all(mine.size(), all);
-  barrier();
+  publish(mine);
+  if (rank_ == 0) copy_all(all);
+  end_reading();
 }
 
 /// In the order in which processes do it (mpi/member.cpp), so that sums have their bits: of ranks beyond a power of two
@@ -157,13 +167,13 @@ double combined(std::vector<double> values, Combine c) {
 }
 
 void ThreadMember::combine(std::span<double> values, Combine c) const {
-  publish(values.data());
+  publish(values);
   std::vector<double> results, column(group_->size);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    for (std::size_t r = 0; r < column.size(); ++r) column[r] = published_by<double>(r)[i];
+    for (std::size_t r = 0; r < column.size(); ++r) column[r] = published_by<std::vector<double>>(r)[i];
     results.push_back(combined(column, c));
   }
-  barrier();  // everybody has read
+  end_reading();
   std::copy(results.begin(), results.end(), values.begin());
 }
 
@@ -202,9 +212,9 @@ std::unique_ptr<GroupMember> ThreadMember::split(int color, int key) const {
   const int leader = members.front().rank;
   std::shared_ptr<SharedGroup> group;
   if (leader == rank_) group = std::make_shared<SharedGroup>(members.size(), group_->world);
-  publish(&group);
-  if (leader != rank_) group = *published_by<std::shared_ptr<SharedGroup>>(static_cast<std::size_t>(leader));
-  barrier();
+  publish(group);
+  if (leader != rank_) group = published_by<std::shared_ptr<SharedGroup>>(static_cast<std::size_t>(leader));
+  end_reading();
   if (color < 0) return nullptr;
   const auto at = std::find_if(members.begin(), members.end(), [&](const Wish& w) { return w.rank == rank_; });
   return std::make_unique<ThreadMember>(std::move(group), static_cast<int>(at - members.begin()));
@@ -212,14 +222,14 @@ std::unique_ptr<GroupMember> ThreadMember::split(int color, int key) const {
 
 SharedParts ThreadMember::share(std::size_t bytes) const {
   const auto mine = std::make_shared<PrivateArena>(bytes);
-  publish(&mine);
+  publish(mine);
   auto arenas = std::make_shared<std::vector<std::shared_ptr<PrivateArena>>>();
   SharedParts out;
   for (std::size_t r = 0; r < group_->size; ++r) {
-    arenas->push_back(*published_by<std::shared_ptr<PrivateArena>>(r));
+    arenas->push_back(published_by<std::shared_ptr<PrivateArena>>(r));
     out.parts.push_back(arenas->back()->memory());
   }
-  barrier();
+  end_reading();
   out.owner = std::move(arenas);
   return out;
 }

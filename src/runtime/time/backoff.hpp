@@ -1,5 +1,6 @@
 // How to wait for something that another core does: spin while a core is ours, give it away when it is not.
 #pragma once
+#include <cstdint>
 
 namespace gradmeter::runtime {
 
@@ -31,7 +32,8 @@ class Backoff {
  private:
   SpinPolicy spin_policy_;
   int spins_;
-  int spun_ = 0, yielded_ = 0;
+  int spun_ = 0;
+  std::int64_t yielded_ = 0;  ///< in one wait, which may last for days
 };
 
 }  // namespace gradmeter::runtime
