@@ -128,14 +128,17 @@ bench::ScaleOptions read_options(const Flags& f, int world, int default_threads,
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);
   o.rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
-  bench::Applies used;
-  for (const auto& p : bench::plan_scale(o.factors)) {
+  for (const auto& p : bench::plan_scale(o.factors))
     if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
-    // A row that says why it cannot be measured is a valid result too.
-    used |= p.impossible.empty() ? p.applies : bench::factors_of(*p.strategy);
-  }
-  refuse_unused("scale", f, used);
   return o;
+}
+
+std::string unused_note(const Flags& f, const bench::ScaleFactors& factors) {
+  bench::Applies used;
+  // A row that says why it cannot be measured is a valid result too.
+  for (const auto& p : bench::plan_scale(factors))
+    used |= p.impossible.empty() ? p.applies : bench::factors_of(*p.strategy);
+  return unused_note("scale", f, used, *std::ranges::max_element(factors.ranks));
 }
 
 std::string point_text(const bench::ScalePoint& p) {
@@ -158,6 +161,7 @@ int print_curve_plan(const Flags& f) {
   const int world = planned_world(f, launcher);
   const auto options =
       read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {}, cores);
+  if (const auto note = unused_note(f, options.factors); !note.empty()) core::print(stderr, "{}\n", note);
   read_output_flags(f);
   core::Table table({{"ranks", "", core::Align::right},
                      {"scaling", "", core::Align::left},
@@ -255,6 +259,8 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
   const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
                                     session.cores_per_node());
+  if (const auto note = unused_note(f, options.factors); session.is_root() && !note.empty())
+    core::print(stderr, "{}\n", note);
   const OutputFlags output = read_output_flags(f);
   Earlier earlier;
   agree(world, [&] { earlier = check_output(output, session.run_info(), "scale"); });

@@ -256,7 +256,9 @@ int run_training(const Flags& f, const Invocation& invocation) {
   if (output.resume) throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
   const bool root = session.is_root();
   const bench::Layout layout = agreed_layout(session, options, data);
-  refuse_unused("train", f, bench::factors_of(options.config, layout));
+  if (const auto note = unused_note("train", f, bench::factors_of(options.config, layout), world.size());
+      root && !note.empty())
+    core::print(stderr, "{}\n", note);
   core::ResultWriter* writer = nullptr;
   agree(world, [&] {
     check_output(output, session.run_info(), "train");

@@ -214,6 +214,23 @@ def controls(test, out, points):
         test.check(test.validate(bad).returncode == 1, f"control: the validator refuses {what}")
 
 
+def one_rank(test):
+    """A job script goes over 1, 2, 4 ranks with the same flags: on one rank those of the exchange are null, and a note says so."""
+    exchange = ["--algorithm", "ring", "--codec", "bf16", "--bucket", "1M", "--overlap", "bucketed", "--transport", "mpi"]
+    small = ["--model", "mlp:784-16-10", "--batch", "16", "--strategy", "sync"]
+    for name, arguments in (("scale", ["scale", *small, "--time-budget", "1s"]),
+                            ("train", ["train", *small, "--steps", "3", "--train-samples", "640", "--validation-samples", "64"])):
+        out = test.path(f"one-{name}.jsonl")
+        done = test.run(*arguments, *exchange, "--out", out)
+        factors = [p["factors"] for p in support.points(out)]
+        test.check(done.code == 0 and factors and all(f[flag] is None for f in factors for flag in ("algorithm", "codec", "transport", "overlap")),
+                   f"{name} on one rank: flags of the exchange are null", done)
+        test.check(len(re.findall(r"(?m)^note: one rank exchanges nothing, so --algorithm ring, .*--bucket 1M change nothing$", done.err)) == 1,
+                   "with one note", done)
+        done = test.run(*arguments, *exchange, "--strict")
+        test.check(done.code == 2 and len(done.own_lines) == 1, "--strict refuses them", done)
+
+
 def body(test):
     out = test.path("r.jsonl")
     done = test.run("scale", "--model", MODEL, "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
@@ -237,6 +254,7 @@ def body(test):
     overlap(test, done.out, runs[0]["cores_per_node"], points)
     test.check("24 points measured, 0 kept" in done.out, "the last line counts them", done)
     controls(test, out, points)
+    one_rank(test)
 
 
 if __name__ == "__main__":

@@ -251,6 +251,7 @@ void add_training_flags(options::options_description& d, Values values) {
   for (const auto& flag : training_flags) {
     add_text(d, flag.name, values == Values::one ? flag.usual_in_train : flag.usual_in_scale, flag.help);
   }
+  add_switch(d, "strict", "refuse flags of the exchange on one rank, which exchanges nothing");
 }
 
 bench::ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
@@ -302,7 +303,7 @@ void require_learning(std::string_view what, const Flags& f, const std::vector<s
 
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
 
-void refuse_unused(std::string_view command, const Flags& f, const bench::Applies& used) {
+std::string unused_note(std::string_view command, const Flags& f, const bench::Applies& used, int ranks) {
   struct Factor {
     const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
     bool bench::Applies::*applies;
@@ -313,8 +314,13 @@ void refuse_unused(std::string_view command, const Flags& f, const bench::Applie
       Factor{"transport", "auto", &bench::Applies::transport,
              "two or more ranks, algorithms that are not the vendor's"},
       Factor{"overlap", "none", &bench::Applies::overlap}, Factor{"bucket", "", &bench::Applies::bucket}};
+  std::vector<std::string> unused;
   for (const auto& [flag, means_nothing, applies, wants] : factors) {
     if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
+    if (ranks == 1 && !f.on("strict")) {
+      unused.push_back(fmt::format("--{} {}", flag, f.text(flag)));
+      continue;
+    }
     std::vector<std::string_view> users;
     for (const auto& s : dataparallel::strategies()) {
       if (bench::factors_of(*dataparallel::find_strategy(s.name)).*applies) users.push_back(s.name);
@@ -324,6 +330,9 @@ void refuse_unused(std::string_view command, const Flags& f, const bench::Applie
                     "ask for one of these",
                     command, flag, f.text(flag), wants, fmt::join(users, ", ")));
   }
+  if (unused.empty()) return {};
+  return fmt::format("note: one rank exchanges nothing, so {} change{} nothing", fmt::join(unused, ", "),
+                     unused.size() == 1 ? "s" : "");
 }
 
 }  // namespace gradmeter::cli

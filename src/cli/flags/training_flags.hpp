@@ -30,7 +30,9 @@ void require_learning(std::string_view what, const Flags&, const std::vector<std
 std::string data_directory(const Flags&);
 
 /// `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: which of them mean
-/// something to anything that runs. Errors: UsageError for one that would change nothing.
-void refuse_unused(std::string_view command, const Flags&, const bench::Applies& used);
+/// something to anything that runs; ranks: the most of any of it. On one rank, where nothing is exchanged, gives a note
+/// of those that change nothing, since scripts go over 1, 2, 4 ranks with the same flags. Errors: UsageError for one on
+/// more ranks, and with `--strict`.
+std::string unused_note(std::string_view command, const Flags&, const bench::Applies& used, int ranks);
 
 }  // namespace gradmeter::cli
