@@ -50,10 +50,14 @@ const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transp
   return *best;
 }
 
-/// The first of "a|b|c" that the request allows.
+/// Where MPI cannot be called (ranks as threads), or not in this arithmetic: one of these has every collective.
+constexpr std::string_view others = "direct|ring|binomial-tree|pairwise|neighbour";
+
+/// The first of "a|b|c" that the request allows, or of the others.
 std::string first_allowed(std::string_view names, const Request& r, std::string_view range) {
   std::string why;
-  for (std::string_view rest = names; !rest.empty();) {
+  const std::string all = fmt::format("{}|{}", names, others);
+  for (std::string_view rest = all; !rest.empty();) {
     const std::size_t bar = rest.find('|');
     const auto algorithm = find_algorithm(rest.substr(0, bar));
     why = algorithm->refusal(r.shape, r.collective_kind);

@@ -53,6 +53,12 @@ def rows_and_refusals(test):
     test.check(refused and all(r["factors"]["algorithm"] == "mpi" and "mpirun" in r["reason"] for r in refused),
                "rows of mpi are unsupported, with what to do", json.dumps(refused))
     test.check(any(r["status"] == "ok" for r in rows), "rows of ring are measured")
+    for ranks in (2, 3):
+        out = test.path(f"auto{ranks}.jsonl")
+        done = test.run("allreduce", "--thread-ranks", ranks, "--sizes", "8,100K", "--algorithm", "auto", "--collective", "all", "-n", 3, "--out", out)
+        rows = support.points(out)
+        test.check(done.code == 0 and len(rows) > 20 and {r["status"] for r in rows} == {"ok"},
+                   f"auto takes the next best where MPI cannot be called, {ranks} ranks", done)
     plan = test.run("scale", "--dry-run", "--thread-ranks", "3", "--batch", "8")
     test.check(plan.code == 0 and "3" in {line.split()[0] for line in plan.out.splitlines() if line.strip()},
                "a plan is for the threads that are asked for", plan)
