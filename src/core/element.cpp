@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::core {
@@ -16,7 +18,8 @@ constexpr std::array aliases{
     Alias{"double", Element::f64},    Alias{"float", Element::f32},     Alias{"half", Element::f16},
     Alias{"float16", Element::f16},   Alias{"bfloat16", Element::bf16}, Alias{"fp8", Element::e4m3},
     Alias{"e4m3", Element::e4m3},     Alias{"fp8_e4m3", Element::e4m3}, Alias{"e5m2", Element::e5m2},
-    Alias{"fp8_e5m2", Element::e5m2}, Alias{"int", Element::i32},
+    Alias{"fp8_e5m2", Element::e5m2}, Alias{"f8e4m3", Element::e4m3},   Alias{"f8e5m2", Element::e5m2},
+    Alias{"int", Element::i32},       Alias{"char", Element::i8},
 };
 
 }  // namespace
@@ -30,6 +33,9 @@ Element parse_element(std::string_view text) {
   }
   std::vector<std::string> known;
   for (const auto& row : elements) known.emplace_back(row.name);
+  if (text.starts_with("uint"))
+    throw UsageError(fmt::format("type '{}' is nccl-tests', but nothing is measured in it here; there are: {}", text,
+                                 fmt::join(known, ", ")));
   refuse_unknown("type", text, known);
 }
 

@@ -37,7 +37,10 @@ TEST(Element, EveryNameIsUnderstoodAndSoAreThoseOfNcclTests) {
   EXPECT_EQ(parse_element("fp8"), Element::e4m3);
   EXPECT_EQ(parse_element("fp8_e4m3"), Element::e4m3);
   EXPECT_EQ(parse_element("fp8_e5m2"), Element::e5m2);
+  EXPECT_EQ(parse_element("f8e4m3"), Element::e4m3);
+  EXPECT_EQ(parse_element("f8e5m2"), Element::e5m2);
   EXPECT_EQ(parse_element("int"), Element::i32);
+  EXPECT_EQ(parse_element("char"), Element::i8);
 }
 
 TEST(Element, AnUnknownNameIsRefusedWithThoseThatThereAre) {
@@ -46,6 +49,15 @@ TEST(Element, AnUnknownNameIsRefusedWithThoseThatThereAre) {
     ADD_FAILURE() << "fp17 was taken";
   } catch (const UsageError& e) {
     for (const auto& row : elements) EXPECT_NE(std::string(e.what()).find(row.name), std::string::npos) << row.name;
+  }
+  try {
+    (void)parse_element("uint8");
+    ADD_FAILURE() << "uint8 was taken";
+  } catch (const UsageError& e) {
+    EXPECT_EQ(
+        std::string(e.what()),
+        "type 'uint8' is nccl-tests', but nothing is measured in it here; there are: fp64, fp32, int64, int32, fp16, "
+        "bf16, fp8-e4m3, fp8-e5m2, int8");
   }
 }
 
