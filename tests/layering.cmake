@@ -29,7 +29,7 @@ set(adapters
   "cuBLAS, cuDNN, cuSPARSE or cuSPARSELt @ ^(cublas|cudnn|cusparse) @ ^kernels/"
   "CUDA @ ^(cuda|cooperative_groups|mma\\.h|nvtx) @ ^((runtime|kernels)/|(compression|allreduce)/cuda/)"
   "oneDNN @ ^(oneapi/dnnl/)?dnnl @ ^kernels/"
-  "zlib @ ^z(lib|conf)\\.h$ @ ^model/"
+  "zlib @ ^z(lib|conf)\\.h$ @ ^(model|importers)/"
   "Boost.Math @ ^boost/math/ @ ^analysis/"
   "Boost @ ^boost/ @ ^(cli/|runtime/cuda/host_view|runtime/transport/staged_transport)"
   "JSON @ ^nlohmann/ @ ^core/json\\.hpp$"

@@ -1,6 +1,7 @@
 // gradmeter import: logs of other benchmarks as a result file. One process.
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <set>
 
@@ -31,7 +32,9 @@ options::options_description describe_import() {
   return d;
 }
 
+/// "-": of standard input.
 std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing log", path));
   return {std::istreambuf_iterator<char>(in), {}};
@@ -52,9 +55,8 @@ void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlag
     for (const auto& run : core::read_results(output.path).runs) known.insert(run.info.run_id);
   }
   for (const auto& log : logs) {
-    if (!known.insert(log.run.info.run_id).second) {
-      throw UsageError(fmt::format("{}: this log is imported already; give each once", log.run.info.run_id));
-    }
+    const std::string& id = log.runs.front().info.run_id;
+    if (!known.insert(id).second) throw UsageError(fmt::format("{}: this log is imported already; give each once", id));
   }
 }
 
@@ -69,14 +71,19 @@ int import_logs(const Flags& f) {
   check_output(output, {}, "allreduce");
   refuse_twice(logs, output);
   for (const auto& log : logs) {
-    const auto writer = open_output(output, log.run.info);
-    for (const auto& p : log.run.points) writer->append(p);
-    writer->finish();
-    output.force = false;
-    output.append = true;
-    core::print("{}: {} points; it does not say {}\n", core::printable(log.run.info.run_id), log.run.points.size(),
-                core::printable(log.silent));
-    if (!log.faults.empty()) core::print("{}: {}\n", core::printable(log.run.info.run_id), core::printable(log.faults));
+    std::size_t points = 0;
+    for (const auto& run : log.runs) {
+      const auto writer = open_output(output, run.info);
+      for (const auto& p : run.points) writer->append(p);
+      writer->finish();
+      output.force = false;
+      output.append = true;
+      points += run.points.size();
+    }
+    const std::string id = core::printable(log.runs.front().info.run_id);
+    const std::string runs = log.runs.size() > 1 ? fmt::format(" in {} runs", log.runs.size()) : "";
+    core::print("{}: {} points{}; it does not say {}\n", id, points, runs, core::printable(log.silent));
+    if (!log.faults.empty()) core::print("{}: {}\n", id, core::printable(log.faults));
   }
   return static_cast<int>(core::ExitCode::done);
 }
@@ -86,7 +93,8 @@ int import_logs(const Flags& f) {
 Usage import_usage() {
   return {.flags = describe_import(),
           .about =
-              "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report\n"
+              "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report; "
+              "-: a pipe\n"
               "\n"
               "gradmeter import all_reduce_perf.log osu.log --ranks 8 --out results/others.jsonl",
           .words = "logs"};

@@ -108,7 +108,7 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   core::Point row = bench::run_replay(session, o);
   if (f.has("interconnect")) row.factors[core::Factor::interconnect] = read_label(f, "interconnect");
   if (session.is_root()) {
-    const std::array rows{importers::trace_rows(read, {}).run.points[0], row};
+    const std::array rows{importers::trace_rows(read, {}).run().points[0], row};
     core::print("{}{}{}", report::replay_tables(rows, table_width(f)), report::replay_legend(),
                 closing({&row, 1}, invocation, output.path));
     if (writer) writer->append(row);

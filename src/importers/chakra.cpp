@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <queue>
 #include <sstream>
@@ -106,7 +107,7 @@ TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks
   call.bytes = attribute_number(node, "comm_size", line);
   if (call.bytes > std::uint64_t{1} << 62U)
     refuse_line(line, fmt::format("comm_size {} is beyond all buffers", call.bytes));
-  if (call.collective == "all_gather")
+  if (counts_parts(call.collective) && call.collective != "all_to_all")
     call.bytes = times(call.bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(0, ranks)));
   call.element = element_for(call.bytes);
   return call;
@@ -116,6 +117,7 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
   constexpr double longest_us = 1e15;
   ChakraNode n{
       .line = line, .id = number_in(json, "id", line), .depends_on = numbers_in(json, "dataDeps", line), .call = {}};
+  std::ranges::copy(numbers_in(json, "ctrlDeps", line), std::back_inserter(n.depends_on));
   const std::string type = text_of(json, "type");
   const auto us = static_cast<double>(number_in(json, "durationMicros", line));
   if (us > longest_us) refuse_line(line, fmt::format("durationMicros {:.0f} is beyond all times", us));
@@ -309,11 +311,13 @@ ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
 Imported read_chakra(std::string_view log, const Hints& hints) {
   const ReadTrace t = read_chakra_trace(log, hints.ranks);
   Imported out = trace_rows(t, hints);
-  out.run.info.version = "Chakra";
+  out.run().info.version = "Chakra";
   out.silent += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
   if (!t.trace.timed) out.silent += "; how long collectives took, so that the step has no time";
   if (t.calls_of_no_size > 0)
-    out.silent += fmt::format("; {} collectives are of unknown size (all-gathers need --ranks)", t.calls_of_no_size);
+    out.silent +=
+        fmt::format("; {} collectives are of no or unknown size (all-gathers, gathers and scatters need --ranks)",
+                    t.calls_of_no_size);
   return out;
 }
 

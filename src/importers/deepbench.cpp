@@ -2,6 +2,7 @@
 // them; so a row is read by the names above it.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -213,23 +214,28 @@ Imported read_deepbench(std::string_view log, const Hints& hints) {
   Imported out;
   BenchTable table;
   Faults faults;
+  Rows rows(faults);
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (read_bench_head(line, number, table)) return;
+    if (read_bench_head(line, number, table)) return rows.end();
     const auto words = words_of(line);
     if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
+    if (table.has("floats")) ranks_of(table.ranks, hints, number);
     // Of what else is printed between rows, nothing begins with a number or a cell.
-    const bool is_row = words[0].find_first_not_of("0123456789") == std::string::npos || words[0] == "vanilla" ||
-                        words[0] == "lstm" || words[0] == "gru";
-    if (!is_row) return;
-    const BenchRow row{bench_cells(line, number, table), number};
-    if (table.has("floats")) {
-      if (auto p = all_reduce_point(row, table, hints, faults)) out.run.points.push_back(std::move(*p));
-    } else {
-      add_kernel_points(row, table, hints, out.run.points, faults);
-    }
+    const bool begins = begins_with_count(line) || words[0] == "vanilla" || words[0] == "lstm" || words[0] == "gru";
+    rows.add(line, number, begins, [&](std::string_view text, bool) {
+      const BenchRow row{bench_cells(text, number, table), number};
+      std::vector<core::Point> points;
+      if (table.has("floats")) {
+        if (auto p = all_reduce_point(row, table, hints, faults)) points.push_back(std::move(*p));
+      } else {
+        add_kernel_points(row, table, hints, points, faults);
+      }
+      std::ranges::move(points, std::back_inserter(out.run().points));
+    });
   });
+  rows.end(true);
   out.faults = faults.text();
-  out.run.info.version = "DeepBench";
+  out.run().info.version = "DeepBench";
   out.silent = "the spread of times (each is a mean), whether results were right, on what it ran";
   return out;
 }

@@ -269,7 +269,7 @@ ReadTrace read_execution_trace(std::string_view text) {
 Imported read_execution(std::string_view log, const Hints& hints) {
   const ReadTrace t = read_execution_trace(log);
   Imported out = trace_rows(t, hints);
-  out.run.info.version = "PyTorch execution trace";
+  out.run().info.version = "PyTorch execution trace";
   out.silent += "; how long anything took, so that it has no time to compare";
   if (t.calls_of_no_size > 0) out.silent += fmt::format("; {} collectives are of unknown size", t.calls_of_no_size);
   return out;

@@ -1,3 +1,8 @@
+// Intel's MPI benchmarks: a table for each benchmark and number of processes. The time is the slowest rank's where the
+// table has it. Sizes that IMB could not measure have a line that says why; they are rows without times.
+#include <algorithm>
+#include <array>
+
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "importers/importers.hpp"
@@ -5,6 +10,29 @@
 
 namespace gradmeter::importers {
 namespace {
+
+struct ImbKind {
+  std::string_view name, collective;
+  std::string_view problem = "";  ///< what tells it from another of the same collective
+  bool by_parts = false;          ///< its size is one rank's part, as counts_parts() does not say
+};
+/// Null for what is no kind of ours: other forms (Allgatherv), groups at once (Multi-Allreduce), calls that do not
+/// block.
+const ImbKind* imb_kind(std::string_view name) {
+  static constexpr std::array known{ImbKind{"PingPong", "ping_pong"},
+                                    ImbKind{"Sendrecv", "sendrecv"},
+                                    ImbKind{"Allreduce", "allreduce"},
+                                    ImbKind{"Reduce", "reduce"},
+                                    ImbKind{"Reduce_scatter", "reduce_scatter"},
+                                    ImbKind{"Reduce_scatter_block", "reduce_scatter", "block", true},
+                                    ImbKind{"Allgather", "all_gather"},
+                                    ImbKind{"Gather", "gather"},
+                                    ImbKind{"Scatter", "scatter"},
+                                    ImbKind{"Alltoall", "all_to_all"},
+                                    ImbKind{"Bcast", "broadcast"}};
+  const auto* const found = std::ranges::find(known, name, &ImbKind::name);
+  return found == known.end() ? nullptr : found;
+}
 
 /// The number after "#processes =", which older versions put in parentheses; 0: none on this line.
 std::int64_t processes_in(std::string_view line, std::size_t number) {
@@ -16,57 +44,144 @@ std::int64_t processes_in(std::string_view line, std::size_t number) {
   return count_of(words[0], number);
 }
 
+struct ImbTable {
+  std::string name;
+  const ImbKind* kind = nullptr;
+  std::int64_t ranks = 0;
+  std::vector<std::string> columns = {};
+  std::size_t place(std::string_view column) const {
+    const auto found = std::ranges::find_if(columns, [&](const auto& c) { return c.starts_with(column); });
+    return static_cast<std::size_t>(found - columns.begin());
+  }
+};
+
+core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t number, const Hints& hints) {
+  core::Point p = collective_point(std::string(table.kind->collective), table.ranks, size, hints);
+  if (!table.kind->problem.empty()) add_problem(p, std::string(table.kind->problem));
+  take_parts(p, number, table.kind->by_parts);
+  return p;
+}
+
+/// "4194304 out-of-mem.; needed X= 1.254 GB; ..."; what follows the size is the reason.
+core::Point unmeasured(std::string_view line, const std::vector<std::string>& words, std::size_t number,
+                       const ImbTable& table, const Hints& hints) {
+  core::Point p = imb_point(table, count_of(words[0], number), number, hints);
+  p.factors[core::Factor::reduction] = std::string(table.place("t_max") < table.columns.size() ? "max" : "rank0");
+  p.status = words[1].starts_with("int-overflow") ? core::Status::unsupported : core::Status::failed;
+  p.reason = std::string(line.substr(line.find(words[1])));
+  return p;
+}
+
+/// Errors: UsageError for what is no row of this table.
+std::optional<core::Point> imb_row(std::string_view line, std::size_t number, const ImbTable& table, const Hints& hints,
+                                   Faults& faults) {
+  const auto words = words_of(line);
+  if (words.size() != table.columns.size())
+    refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
+  for (const auto& word : words) number_of(word, number);
+  const std::int64_t size = count_of(words[0], number);
+  const auto time = [&](std::size_t column) {
+    const auto units = units_of(table.columns[column]);
+    return number_of(words[column], number) * (units.empty() ? 1e-6 : time_unit(units.front(), number));
+  };
+  const std::size_t least = table.place("t_min"), most = table.place("t_max"), mean = table.place("t_avg"),
+                    one = table.place("t["), defects = table.place("defects"), rate = table.place("Mbytes/sec"),
+                    none = table.columns.size();
+  const bool over_ranks = most < none;
+  if (!over_ranks && one == none) refuse_line(number, "the table has neither t_max nor t");
+  const double seconds = time(over_ranks ? most : one);
+  if (size == 0) ++faults.without_bytes;
+  if (size > 0 && !(seconds > 0)) ++faults.without_time;
+  if (size == 0 || !(seconds > 0)) return std::nullopt;
+  core::Point p = imb_point(table, size, number, hints);
+  set_time(p, seconds);
+  p.factors[core::Factor::reduction] = std::string(over_ranks ? "max" : "rank0");
+  if (defects < none) {
+    if (number_of(words[defects], number) == 0) {
+      set_wrong(p, 0);
+    } else {
+      p.status = core::Status::wrong;
+      p.reason = fmt::format("IMB found defects of {}", words[defects]);
+    }
+  }
+  if (over_ranks && least < none && mean < none) {
+    if (time(least) > 0) p.metrics[core::Metric::ranks_spread] = seconds / time(least);
+    check_order(p, time(least), time(mean), seconds, faults);
+  } else if (rate < none) {
+    const double unit = rate_unit(table.columns[rate], number), bytes = number_of(words[rate], number) * unit;
+    check_rates(p, bytes, bytes, 0.01 * unit, faults);
+  }
+  return p;
+}
+
+/// "# !! Benchmark PingPong invalid for 1 processes !!"
+std::optional<core::Point> invalid_point(const std::vector<std::string>& words, std::size_t number,
+                                         const Hints& hints) {
+  if (words.size() < 7 || words[2] != "Benchmark" || words[4] != "invalid") return std::nullopt;
+  const ImbKind* kind = imb_kind(words[3]);
+  if (!kind) return std::nullopt;
+  core::Point p = collective_point(std::string(kind->collective), count_of(words[6], number), 0, hints);
+  p.factors[core::Factor::size_bytes] = {};
+  p.status = core::Status::unsupported;
+  p.reason = fmt::format("IMB says that {} is invalid for {} processes", words[3], words[6]);
+  return p;
+}
+
 }  // namespace
 
 bool is_imb(std::string_view log) {
-  return log.find("#repetitions") != std::string_view::npos && log.find("# Benchmarking ") != std::string_view::npos;
+  return log.find("MPI Benchmarks") != std::string_view::npos ||
+         (log.find("#repetitions") != std::string_view::npos && log.find("# Benchmarking ") != std::string_view::npos);
 }
 
 Imported read_imb(std::string_view log, const Hints& hints) {
   Imported out;
-  std::optional<std::string> collective;
-  std::vector<std::string> columns;
-  std::int64_t ranks = 0;
+  ImbTable table;
   Faults faults;
+  Rows rows(faults);
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
     const auto words = words_of(line);
-    if (line.starts_with("# Benchmarking ") && words.size() > 2) {
-      collective = collective_of(words[2]);
-      columns.clear();
-      ranks = 0;
+    if (line.starts_with('#')) {
+      rows.end();
+      if (line.find("MPI Benchmarks") != std::string_view::npos) out.begin_run();
+      if (auto p = invalid_point(words, number, hints)) out.run().points.push_back(std::move(*p));
+      if (line.starts_with("# Benchmarking ") && words.size() > 2) {
+        table = {.name = words[2], .kind = imb_kind(words[2])};
+        if (table.kind) kind_of(std::string(table.kind->collective), hints, number);
+      }
+      if (const auto found = processes_in(line, number)) {
+        const bool is_pair = table.kind && table.kind->collective == "ping_pong";
+        table.ranks = is_pair ? found : ranks_of(found, hints, number);
+      }
+      if (words[0] == "#bytes") table.columns = words;
       return;
     }
-    if (const auto found = processes_in(line, number)) ranks = found;
-    if (!words.empty() && words[0] == "#bytes") columns = words;
-    if (words.empty() || line.find('#') != std::string_view::npos || columns.empty() || !collective) return;
-    if (words[0].find_first_not_of("0123456789") != std::string::npos) return;
-    if (words.size() < columns.size())
-      refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns.size()));
-    const std::int64_t size = count_of(words[0], number);
-    if (size == 0) return void(++faults.without_bytes);
-    core::Point p = collective_point(*collective, ranks, size, hints);
-    // t[usec] of two ranks; else t_min, t_max, t_avg over ranks, of which the slowest rank's is ours.
-    const bool over_ranks = columns.size() > 4 && columns[3].starts_with("t_max");
-    const auto time = [&](std::size_t column) {
-      const auto units = units_of(columns[column]);
-      return number_of(words[column], number) * (units.empty() ? 1e-6 : time_unit(units.front(), number));
-    };
-    const double seconds = time(over_ranks ? 3 : 2);
-    if (!(seconds > 0)) return void(++faults.without_time);
-    take_parts(p, number);
-    set_time(p, seconds);
-    p.factors[core::Factor::reduction] = std::string(over_ranks ? "max" : "rank0");
-    if (over_ranks) {
-      if (time(2) > 0) p.metrics[core::Metric::ranks_spread] = seconds / time(2);
-      check_order(p, time(2), time(4), seconds, faults);
-    } else if (columns.size() > 3 && is_rate_unit(columns[3])) {
-      const double rate = number_of(words[3], number) * rate_unit(columns[3], number);
-      check_rates(p, rate, rate, 0.01 * rate_unit(columns[3], number), faults);
+    if (words.empty() || table.name.empty()) return;
+    const bool begins = begins_with_count(line);
+    if (!table.kind) {
+      Faults::OtherKind& other = faults.other_kinds[table.name];
+      if (begins && other.rows++ == 0) other.line = number;
+      return;
     }
-    out.run.points.push_back(std::move(p));
+    if (table.columns.empty()) return;
+    if (begins && table.ranks == 0 && hints.ranks == 0 &&
+        (table.kind->by_parts || counts_parts(table.kind->collective)))
+      refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");
+    constexpr std::array<std::string_view, 3> reasons{"out-of-mem.", "time-out.", "int-overflow."};
+    const bool failed = words.size() > 1 && is_count(words[0]) &&
+                        std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
+    if (failed) {
+      rows.end();
+      out.run().points.push_back(unmeasured(line, words, number, table, hints));
+      return;
+    }
+    rows.add(line, number, begins, [&](std::string_view row, bool) {
+      if (auto p = imb_row(row, number, table, hints, faults)) out.run().points.push_back(std::move(*p));
+    });
   });
+  rows.end(true);
+  for (auto& run : out.runs) run.info.version = "Intel MPI Benchmarks";
   out.faults = faults.text();
-  out.run.info.version = "Intel MPI Benchmarks";
   out.silent = "the spread of times over iterations, whether results were right";
   return out;
 }

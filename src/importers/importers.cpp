@@ -1,11 +1,14 @@
 #include "importers/importers.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/text.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -44,22 +47,46 @@ const Format& format_of(std::string_view log, const std::string& name) {
   throw UsageError(fmt::format("no known log; --format names one of {}", fmt::join(names, ", ")));
 }
 
+/// Runs with points, none with two of the same factors.
+std::vector<core::Run> without_repeats(std::vector<core::Run> runs) {
+  std::vector<core::Run> out;
+  for (core::Run& run : runs) {
+    std::set<std::string> known;
+    for (core::Point& p : run.points) {
+      std::string key = fmt::format("{} {}", p.experiment, p.factors.key());
+      if (known.empty() || known.contains(key)) {
+        known.clear();
+        out.push_back({.info = run.info, .points = {}});
+      }
+      known.insert(std::move(key));
+      out.back().points.push_back(std::move(p));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::span<const Format> formats() { return table; }
 
-Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints& hints) {
+Imported import_log(std::string_view bytes, const std::string& label, const std::string& format, const Hints& hints) {
   try {
+    const std::string log = plain_text(bytes);
     const Format& f = format_of(log, format);
     Imported out = f.read(log, hints);
-    if (out.run.points.empty())
+    out.runs = without_repeats(std::move(out.runs));
+    if (out.runs.empty())
       throw UsageError(out.faults.empty() ? "it has no row; a log that broke off before its first has nothing to import"
                                           : fmt::format("it has no row to import; {}", out.faults));
-    out.run.info.run_id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(log));
-    out.run.info.command = fmt::format("imported from {}", label);
-    if (out.run.info.version.empty()) out.run.info.version = std::string(f.name);
-    for (const auto& p : out.run.points) {
-      if (const auto* ranks = p.factors[core::Factor::ranks].as<std::int64_t>()) out.run.info.ranks = *ranks;
+    const std::string id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(bytes));
+    for (std::size_t i = 0; i < out.runs.size(); ++i) {
+      core::RunInfo& info = out.runs[i].info;
+      info.run_id = i == 0 ? id : fmt::format("{}#{}", id, i + 1);
+      info.command = fmt::format("imported from {}", label);
+      if (info.version.empty()) info.version = std::string(f.name);
+      for (const auto& p : out.runs[i].points)
+        if (const auto* ranks = p.factors[core::Factor::ranks].as<std::int64_t>())
+          info.ranks = std::max(info.ranks, *ranks);
     }
     return out;
   } catch (const UsageError& e) {

@@ -19,10 +19,16 @@ struct Hints {
 };
 
 struct Imported {
-  core::Run run;
-  std::string silent;  ///< "the spread of times; the number of ranks"
-  std::string
-      faults;  ///< "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
+  std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< a launch each, in the log's order
+  std::string silent;                                       ///< "the spread of times; the number of ranks"
+  /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
+  std::string faults;
+  core::Run& run() { return runs.back(); }  ///< that is being read
+  /// A log of several programs, or of one in a loop, has the next one's head here.
+  void begin_run() {
+    if (!run().points.empty()) runs.emplace_back();
+    run() = {};
+  }
 };
 
 struct Format {
@@ -35,7 +41,8 @@ struct Format {
 };
 std::span<const Format> formats();
 
-/// By name, or with "auto" the first that recognises the log. `label`: the file, for errors and for the run's id.
+/// By name, or with "auto" the first that recognises the log. `label`: the file, for errors and for the runs' ids.
+/// A row whose factors its run has already begins the next run, so that none stands for another.
 /// Errors: UsageError "FILE: line N: …", and for a log of no known format.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 

@@ -53,13 +53,7 @@ struct InspectorLog {
 core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& hints) {
   const auto& [collective, bytes, ranks] = key;
   core::Point p = collective_point(collective, ranks, bytes, hints);
-  take_parts(p, line);
-  // NCCL counts a reduce-scatter by what a rank receives.
-  if (collective == "reduce_scatter") {
-    if (bytes > std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(ranks, 1))
-      refuse_line(line, fmt::format("'{}' is no size", bytes));
-    p.factors[core::Factor::size_bytes] = bytes * ranks;
-  }
+  take_parts(p, line, collective == "reduce_scatter");  // which NCCL counts by what a rank receives
   return p;
 }
 
@@ -84,21 +78,22 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
   // Whole microseconds, so a short call's may be 0.
   if (!(seconds > 0)) return void(++log.faults.without_time);
   if (std::get<1>(key) == 0) return void(++log.faults.without_bytes);
+  // All is read before any is kept, since a line may be torn.
+  const std::pair call{inspected<std::string>(record, "header", "id", line),
+                       inspected_count(record, "coll_perf", "coll_sn", line)};
+  const std::int64_t nodes = inspected_count(record, "header", "nnodes", line);
+  const auto host = inspected<std::string>(record, "metadata", "hostname", line);
+  const auto version = inspected<std::string>(record, "metadata", "inspector_output_format_version", line);
+  std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, log.faults);
   InspectedCalls& calls = log.calls[key];
   log.first_line.emplace(key, line);
-  const auto [at, added] = calls.slowest.try_emplace(
-      {inspected<std::string>(record, "header", "id", line), inspected_count(record, "coll_perf", "coll_sn", line)},
-      seconds);
+  const auto [at, added] = calls.slowest.try_emplace(call, seconds);
   at->second = std::max(at->second, seconds);
   calls.of_several_ranks |= !added;
-  if (auto why = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, log.faults);
-      !why.empty())
-    calls.contradiction = std::move(why);
-  calls.nodes = inspected_count(record, "header", "nnodes", line);
-  const auto host = inspected<std::string>(record, "metadata", "hostname", line);
+  if (!contradiction.empty()) calls.contradiction = std::move(contradiction);
+  calls.nodes = nodes;
   if (std::ranges::find(log.info.hosts, host) == log.info.hosts.end()) log.info.hosts.push_back(host);
-  log.info.version = fmt::format("NCCL Inspector {}",
-                                 inspected<std::string>(record, "metadata", "inspector_output_format_version", line));
+  log.info.version = fmt::format("NCCL Inspector {}", version);
 }
 
 core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, std::size_t line,
@@ -122,24 +117,29 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
 }  // namespace
 
 bool is_inspector(std::string_view log) {
-  return log.starts_with('{') &&
-         log.substr(0, log.find('\n')).find("inspector_output_format_version") != std::string_view::npos;
+  return log.substr(0, log.find('\n')).find("inspector_output_format_version") != std::string_view::npos;
 }
 
 Imported read_inspector(std::string_view text, const Hints& hints) {
   InspectorLog log;
+  Rows rows(log.faults);
   each_line(text, log.faults, [&](std::string_view line, std::size_t number) {
-    if (line.empty()) return;
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object())
-      refuse_line(number, "it is no whole JSON object; the job may have ended while it was written");
-    read_record(record, number, log);
+    rows.add(line, number, line.starts_with('{'), [&](std::string_view row, bool) {
+      const Json record = Json::parse(row, nullptr, /*allow_exceptions=*/false);
+      if (!record.is_object())
+        refuse_line(number, "it is no whole JSON object; the job may have ended while it was written");
+      read_record(record, number, log);
+    });
   });
+  rows.end(true);
+  if (hints.ranks > 0 && !log.calls.empty() &&
+      std::ranges::none_of(log.calls, [&](const auto& c) { return std::get<2>(c.first) == hints.ranks; }))
+    ranks_of(std::get<2>(log.calls.begin()->first), hints, log.first_line.begin()->second);
   Imported out;
   out.faults = log.faults.text();
-  out.run.info = std::move(log.info);
+  out.run().info = std::move(log.info);
   for (const auto& [key, calls] : log.calls)
-    out.run.points.push_back(inspected_point(key, calls, log.first_line.at(key), hints));
+    out.run().points.push_back(inspected_point(key, calls, log.first_line.at(key), hints));
   out.silent = "the element type, whether results were right, how long of a call a rank waited for others";
   const bool one_rank = std::ranges::none_of(log.calls, [](const auto& c) { return c.second.of_several_ranks; });
   if (one_rank) out.silent += ", what other ranks took (their logs are other files)";

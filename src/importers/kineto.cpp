@@ -5,13 +5,16 @@
 namespace gradmeter::importers {
 
 bool is_kineto(std::string_view log) {
-  return log.starts_with('{') && log.find("\"traceEvents\"") != std::string_view::npos;
+  const std::size_t begin = log.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return false;
+  return (log[begin] == '{' && log.find("\"traceEvents\"") != std::string_view::npos) ||
+         (log[begin] == '[' && log.find("\"ProfilerStep#") != std::string_view::npos);  // the events alone
 }
 
 Imported read_kineto(std::string_view log, const Hints& hints) {
   const ReadTrace k = read_kineto_trace(log);
   Imported out = trace_rows(k, hints);
-  out.run.info.version = "PyTorch profiler";
+  out.run().info.version = "PyTorch profiler";
   out.silent += "; how long of a call its rank waited for others";
   if (k.calls_of_no_size > 0) {
     out.silent += fmt::format(

@@ -131,8 +131,9 @@ std::int64_t said_of_job(const Json& trace, const char* key) {
 
 ReadTrace read_kineto_trace(std::string_view text) {
   const Json json = parsed_trace(text);
-  const auto events = json.find("traceEvents");
-  if (events == json.end() || !events->is_array()) throw UsageError("it has no 'traceEvents'");
+  const Json* events = json.is_array() ? &json : nullptr;
+  if (const auto named = json.find("traceEvents"); named != json.end()) events = &*named;
+  if (!events || !events->is_array()) throw UsageError("it has no 'traceEvents'");
   ReadTrace out;
   out.rank = said_of_job(json, "rank");
   out.trace.ranks = std::max<std::int64_t>(0, said_of_job(json, "world_size"));

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -19,8 +21,11 @@ using core::UsageError;
 std::string Faults::text() const {
   std::vector<std::string> left_out;
   const auto rows = [](std::size_t n) { return fmt::format("{} row{}", n, n == 1 ? "" : "s"); };
+  for (const auto& [name, other] : other_kinds)
+    left_out.push_back(fmt::format("{} of '{}' (line {}: no kind of gradmeter's)", rows(other.rows), name, other.line));
   if (without_time > 0) left_out.push_back(rows(without_time) + " whose time or rate is 0 or less");
   if (without_bytes > 0) left_out.push_back(rows(without_bytes) + " of 0 bytes");
+  if (torn > 0) left_out.push_back(fmt::format("{} that cannot be read ({})", rows(torn), why_torn));
   if (cut_line > 0) left_out.push_back(fmt::format("line {}, the last row, which is cut", cut_line));
   std::string out = left_out.empty() ? "" : fmt::format("left out: {}", fmt::join(left_out, ", "));
   if (contradictory > 0) {
@@ -30,31 +35,196 @@ std::string Faults::text() const {
   return out;
 }
 
-void Faults::add_cut_row(std::size_t number, const std::string& why) {
-  add_whole_row();
-  cut_line = number;
-  why_cut = why;
+namespace {
+
+constexpr std::string_view digits = "0123456789", blanks = " \t";
+
+std::string without_escapes(std::string_view line) {
+  std::string out;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (line[at] != '\x1b') {
+      out += line[at];
+    } else if (at + 1 < line.size() && line[at + 1] == '[') {  // up to its letter
+      at = std::min(line.find_first_not_of("0123456789;?", at + 2), line.size());
+    } else {
+      ++at;
+    }
+  }
+  return out;
 }
 
-void Faults::add_whole_row() const {
-  if (!why_cut.empty()) refuse_line(cut_line, why_cut);
+/// Whether `line` begins with `form`, in which 0 is any digit.
+bool has_form(std::string_view line, std::string_view form) {
+  if (line.size() < form.size()) return false;
+  return std::ranges::equal(line.substr(0, form.size()), form,
+                            [](char c, char f) { return f == '0' ? c >= '0' && c <= '9' : c == f; });
+}
+
+/// The length of what a launcher or a collector of logs has put before a line; 0: nothing.
+std::size_t prefix_length(std::string_view line) {
+  constexpr std::size_t longest = 64;
+  const auto past_blank = [&](std::size_t at) { return at + (line.substr(at).starts_with(' ') ? 1 : 0); };
+  // mpirun --tag-output, --timestamp-output: [1,0]<stdout>:
+  for (const std::string_view tag : {"<stdout>:", "<stderr>:"})
+    if (const std::size_t at = line.substr(0, longest).find(tag); at != std::string_view::npos) return at + tag.size();
+  // Kubernetes and the container runtimes: 2026-03-04T10:11:00.123456789Z stdout F
+  if (has_form(line, "0000-00-00T00:00:00") || has_form(line, "0000-00-00 00:00:00")) {
+    constexpr std::size_t seconds = 19;
+    std::size_t end = std::min(line.find_first_not_of("0123456789.,", seconds), line.size());
+    if (line.substr(end).starts_with('Z')) ++end;
+    if (has_form(line.substr(end), "+00:00") || has_form(line.substr(end), "-00:00")) end += 6;
+    for (const std::string_view stream : {" stdout F", " stderr F"})
+      if (line.substr(end).starts_with(stream)) end += stream.size();
+    return past_blank(end);
+  }
+  // kubectl --prefix, mpiexec -prepend-rank, torchrun: [pod/x/y] [0]:
+  const std::size_t bracket = line.starts_with('[') ? line.substr(0, longest).find(']') : std::string_view::npos;
+  if (bracket != std::string_view::npos && bracket + 1 < line.size()) {
+    if (line[bracket + 1] == ':') return past_blank(bracket + 2);
+    if (line[bracket + 1] == ' ') return bracket + 2;
+  }
+  // srun --label: " 3: "
+  const std::size_t first = line.find_first_not_of(' '),
+                    colon = line.find_first_not_of(digits, std::min(first, line.size()));
+  if (colon != std::string_view::npos && colon > first && line[colon] == ':' &&
+      (colon + 1 == line.size() || line[colon + 1] == ' '))
+    return past_blank(colon + 1);
+  return 0;
+}
+
+/// HOST:PID:TID, with which NCCL begins a message; the place of the first colon, 0: none.
+std::size_t process_colon(std::string_view word) {
+  const std::size_t last = word.rfind(':');
+  const std::size_t first = last == std::string_view::npos || last == 0 ? last : word.rfind(':', last - 1);
+  if (first == std::string_view::npos || first == 0) return 0;
+  return is_count(word.substr(first + 1, last - first - 1)) && is_count(word.substr(last + 1)) ? first : 0;
+}
+
+/// Where a message of NCCL begins in a line; npos: nowhere. It may follow what the tool printed without a blank, so
+/// hosts are found by their names where these are known, else a number is the tool's and the letter behind it begins a
+/// host.
+std::size_t message_in(std::string_view line, const std::set<std::string, std::less<>>& hosts) {
+  std::size_t said = std::string_view::npos;
+  for (const std::string_view level : {"NCCL INFO", "NCCL WARN", "NCCL TRACE"}) said = std::min(said, line.find(level));
+  if (said == std::string_view::npos) return said;
+  for (std::size_t gpu = line.find(" ["); gpu < said; gpu = line.find(" [", gpu + 1)) {
+    const std::size_t begin = line.find_last_of(blanks, gpu - 1) + 1;
+    const std::string_view word = line.substr(begin, gpu - begin), host = word.substr(0, process_colon(word));
+    if (host.empty()) continue;
+    for (const auto& known : hosts)
+      if (host.ends_with(known)) return begin + host.size() - known.size();
+    const std::size_t number = std::min(host.find_first_not_of("0123456789.-"), host.size());
+    const bool is_glued = begin > 1 && number > 0 && number < host.size() && is_count(host.substr(number - 1, 1));
+    return begin + (is_glued ? number : 0);
+  }
+  return 0;  // a message whose begin is lost
+}
+
+/// "#  Rank  0 Group  0 Pid   4100 on     node-a device  0 ..."
+void learn_host(std::string_view line, std::set<std::string, std::less<>>& hosts) {
+  const auto words = words_of(line);
+  const auto on = std::ranges::find(words, "on");
+  if (line.find(" Rank ") != std::string_view::npos && words.end() - on > 1) hosts.insert(*(on + 1));
+}
+
+}  // namespace
+
+bool is_count(std::string_view word) {
+  return !word.empty() && word.find_first_not_of(digits) == std::string_view::npos;
+}
+
+bool begins_with_count(std::string_view line) {
+  const auto words = words_of(line);
+  return !words.empty() && is_count(words[0]) &&
+         (words.size() == 1 || words[1].find_first_not_of("0123456789.e+-") == std::string::npos);
 }
 
 void each_line(std::string_view text, Faults& faults, const std::function<void(std::string_view, std::size_t)>& use) {
+  std::set<std::string, std::less<>> hosts;
+  std::string plain, before;  // of what a message has cut in two, the first side
+  std::size_t number_before = 0;
+  const auto give = [&](std::string_view line, std::size_t number) {
+    const std::size_t begin = line.find_first_not_of(blanks);
+    if (begin != std::string_view::npos && line[begin] == '#') line.remove_prefix(begin);
+    learn_host(line, hosts);
+    use(line, number);
+  };
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (end == std::string_view::npos) faults.unended_line = number;
     if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::size_t begin = line.find_first_not_of(" \t");
-    const char first = begin == std::string_view::npos ? ' ' : line[begin];
-    const bool may_be_row = (first >= '0' && first <= '9') || (first >= 'A' && first <= 'Z') ||
-                            (first >= 'a' && first <= 'z') || first == '{';
-    if (end == std::string_view::npos && may_be_row) {
-      if (faults.cut_line == 0) faults.cut_line = number;
-    } else {
-      use(line, number);
+    if (line.find('\x1b') != std::string_view::npos) line = plain = without_escapes(line);
+    while (const std::size_t length = prefix_length(line)) line.remove_prefix(length);
+    const std::size_t message = message_in(line, hosts);
+    line = line.substr(0, message);
+    const bool is_blank = line.find_first_not_of(blanks) == std::string_view::npos;
+    if (message != std::string_view::npos && is_blank) continue;
+    if (!before.empty()) {
+      // The end of the first side may be lost, so that a line of its own follows.
+      const bool follows = line.find_first_not_of(blanks) == line.find('#') ||
+                           (begins_with_count(line) && words_of(line).size() == words_of(before).size());
+      if (!is_blank && follows) {
+        give(before, number_before);
+        before.clear();
+      }
     }
+    if (before.empty()) number_before = number;
+    before += line;
+    if (message == std::string_view::npos) give(std::exchange(before, {}), number_before);
+  }
+  if (!before.empty()) give(before, number_before);
+}
+
+void Rows::leave_out(std::string why) {
+  if (faults_.torn++ == 0) faults_.why_torn = std::move(why);
+}
+
+void Rows::end(bool of_log) {
+  if (!piece_.empty() && of_log) {
+    faults_.cut_line = piece_line_;
+  } else if (!piece_.empty()) {
+    leave_out(why_);
+  }
+  piece_.clear();
+}
+
+void Rows::add(std::string_view line, std::size_t number, bool begins, const Read& read) {
+  if (number == faults_.unended_line) {  // it may look like a whole one with other numbers
+    if (begins || !piece_.empty()) faults_.cut_line = piece_.empty() ? number : piece_line_;
+    piece_.clear();
+    return;
+  }
+  if (piece_.empty() && !begins) return;
+  const auto refusal = [&](std::string_view row, bool joined) -> std::optional<std::string> {
+    const Faults before = faults_;
+    try {
+      read(row, joined);
+      return std::nullopt;
+    } catch (const UsageError& e) {
+      faults_ = before;
+      return e.what();
+    }
+  };
+  std::string joined = piece_ + std::string(line);
+  const bool number_goes_on = !piece_.empty() && digits.find(piece_.back()) != std::string_view::npos &&
+                              digits.find(line.front()) != std::string_view::npos;
+  if (begins && number_goes_on && words_of(joined).size() == words_of(line).size()) {
+    end();  // a row, or the rest of one: nobody knows
+    return leave_out(fmt::format("line {}: it may continue line {}", number, piece_line_));
+  }
+  const auto why = begins ? refusal(line, false) : std::string();
+  if (!why) return end();
+  if (!piece_.empty() && !refusal(joined, true)) {
+    piece_.clear();
+  } else if (begins) {
+    end();
+    piece_ = line;
+    piece_line_ = number;
+    why_ = *why;
+  } else if (line.find_first_not_of("0123456789.e+-NA/ \t") == std::string_view::npos) {
+    piece_ = std::move(joined);
   }
 }
 
@@ -69,7 +239,7 @@ std::vector<std::string> words_of(std::string_view line) {
 }
 
 void refuse_line(std::size_t number, const std::string& why) {
-  throw UsageError(fmt::format("line {}: {}", number, why));
+  throw UsageError(number == 0 ? why : fmt::format("line {}: {}", number, why));
 }
 
 double number_of(const std::string& word, std::size_t line) {
@@ -173,6 +343,32 @@ std::optional<std::string> collective_of(std::string_view name) {
   return std::nullopt;
 }
 
+std::string nccl_kind(std::string_view program) {
+  const std::string name = core::lower(program.substr(0, program.rfind("_perf")));
+  return collective_of(name).value_or(name);
+}
+
+std::string nccl_type(std::string_view name, std::size_t line) {
+  if (name == "uint8" || name == "uint32" || name == "uint64") return std::string(name);  // in which we measure nothing
+  try {
+    return std::string(core::info(core::parse_element(name)).name);
+  } catch (const UsageError&) {
+    refuse_line(line, fmt::format("'{}' is no element type of nccl-tests", name));
+  }
+}
+
+std::int64_t ranks_of(std::int64_t said, const Hints& hints, std::size_t line) {
+  if (said == 0 || hints.ranks == 0 || said == hints.ranks) return said > 0 ? said : hints.ranks;
+  refuse_line(line, fmt::format("it says {} rank{}, but --ranks {}, and rates depend on it; leave --ranks out", said,
+                                said == 1 ? "" : "s", hints.ranks));
+}
+
+std::string kind_of(const std::string& said, const Hints& hints, std::size_t line) {
+  if (said.empty() || hints.collective.empty() || said == hints.collective)
+    return said.empty() ? hints.collective : said;
+  refuse_line(line, fmt::format("it says {}, but --collective {}; leave --collective out", said, hints.collective));
+}
+
 std::optional<core::Element> element_of(std::string_view name) {
   using enum core::Element;
   if (const std::size_t colon = name.rfind(':'); colon != std::string_view::npos) name.remove_prefix(colon + 1);
@@ -266,9 +462,18 @@ void check_order(core::Point& p, double least, double mean, double most, Faults&
            faults);
 }
 
-void take_parts(core::Point& p, std::size_t line) {
+void add_problem(core::Point& p, const std::string& what) {
+  const std::string before = core::to_text(p.factors[core::Factor::problem]);
+  p.factors[core::Factor::problem] = before == "null" ? what : fmt::format("{},{}", before, what);
+}
+
+bool counts_parts(std::string_view collective) {
+  return collective == "all_gather" || collective == "all_to_all" || collective == "gather" || collective == "scatter";
+}
+
+void take_parts(core::Point& p, std::size_t line, bool always) {
   const std::string collective = core::to_text(p.factors[core::Factor::collective]);
-  if (collective != "all_gather" && collective != "all_to_all") return;
+  if (!always && !counts_parts(collective)) return;
   const std::int64_t ranks = whole(p, core::Factor::ranks), part = whole(p, core::Factor::size_bytes);
   if (ranks == 0)
     refuse_line(line, fmt::format("the size of an {} is one rank's part; --ranks says of how many", collective));
@@ -288,7 +493,7 @@ std::optional<double> bus_factor(const std::string& collective, std::int64_t ran
   if (ranks < 1) return std::nullopt;
   const auto p = static_cast<double>(ranks);
   if (collective == "allreduce") return 2 * (p - 1) / p;
-  if (collective == "all_gather" || collective == "reduce_scatter" || collective == "all_to_all") return (p - 1) / p;
+  if (counts_parts(collective) || collective == "reduce_scatter") return (p - 1) / p;
   return 1;
 }
 

@@ -1,6 +1,7 @@
 // What the formats share: lines with their numbers, words, numbers, and points of collectives.
 #pragma once
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,22 +19,56 @@ struct Faults {
   std::size_t without_bytes = 0;  ///< likewise: our sizes begin at one
   std::size_t contradictory = 0;  ///< points that are mistrusted: their columns contradict each other
   std::size_t cut_line = 0;       ///< the last row, where it is too short, or could be since it has no end; 0: none
-  std::string why_cut = {};       ///< where it is too short
-  /// For a row that is too short, and for one that is not: only the last may be cut. Errors: UsageError "line N: …".
-  void add_cut_row(std::size_t number, const std::string& why);
-  void add_whole_row() const;
+  std::size_t torn = 0;           ///< rows of which others' output left no whole one
+  std::string why_torn = {};      ///< "line 12: 'x' is no number", of the first
+  /// Rows of what is no kind of ours, by its name.
+  struct OtherKind {
+    std::size_t rows = 0, line = 0;
+  };
+  std::map<std::string, OtherKind> other_kinds = {};
+  std::size_t unended_line = 0;  ///< the last line of a log that ends within it
   std::string text() const;
 };
 
-/// Each line without its end, with its number from 1. The last one only if it has its end or is no row: a row that was
-/// cut may look like a whole one with other numbers.
+/// Each line of the tool itself, with its number from 1: without its end, colours, and what launchers and collectors of
+/// logs print before it (mpirun's tags, srun's labels, times); without messages of NCCL, whose two sides are put
+/// together where one stands within a line. A line that begins with # has no blanks before it.
 void each_line(std::string_view text, Faults&, const std::function<void(std::string_view line, std::size_t number)>&);
+
+/// Rows of tables. Others may print between two pieces of one: these are put together, or counted as torn.
+class Rows {
+ public:
+  /// Takes what a row says, all or nothing. `joined`: of pieces, so that only columns that agree should be believed.
+  /// Errors: UsageError where it is no row.
+  using Read = std::function<void(std::string_view row, bool joined)>;
+  explicit Rows(Faults& faults) : faults_(faults) {}
+  /// `begins`: whether the line could be the begin of a row.
+  void add(std::string_view line, std::size_t number, bool begins, const Read&);
+  /// A head's line or, at the end of the log, the last one: what stands above is not continued.
+  void end(bool of_log = false);
+
+ private:
+  void leave_out(std::string why);
+  Faults& faults_;
+  std::string piece_, why_;
+  std::size_t piece_line_ = 0;
+};
+/// Whether a word is digits alone; and whether a line begins with such a word, and another number where it goes on.
+bool is_count(std::string_view word);
+bool begins_with_count(std::string_view line);
+
 std::vector<std::string> words_of(std::string_view line);
 
 /// Errors: UsageError "line N: 'word' is no number".
 double number_of(const std::string& word, std::size_t line);
 std::int64_t count_of(const std::string& word, std::size_t line);
+/// "line 12: why"; of 0, which is no line, the reason alone.
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);
+
+/// What the log says of it, else the user. Errors: UsageError "line N: …" where they contradict each other; line 0:
+/// none.
+std::int64_t ranks_of(std::int64_t said, const Hints&, std::size_t line);
+std::string kind_of(const std::string& said, const Hints&, std::size_t line);
 
 /// What stands in brackets of a table's head: B, us, GB/s of "(B) Time(us) [GB/s]".
 std::vector<std::string> units_of(std::string_view head);
@@ -45,6 +80,11 @@ bool is_rate_unit(std::string_view unit);
 
 /// "allreduce" of all_reduce_perf, Allreduce, "allreduce"; nothing for a name that no collective has.
 std::optional<std::string> collective_of(std::string_view name);
+
+/// A program of nccl-tests, "all_reduce_perf", as a collective, or its own name where it is no kind of ours; and one of
+/// its element types ("half", "uint8") as ours, where there is that. Errors: UsageError for a type that it has not.
+std::string nccl_kind(std::string_view program);
+std::string nccl_type(std::string_view name, std::size_t line);
 
 /// The element type that PyTorch and others call float32, Float, c10::BFloat16, Half, Long; nothing for other names.
 std::optional<core::Element> element_of(std::string_view name);
@@ -64,9 +104,13 @@ void mistrust(core::Point&, const std::string& why, Faults&);
 void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&);
 /// Whether a mean of times lies between the shortest and the longest [s]; else the point is mistrusted.
 void check_order(core::Point&, double least, double mean, double most, Faults&);
-/// Where the log's size is one rank's part, as OSU, IMB and NCCL's Inspector count an all-gather's, ours is the whole
-/// buffer: that times the ranks. Other collectives stay. Errors: UsageError "line N: …" without ranks.
-void take_parts(core::Point&, std::size_t line);
+/// What the measurement is besides its collective and size: root=3, non-blocking.
+void add_problem(core::Point&, const std::string& what);
+/// Whether OSU, IMB, Chakra and NCCL's Inspector count one rank's part of such a buffer.
+bool counts_parts(std::string_view collective);
+/// Where the log's size is one rank's part, ours is the whole buffer: that times the ranks. `always`: of this tool's
+/// collective it is, whatever counts_parts() says. Errors: UsageError "line N: …" without ranks.
+void take_parts(core::Point&, std::size_t line, bool always = false);
 /// Elements out of bounds, as the log says: a point that has any is wrong.
 void set_wrong(core::Point&, double elements);
 /// busbw from algbw: the collective's factor at so many ranks; nothing where ranks are unknown.

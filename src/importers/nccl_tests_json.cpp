@@ -1,6 +1,5 @@
 #include <optional>
 
-#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -31,12 +30,13 @@ T at(const Json& object, const char* key, const std::string& where) {
 }
 
 std::string collective_from(const Json& log, const Hints& hints) {
-  if (!hints.collective.empty()) return hints.collective;
   std::string program;
   if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string()) {
     program = log["args"][0].get<std::string>();
   }
-  if (const auto name = collective_of(program.substr(program.rfind('/') + 1))) return *name;
+  const std::string file = program.substr(program.rfind('/') + 1);
+  const std::string collective = kind_of(file.ends_with("_perf") ? nccl_kind(file) : "", hints, 0);
+  if (!collective.empty()) return collective;
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
 }
@@ -57,11 +57,15 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   p.experiment = "allreduce";
   p.factors = common;
   p.factors[core::Factor::size_bytes] = at<std::int64_t>(row, "size", where);
-  p.factors[core::Factor::dtype] =
-      std::string(core::info(core::parse_element(at<std::string>(row, "type", where))).name);
+  p.factors[core::Factor::dtype] = nccl_type(at<std::string>(row, "type", where), 0);
   if (const auto op = at<std::string>(row, "redop", where); op != "none") p.factors[core::Factor::op] = op;
   p.factors[core::Factor::in_place] = in_place;
-  const double seconds = at<double>(times, times.contains("cpu_time") ? "cpu_time" : "time", where) * 1e-6;
+  const std::string root = row.value("root", std::string("-1")).c_str();
+  if (const std::size_t digit = root.find_first_not_of(' '); digit < root.size() && root.substr(digit) > "0")
+    add_problem(p, fmt::format("root={}", root.substr(digit)));
+  const bool of_cpu_time = times.contains("cpu_time");
+  if (of_cpu_time) add_problem(p, "time=cpu");
+  const double seconds = at<double>(times, of_cpu_time ? "cpu_time" : "time", where) * 1e-6;
   const double algbw = at<double>(times, "alg_bw", where) * 1e9, busbw = at<double>(times, "bus_bw", where) * 1e9;
   if (!(seconds > 0)) {
     ++faults.without_time;
@@ -100,9 +104,9 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array())
     throw UsageError("it has no 'results'");
   Imported out;
-  out.run.info.version = fmt::format("nccl-tests, NCCL {}", json.value("nccl_version", 0));
+  out.run().info.version = fmt::format("nccl-tests, NCCL {}", json.value("nccl_version", 0));
   const core::Point common = [&] {
-    core::Point p = collective_point(collective_from(json, hints), ranks_from(json), 1, hints);
+    core::Point p = collective_point(collective_from(json, hints), ranks_of(ranks_from(json), hints, 0), 1, hints);
     p.factors[core::Factor::algorithm] = std::string("nccl");
     p.factors[core::Factor::device] = std::string("cuda");
     return p;
@@ -122,7 +126,7 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
       auto p = half(row, row[key], where, common.factors, in_place, faults);
       if (!p) continue;
       add_iterations(*p, row, in_place ? "in_place_per_iter" : "out_of_place_per_iter");
-      out.run.points.push_back(std::move(*p));
+      out.run().points.push_back(std::move(*p));
     }
   }
   out.faults = faults.text();

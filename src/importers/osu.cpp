@@ -1,4 +1,7 @@
+// The OSU micro-benchmarks. A title says what was measured, between which memories; a line "# Size ..." names the
+// columns, of which there are more with -f and -c, and for non-blocking calls. Each title is a launch of its own.
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "core/error.hpp"
@@ -10,92 +13,151 @@
 namespace gradmeter::importers {
 namespace {
 
-/// "# OSU MPI Allreduce Latency Test v7.3": words between the library and Latency or Bandwidth.
-std::string collective_in(std::string_view title) {
-  const auto words = words_of(title);
-  std::string name;
-  for (std::size_t i = 3; i < words.size(); ++i) {
-    if (words[i] == "Latency" || words[i] == "Bandwidth" || words[i] == "Bi-Directional") break;
-    name += words[i];
-  }
-  return name.empty() ? "ping_pong" : collective_of(name).value_or(core::lower(name));
-}
-
 /// What the lines that begin with "#" say of the rows below.
 struct OsuHead {
-  std::string collective;
-  std::string dtype;           ///< empty: not said, as before version 7
-  std::int64_t ranks = 0;      ///< 0: not said
-  std::size_t validation = 0;  ///< place of its column, which -c adds; 0: none
-  double unit = 1e-6;          ///< of times [s], or of rates [B/s]; DeepBench's copy has milliseconds
-  bool is_bandwidth = false, with_extremes = false, has_columns = false;
+  std::string title;       ///< "Allreduce Latency Test"
+  std::string collective;  ///< empty: no kind of ours
+  std::string problem;     ///< empty: plain calls
+  std::string device, buffers, dtype;
+  std::int64_t ranks = 0;  ///< 0: not said
+  bool is_bandwidth = false;
+  std::vector<std::string> columns = {};                       ///< with their units
+  std::size_t value = 0, least = 0, mean = 0, validation = 0;  ///< places of columns; 0: none
+  double unit = 1e-6;                                          ///< of times [s], or of rates [B/s]
+  bool of_slowest = false;                                     ///< the value is the slowest rank's
 };
 
-/// MPI_CHAR of "# Datatype: MPI_CHAR." as ours; empty: one that ours has not.
+/// By what stands between the library and "Latency Test".
+std::string osu_kind(const std::string& name) {
+  struct Known {
+    std::string_view name, collective;
+  };
+  static constexpr std::array known{
+      Known{"", "ping_pong"},           Known{"allreduce", "allreduce"},
+      Known{"reduce", "reduce"},        Known{"reduce_scatter", "reduce_scatter"},
+      Known{"allgather", "all_gather"}, Known{"gather", "gather"},
+      Known{"scatter", "scatter"},      Known{"broadcast", "broadcast"},
+      Known{"bcast", "broadcast"},      Known{"all-to-all", "all_to_all"},
+      Known{"alltoall", "all_to_all"},  Known{"all-to-all personalized exchange", "all_to_all"}};
+  const auto found = std::ranges::find(known, name, &Known::name);
+  return found == known.end() ? "" : std::string(found->collective);
+}
+
+/// "# OSU MPI-CUDA Non-blocking Allreduce Latency Test v7.4"
+OsuHead head_of_title(std::string_view line) {
+  const auto words = words_of(line);
+  OsuHead head{.title = std::string(line.substr(0, line.rfind(" v"))),
+               .collective = {},
+               .problem = {},
+               .device = "cpu",
+               .buffers = {},
+               .dtype = {}};
+  head.title.erase(0, std::string_view("# OSU ").size());
+  if (words.size() < 4) return head;
+  const std::string library = words[2].substr(0, words[2].find('-'));
+  if (library != "MPI" && library != "NCCL" && library != "RCCL") return head;
+  if (library.size() < words[2].size()) head.device = core::lower(words[2].substr(library.size() + 1));
+  std::string name;
+  std::size_t i = 3;
+  for (; i < words.size() && words[i] != "Latency" && words[i] != "Bandwidth"; ++i) {
+    const std::string word = core::lower(words[i]);
+    if (word == "non-blocking" || word == "nonblocking" || word == "persistent") {
+      head.problem = word == "persistent" ? word : "non-blocking";
+    } else {
+      name += name.empty() ? word : " " + word;
+    }
+  }
+  // Others go on differently: "Multi Latency", "Bandwidth / Message Rate".
+  if (i == words.size() || (i + 1 < words.size() && words[i + 1] != "Test")) return head;
+  head.is_bandwidth = words[i] == "Bandwidth";
+  if (!head.is_bandwidth || name.empty()) head.collective = osu_kind(name);
+  return head;
+}
+
+/// MPI_CHAR of "# Datatype: MPI_CHAR." as ours, or its own name.
 std::string osu_element(std::string_view line) {
   const auto words = words_of(line);
-  std::string_view name = words.size() > 2 ? words[2] : std::string_view{};
-  if (name.ends_with('.')) name.remove_suffix(1);
-  return name == "MPI_CHAR" ? "int8" : name == "MPI_INT" ? "int32" : name == "MPI_FLOAT" ? "fp32" : "";
+  std::string name = words.size() > 2 ? words[2] : "";
+  if (name.ends_with('.')) name.pop_back();
+  return name == "MPI_CHAR"     ? "int8"
+         : name == "MPI_INT"    ? "int32"
+         : name == "MPI_FLOAT"  ? "fp32"
+         : name == "MPI_DOUBLE" ? "fp64"
+                                : name;
 }
 
-void read_osu_head(std::string_view line, std::size_t number, OsuHead& head, core::RunInfo& info) {
-  const auto words = words_of(line);
-  if (line.starts_with("# OSU ")) {
-    head = {.collective = collective_in(line), .dtype = {}};
-    info.version = std::string(line.substr(2));
+/// "# Size     Avg Latency(us)     Min Latency(us)": columns, which two blanks divide.
+void read_osu_columns(std::string_view line, std::size_t number, OsuHead& head) {
+  head.columns.clear();
+  line.remove_prefix(line.find_first_not_of("# "));
+  while (!line.empty()) {
+    const std::size_t end = std::min({line.find("  "), line.find('\t'), line.size()});
+    head.columns.emplace_back(line.substr(0, end));
+    line.remove_prefix(std::min(line.find_first_not_of(" \t", end), line.size()));
   }
+  const auto place = [&](std::string_view name) -> std::size_t {
+    const auto found = std::ranges::find_if(head.columns, [&](const auto& c) { return c.starts_with(name); });
+    return found == head.columns.end() ? 0 : static_cast<std::size_t>(found - head.columns.begin());
+  };
+  // Of a call that does not block, what it takes without computation beside it.
+  const bool is_plain = place("Pure Comm") == 0;
+  head.mean = is_plain ? std::max<std::size_t>(1, place("Avg Latency")) : place("Pure Comm");
+  head.least = place(is_plain ? "Min Latency" : "Min Comm");
+  const std::size_t most = place(is_plain ? "Max Latency" : "Max Comm");
+  head.of_slowest = most > 0;
+  head.value = most > 0 ? most : head.mean;
+  head.validation = place("Validation");
+  if (head.columns.size() <= head.value) refuse_line(number, "'# Size' names no other column");
+  const auto units = units_of(head.columns[head.value]);
+  const std::string unit = units.empty() ? "us" : units.front();
+  head.unit = head.is_bandwidth ? rate_unit(unit, number) : time_unit(unit, number);
+}
+
+void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
+  const auto words = words_of(line);
   if (line.starts_with("# Datatype:")) head.dtype = osu_element(line);
   if (line.starts_with("# Number of Ranks") && words.size() > 4) head.ranks = count_of(words[4], number);
-  if (!line.starts_with("# Size")) return;
-  head.has_columns = true;
-  // mbw_mr has its unit without brackets.
-  const auto units = units_of(line);
-  const auto bare = std::ranges::find_if(words, is_rate_unit);
-  const std::string unit = !units.empty() ? units.front() : bare != words.end() ? *bare : "us";
-  head.is_bandwidth = is_rate_unit(unit);
-  head.unit = head.is_bandwidth ? rate_unit(unit, number) : time_unit(unit, number);
-  head.with_extremes = line.find("Min Latency") != std::string_view::npos;
-  // Columns are a size and a number, then min, max and iterations; Validation stands last.
-  if (line.find("Validation") != std::string_view::npos) head.validation = head.with_extremes ? 5 : 2;
+  // "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
+  if (const auto memory = units_of(line); line.starts_with("# Send Buffer on") && memory.size() == 2) {
+    if (memory[0] == "H" && memory[1] == "H") head.device = "cpu";
+    if (memory[0] != memory[1] || memory[0] == "M") head.buffers = fmt::format("send={},recv={}", memory[0], memory[1]);
+  }
+  if (line.starts_with("# Size") && !head.collective.empty()) read_osu_columns(line, number, head);
 }
 
-/// Nothing where it has no time or is cut.
-std::optional<core::Point> osu_row(const std::vector<std::string>& words, std::size_t number, const OsuHead& head,
+/// Errors: UsageError for what is no row of this table.
+std::optional<core::Point> osu_row(std::string_view line, std::size_t number, const OsuHead& head, std::int64_t ranks,
                                    const Hints& hints, Faults& faults) {
-  const std::size_t columns = std::max<std::size_t>(head.with_extremes ? 4 : 2, head.validation + 1);
-  if (words.size() < columns) {
-    faults.add_cut_row(number, fmt::format("the row is cut; it should have {} columns", columns));
-    return std::nullopt;
-  }
-  faults.add_whole_row();
-  const std::string& collective = hints.collective.empty() ? head.collective : hints.collective;
-  core::Point p = collective_point(collective,
-                                   head.ranks > 0              ? head.ranks
-                                   : collective == "ping_pong" ? 2
-                                                               : 0,
-                                   count_of(words[0], number), hints);
-  take_parts(p, number);
-  if (!head.dtype.empty()) p.factors[core::Factor::dtype] = head.dtype;
-  const std::size_t at = head.with_extremes ? 3 : 1;  // the slowest rank's, where it is said
-  const double value = number_of(words[at], number);
-  if (!(value > 0)) {
-    ++faults.without_time;
-    return std::nullopt;
-  }
-  if (!head.is_bandwidth) p.factors[core::Factor::reduction] = std::string(head.with_extremes ? "max" : "avg");
-  set_time(p, head.is_bandwidth ? number_of(words[0], number) / (value * head.unit) : value * head.unit);
-  if (head.with_extremes) {
-    const double least = number_of(words[2], number);
-    if (least > 0) p.metrics[core::Metric::ranks_spread] = value / least;
-    check_order(p, least * head.unit, number_of(words[1], number) * head.unit, value * head.unit, faults);
-  }
-  if (head.validation == 0) return p;
-  if (words[head.validation] == "Pass") {
+  const auto words = words_of(line);
+  if (words.size() != head.columns.size())
+    refuse_line(number, fmt::format("the row is cut; it should have {} columns", head.columns.size()));
+  const std::int64_t size = count_of(words[0], number);
+  const double value = number_of(words[head.value], number);
+  core::Point p = collective_point(head.collective, ranks, size, hints);
+  if (head.validation > 0 && words[head.validation] == "Pass") {
     set_wrong(p, 0);
-  } else {
+  } else if (head.validation > 0) {
     p.status = core::Status::wrong;
     p.reason = "the benchmark's own validation failed";
+  }
+  if (size == 0) ++faults.without_bytes;
+  if (size > 0 && !(value > 0)) ++faults.without_time;
+  if (size == 0 || !(value > 0)) return std::nullopt;
+  take_parts(p, number);
+  if (!head.dtype.empty()) p.factors[core::Factor::dtype] = head.dtype;
+  p.factors[core::Factor::device] = head.device;
+  if (!head.buffers.empty()) p.factors[core::Factor::buffers] = head.buffers;
+  if (!head.problem.empty()) add_problem(p, head.problem);
+  if (head.is_bandwidth) {
+    p.factors[core::Factor::pattern] = std::string("one-way");
+  } else {
+    p.factors[core::Factor::reduction] = std::string(head.of_slowest ? "max" : "avg");
+  }
+  set_time(p, head.is_bandwidth ? static_cast<double>(size) / (value * head.unit) : value * head.unit);
+  if (head.of_slowest && head.least > 0) {
+    const double least = number_of(words[head.least], number);
+    if (least > 0) p.metrics[core::Metric::ranks_spread] = value / least;
+    check_order(p, least * head.unit, number_of(words[head.mean], number) * head.unit, value * head.unit, faults);
   }
   return p;
 }
@@ -106,21 +168,48 @@ bool is_osu(std::string_view log) { return log.find("# OSU ") != std::string_vie
 
 Imported read_osu(std::string_view log, const Hints& hints) {
   Imported out;
-  OsuHead head;
+  std::optional<OsuHead> head;  // before the first title there is none
   Faults faults;
+  Rows rows(faults);
+  bool checked = true, ranks_unknown = false;
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (line.starts_with('#')) return read_osu_head(line, number, head, out.run.info);
-    const auto words = words_of(line);
-    if (words.empty() || words[0].find_first_not_of("0123456789") != std::string::npos) return;
-    if (!head.has_columns) refuse_line(number, "a row stands before '# Size', which says what its columns are");
-    if (count_of(words[0], number) == 0) return void(++faults.without_bytes);
-    if (auto p = osu_row(words, number, head, hints, faults)) out.run.points.push_back(std::move(*p));
+    if (line.starts_with('#')) {
+      rows.end();
+      if (line.starts_with("# OSU ")) {
+        head = head_of_title(line);
+        out.begin_run();
+        out.run().info.version = std::string(line.substr(2));
+        if (!head->collective.empty()) kind_of(head->collective, hints, number);
+      }
+      return head ? read_osu_head(line, number, *head) : void();
+    }
+    if (!head || line.find_first_not_of(" \t") == std::string_view::npos) return;
+    if (head->collective.empty()) {
+      if (line.find_first_not_of("0123456789.e+- \t") != std::string_view::npos) return;
+      Faults::OtherKind& other = faults.other_kinds[head->title];
+      if (other.rows++ == 0) other.line = number;
+      return;
+    }
+    const bool begins = begins_with_count(line);
+    if (begins && head->columns.empty())
+      refuse_line(number, "a row stands before '# Size', which says what its columns are");
+    const std::int64_t ranks = head->collective == "ping_pong" ? 2 : ranks_of(head->ranks, hints, number);
+    if (begins && ranks == 0 && counts_parts(head->collective))
+      refuse_line(number,
+                  fmt::format("the size of an {} is one rank's part; --ranks says of how many", head->collective));
+    rows.add(line, number, begins, [&](std::string_view row, bool) {
+      if (auto p = osu_row(row, number, *head, ranks, hints, faults)) {
+        out.run().points.push_back(std::move(*p));
+        checked = checked && head->validation > 0;
+        ranks_unknown = ranks_unknown || ranks == 0;
+      }
+    });
   });
+  rows.end(true);
   out.faults = faults.text();
   out.silent = "the spread of times (each is a mean)";
-  if (head.validation == 0) out.silent += ", whether results were right (run with -c)";
-  if (hints.ranks == 0 && head.ranks == 0 && head.collective != "ping_pong")
-    out.silent += ", the number of ranks (--ranks says it)";
+  if (!checked) out.silent += ", whether results were right (run with -c)";
+  if (ranks_unknown) out.silent += ", the number of ranks (--ranks says it)";
   return out;
 }
 

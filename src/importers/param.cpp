@@ -28,7 +28,9 @@ ParamName name_in(std::string_view word, std::size_t number) {
   const std::string_view rest = word.substr(dash + 1), dtype = rest.substr(0, rest.find('-'));
   const auto element = element_of(dtype);
   const std::string collective(word.substr(0, dash));
-  return {collective_of(collective).value_or(collective), std::string(element ? core::info(*element).name : dtype)};
+  const bool of_uneven_parts = collective.ends_with('v');  // all_to_allv is no all_to_all
+  return {of_uneven_parts ? collective : collective_of(collective).value_or(collective),
+          std::string(element ? core::info(*element).name : dtype)};
 }
 
 /// Of a table's head: "total-size (B)  nElementsPerRank  Time(us):p50 … AlgBW(GB/s) BusBW(GB/s)".
@@ -48,7 +50,7 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, std:
                                      const ParamUnits& unit, const Hints& hints, Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
   constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
-  if (words.size() < columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
+  if (words.size() != columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
   const ParamName name = name_in(words[0], number);
   const std::int64_t size = count_of(words[1], number);
   if (size == 0) {
@@ -84,22 +86,31 @@ Imported read_param(std::string_view log, const Hints& hints) {
   std::size_t left_out = 0;
   bool is_collective = false;
   Faults faults;
+  Rows rows(faults);
   ParamUnits units;
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (const auto said = ranks_after(line, "groupSize ", number)) ranks = said;
+    if (const auto said = ranks_after(line, "groupSize ", number)) {
+      ranks = ranks_of(said, hints, number);
+      out.begin_run();
+    }
     const auto words = words_of(line);
-    if (words.empty() || !words[0].starts_with("COMMS-RES")) return;
-    if (words[0] == "COMMS-RES" || words[0] == "COMMS-RES-QUANT") {
+    const bool begins = !words.empty() && words[0].starts_with("COMMS-RES");
+    if (begins && (words[0] == "COMMS-RES" || words[0] == "COMMS-RES-QUANT")) {
+      rows.end();
       is_collective = words[0] == "COMMS-RES" && line.find("BusBW") != std::string_view::npos;
       if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
-      if (auto p = param_row(words, number, ranks, units, hints, faults)) out.run.points.push_back(std::move(*p));
-    } else {
+      rows.add(line, number, begins, [&](std::string_view row, bool) {
+        if (auto p = param_row(words_of(row), number, ranks, units, hints, faults))
+          out.run().points.push_back(std::move(*p));
+      });
+    } else if (begins) {
       ++left_out;
     }
   });
+  rows.end(true);
   out.faults = faults.text();
-  out.run.info.version = "PARAM comms.py";
+  for (auto& run : out.runs) run.info.version = "PARAM comms.py";
   out.silent = "the spread of times over iterations, whether results were right";
   if (ranks == 0 && hints.ranks == 0) out.silent += ", the number of ranks (--ranks says it)";
   if (left_out > 0) out.silent += fmt::format("; {} rows of pt2pt and of quantized collectives are left out", left_out);

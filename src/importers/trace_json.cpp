@@ -12,11 +12,40 @@ std::size_t line_at(std::string_view text, std::size_t place) {
   return 1 + static_cast<std::size_t>(std::ranges::count(text.substr(0, place), '\n'));
 }
 
+namespace {
+
+/// With null for NaN, inf, Infinity and their like, which Python's json and printf write, outside of texts.
+std::string with_nulls(std::string_view json) {
+  std::string out;
+  bool in_text = false;
+  for (std::size_t at = 0; at < json.size(); ++at) {
+    const auto rest = json.substr(at);
+    if (json[at] == '"') in_text = !in_text;
+    if (in_text && json[at] == '\\') out += json[at++];
+    std::size_t length = 0;
+    if (!in_text)
+      for (const std::string_view name : {"-Infinity", "Infinity", "-inf", "inf", "-nan", "nan", "NaN"})
+        if (length == 0 && rest.starts_with(name)) length = name.size();
+    if (length > 0) {
+      out += "null";
+      at += length - 1;
+    } else if (at < json.size()) {
+      out += json[at];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 core::Json parsed_trace(std::string_view json) {
   try {
     return core::Json::parse(json);
   } catch (const core::Json::parse_error& e) {
-    refuse_line(line_at(json, e.byte), "it is no whole JSON; the program may not have ended (or it is compressed)");
+    if (core::Json mended = core::Json::parse(with_nulls(json), nullptr, /*allow_exceptions=*/false);
+        !mended.is_discarded())
+      return mended;
+    refuse_line(line_at(json, e.byte), "it is no whole JSON; the program may not have ended");
   } catch (const core::Json::exception& e) {  // the only other one: a number beyond all bounds, which it quotes
     const std::string_view why = e.what();
     const std::size_t begin = std::min(why.find('\'') + 1, why.size());

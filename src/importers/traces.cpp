@@ -6,6 +6,7 @@
 
 #include "core/format.hpp"
 #include "importers/lines.hpp"
+#include "importers/text.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -69,7 +70,8 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
 
 }  // namespace
 
-ReadTrace read_trace(std::string_view json, std::int64_t ranks) {
+ReadTrace read_trace(std::string_view bytes, std::int64_t ranks) {
+  const std::string json = plain_text(bytes);
   if (is_execution_trace(json)) return read_execution_trace(json);
   if (is_chakra(json)) return read_chakra_trace(json, ranks);
   return read_kineto_trace(json);
@@ -77,10 +79,11 @@ ReadTrace read_trace(std::string_view json, std::int64_t ranks) {
 
 Imported trace_rows(const ReadTrace& t, const Hints& hints) {
   Imported out;
-  if (!t.host.empty()) out.run.info.hosts.push_back(t.host);
-  out.run.points.push_back(step_point(t, hints));
+  ranks_of(t.trace.ranks, hints, 0);
+  if (!t.host.empty()) out.run().info.hosts.push_back(t.host);
+  out.run().points.push_back(step_point(t, hints));
   Faults faults;
-  for (auto& p : call_points(t, hints, faults)) out.run.points.push_back(std::move(p));
+  for (auto& p : call_points(t, hints, faults)) out.run().points.push_back(std::move(p));
   out.faults = faults.text();
   out.silent = "the model, the mini-batch, whether results were right";
   if (t.rank >= 0) out.silent += fmt::format("; it is of rank {} alone", t.rank);

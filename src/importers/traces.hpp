@@ -33,8 +33,8 @@ ReadTrace read_execution_trace(std::string_view json);
 /// Errors: UsageError "line 12: ..." for what is not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
-/// Of whichever of these formats it is; kineto's where it is none. `ranks` as above.
-ReadTrace read_trace(std::string_view json, std::int64_t ranks);
+/// A file of whichever of these formats it is, compressed or not; kineto's where it is none. `ranks` as above.
+ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
 /// A row of `replay` for the steps, and rows of `allreduce` for calls of one kind, size, element type and group.
 Imported trace_rows(const ReadTrace&, const Hints&);

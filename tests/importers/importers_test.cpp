@@ -91,21 +91,29 @@ TEST(NcclTests, BothHalvesOfEachRowAreRead) {
 TEST(NcclTests, OldLogsNeedTheCollectivesName) {
   std::string old(nccl_log);
   old.erase(old.find("# Collective test starting"), old.find("# nThread") - old.find("# Collective test starting"));
-  EXPECT_THAT(refusal(old), HasSubstr("give --collective"));
-  EXPECT_EQ(
-      text(read(old, {.ranks = 0, .collective = "broadcast", .interconnect = ""}).run.points[0], Factor::collective),
-      "broadcast");
+  EXPECT_THAT(read(old).silent, HasSubstr("its collective (allreduce by its columns and bus bandwidth)"));
+  const std::string small = replaced(replaced(old, "33.55   33.55", " 0.55    0.55"), "34.95   34.95", " 0.95    0.95");
+  EXPECT_THAT(refusal(small), HasSubstr("give --collective"));  // rates of too few digits
+  const Hints reduce{.ranks = 0, .collective = "reduce", .interconnect = ""};
+  EXPECT_EQ(text(read(small, reduce).run.points[0], Factor::collective), "reduce");
+}
+
+TEST(NcclTests, WhatTheUserSaysAgainstTheLogIsRefused) {
+  EXPECT_THAT(refusal(nccl_log, {.ranks = 4, .collective = "", .interconnect = ""}),
+              HasSubstr("line 7: it says 2 ranks, but --ranks 4, and rates depend on it; leave --ranks out"));
+  EXPECT_THAT(refusal(nccl_log, {.ranks = 0, .collective = "reduce", .interconnect = ""}),
+              HasSubstr("it says allreduce, but --collective reduce; leave --collective out"));
 }
 
 TEST(NcclTests, ACutRowIsNamed) {
   const std::string cut(std::string(nccl_log.substr(0, nccl_log.find("33.55"))) + "\n");
   EXPECT_EQ(read(cut + "node01: Test NCCL failure common.cu:303\n").faults,
             "left out: line 13, the last row, which is cut");
-  EXPECT_THAT(refusal(cut + std::string(nccl_log.substr(nccl_log.find("     1048576")))),
-              HasSubstr("x.log: line 13: the row is cut"));
+  EXPECT_EQ(read(cut + std::string(nccl_log.substr(nccl_log.find("     1048576")))).faults,
+            "left out: 1 row that cannot be read (line 13: the row is cut; it should have 13 columns)");
   std::string odd(nccl_log);
   odd.replace(odd.find("31.25"), 5, "31,25");
-  EXPECT_THAT(refusal(odd), HasSubstr("line 13: '31,25' is no number"));
+  EXPECT_THAT(read(odd).faults, HasSubstr("line 13: '31,25' is no number"));
 }
 
 // "40.5" may be the beginning of "40.50", and "1048" of "1048576".
@@ -196,10 +204,7 @@ TEST(Osu, LatencyAndBandwidthAreRead) {
 TEST(Osu, UnitsAreThoseOfTheHead) {
   EXPECT_NEAR(number(read(replaced(osu_bandwidth, "(MB/s)", "(GB/s)")).run.points[1], Metric::algbw_bytes_per_s), 12e12,
               1e3);
-  const auto bare =
-      read("# OSU MPI Multiple Bandwidth / Message Rate Test v5.9\n# Size    MB/s    Messages/s\n64  6.4  1e5\n");
-  EXPECT_NEAR(number(bare.run.points[0], Metric::algbw_bytes_per_s), 6.4e6, 1);
-  EXPECT_THAT(refusal(replaced(osu_bandwidth, "(MB/s)", "(MB)")), HasSubstr("line 2: the unit of times 'MB'"));
+  EXPECT_THAT(refusal(replaced(osu_bandwidth, "(MB/s)", "(MB)")), HasSubstr("line 2: the unit of rates 'MB'"));
 }
 
 TEST(Osu, RowsThatCannotBeAreCounted) {
@@ -213,8 +218,8 @@ TEST(Osu, RowsWithoutTheirHeadAreRefused) {
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n1   2.0\n"), HasSubstr("line 2"));
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n"),
               HasSubstr("no row to import; left out: line 3, the last row, which is cut"));
-  EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n2048   2.0\n"),
-              HasSubstr("line 3: the row is cut"));
+  EXPECT_EQ(read("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n2048   2.0\n4096   3.0\n").faults,
+            "left out: 2 rows that cannot be read (line 3: the row is cut; it should have 2 columns)");
 }
 
 TEST(Imb, EachTableHasItsRanksAndItsSlowestRank) {

@@ -62,8 +62,9 @@ TEST(Param, RowsWithoutTimesOrWithContradictionsAreCounted) {
 
 TEST(Param, ABadRowIsNamedByItsLine) {
   const std::string log = log_file("param.txt");
-  EXPECT_THAT(refusal(log.substr(0, log.find("7858.2")) + "\n"), HasSubstr("line 9: the row is cut"));
-  EXPECT_THAT(refusal(replaced(log, "7858.2", "nan   ")), HasSubstr("line 9: 'nan' is no number"));
+  EXPECT_THAT(refusal(log.substr(0, log.find("7858.2")) + "\n"),
+              HasSubstr("left out: line 9, the last row, which is cut"));
+  EXPECT_THAT(read(replaced(log, "7858.2", "nan   ")).faults, HasSubstr("line 9: 'nan' is no number"));
   EXPECT_THAT(refusal(replaced(log, "groupSize 2", "groupSize -2")), HasSubstr("is no count"));
 }
 

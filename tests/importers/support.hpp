@@ -19,7 +19,16 @@ inline std::string log_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline Imported read(std::string_view log, const Hints& hints = {}) { return import_log(log, "x.log", "auto", hints); }
+/// All runs of a log as one, with the first one's info, and one by one.
+struct Reading : Imported {
+  core::Run run;
+};
+inline Reading read(std::string_view log, const Hints& hints = {}) {
+  Reading out{import_log(log, "x.log", "auto", hints), {}};
+  out.run.info = out.runs.front().info;
+  for (const auto& r : out.runs) out.run.points.insert(out.run.points.end(), r.points.begin(), r.points.end());
+  return out;
+}
 inline std::string refusal(std::string_view log, const Hints& hints = {}) {
   try {
     read(log, hints);
