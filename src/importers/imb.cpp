@@ -78,7 +78,9 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
   const auto words = words_of(line);
   if (words.size() != table.columns.size())
     refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
-  for (const auto& word : words) number_of(word, number);
+  constexpr std::size_t counts = 2, decimals = 2;  // #bytes and #repetitions, then times and rates
+  for (std::size_t i = counts; i < words.size(); ++i) number_of(words[i], decimals, number);
+  count_of(words[1], number);
   const std::int64_t size = count_of(words[0], number);
   const auto time = [&](std::size_t column) {
     const auto units = units_of(table.columns[column]);

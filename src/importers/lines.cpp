@@ -100,31 +100,111 @@ std::size_t process_colon(std::string_view word) {
   return is_count(word.substr(first + 1, last - first - 1)) && is_count(word.substr(last + 1)) ? first : 0;
 }
 
-/// Where a message of NCCL begins in a line; npos: nowhere. It may follow what the tool printed without a blank, so
-/// hosts are found by their names where these are known, else a number is the tool's and the letter behind it begins a
-/// host.
-std::size_t message_in(std::string_view line, const std::set<std::string, std::less<>>& hosts) {
-  std::size_t said = std::string_view::npos;
-  for (const std::string_view level : {"NCCL INFO", "NCCL WARN", "NCCL TRACE"}) said = std::min(said, line.find(level));
-  if (said == std::string_view::npos) return said;
-  for (std::size_t gpu = line.find(" ["); gpu < said; gpu = line.find(" [", gpu + 1)) {
-    const std::size_t begin = line.find_last_of(blanks, gpu - 1) + 1;
-    const std::string_view word = line.substr(begin, gpu - begin), host = word.substr(0, process_colon(word));
-    if (host.empty()) continue;
-    for (const auto& known : hosts)
-      if (host.ends_with(known)) return begin + host.size() - known.size();
-    const std::size_t number = std::min(host.find_first_not_of("0123456789.-"), host.size());
-    const bool is_glued = begin > 1 && number > 0 && number < host.size() && is_count(host.substr(number - 1, 1));
-    return begin + (is_glued ? number : 0);
-  }
-  return 0;  // a message whose begin is lost
+/// The length of a number at the begin of `text` that a letter follows, which is not its exponent's; else 0.
+std::size_t number_before_letter(std::string_view text) {
+  const auto past = [&](std::size_t at) { return std::min(text.find_first_not_of(digits, at), text.size()); };
+  const std::size_t sign = text.starts_with('-') ? 1 : 0;
+  std::size_t end = past(sign);
+  if (end == sign) return 0;
+  if (text.substr(end).starts_with('.')) end = past(end + 1);
+  if (text.substr(end).starts_with("e-") || text.substr(end).starts_with("e+")) end = past(end + 2);
+  const char next = end < text.size() ? text[end] : ' ';
+  return (next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z') ? end : 0;
 }
 
-/// "#  Rank  0 Group  0 Pid   4100 on     node-a device  0 ..."
-void learn_host(std::string_view line, std::set<std::string, std::less<>>& hosts) {
-  const auto words = words_of(line);
-  const auto on = std::ranges::find(words, "on");
-  if (line.find(" Rank ") != std::string_view::npos && words.end() - on > 1) hosts.insert(*(on + 1));
+using Hosts = std::set<std::string, std::less<>>;
+
+/// HOST:PID:TID [GPU] of a message of NCCL in a line: where the word begins, and the host in it, before which the
+/// tool's own output may stand without a blank. npos: there is no message; a message whose begin is lost is all of the
+/// line.
+struct Message {
+  std::size_t begin = std::string_view::npos;
+  std::string_view host = {};
+};
+Message message_in(std::string_view line) {
+  std::size_t said = std::string_view::npos;
+  for (const std::string_view level : {"NCCL INFO", "NCCL WARN", "NCCL TRACE"}) said = std::min(said, line.find(level));
+  if (said == std::string_view::npos) return {};
+  for (std::size_t gpu = line.find(" ["); gpu < said; gpu = line.find(" [", gpu + 1)) {
+    const std::size_t begin = line.find_last_of(blanks, gpu - 1) + 1;
+    const std::string_view word = line.substr(begin, gpu - begin);
+    if (const std::size_t colon = process_colon(word)) return {.begin = begin, .host = word.substr(0, colon)};
+  }
+  return {.begin = 0};
+}
+
+/// A line's part before a message. Hosts are found by their names where these are known, else a number is the tool's
+/// and the letter behind it begins the host.
+std::string_view own_part(std::string_view line, const Message& message, const Hosts& hosts) {
+  if (message.begin == std::string_view::npos) return line;
+  for (const auto& known : hosts)
+    if (message.host.ends_with(known)) return line.substr(0, message.begin + message.host.size() - known.size());
+  return line.substr(0, message.begin + number_before_letter(message.host));
+}
+
+/// Lines without their ends and what is put before and around them.
+class PlainLines {
+ public:
+  /// `indentation`: how many blanks at most stand before each line besides.
+  explicit PlainLines(std::string_view text, std::size_t indentation = 0) : text_(text), indentation_(indentation) {}
+  bool next() {
+    if (text_.empty()) return false;
+    ++number;
+    const std::size_t end = text_.find('\n');
+    has_end = end != std::string_view::npos;
+    line = text_.substr(0, end);
+    text_.remove_prefix(has_end ? end + 1 : text_.size());
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.find('\x1b') != std::string_view::npos) line = plain_ = without_escapes(line);
+    while (const std::size_t length = prefix_length(line)) line.remove_prefix(length);
+    line.remove_prefix(std::min({line.find_first_not_of(' '), line.size(), indentation_}));
+    return true;
+  }
+  std::string_view line;
+  std::size_t number = 0;
+  bool has_end = true;
+
+ private:
+  std::string_view text_;
+  std::string plain_;
+  std::size_t indentation_;
+};
+
+/// Of the first line that begins with #, where all tools begin at the line's begin; without one, of all lines.
+std::size_t indentation_of(std::string_view text) {
+  std::size_t least = text.size();
+  for (PlainLines lines(text); lines.next();) {
+    const std::size_t begin = lines.line.find_first_not_of(' ');
+    if (begin == std::string_view::npos) continue;
+    if (lines.line[begin] == '#') return begin;
+    least = std::min(least, begin);
+  }
+  return least;
+}
+
+/// Hosts of a log's messages and of nccl-tests' list of ranks. What begins with a part of a row is none: what is
+/// there once, and begins with a number or ends with another host, or is there without its number too.
+Hosts hosts_in(std::string_view text) {
+  std::map<std::string, int, std::less<>> counts;
+  if (text.find(" NCCL ") == std::string_view::npos) return {};
+  for (PlainLines lines(text); lines.next();) {
+    const Message message = message_in(lines.line);
+    if (!message.host.empty() && lines.line.find_first_not_of(blanks) == message.begin)
+      ++counts[std::string(message.host)];
+    if (lines.line.find(" Rank ") == std::string_view::npos) continue;
+    const auto words = words_of(lines.line);
+    if (const auto on = std::ranges::find(words, "on"); words.end() - on > 1) ++counts[*(on + 1)];
+  }
+  Hosts out;
+  for (const auto& [host, count] : counts) {
+    const std::size_t number = number_before_letter(host);
+    const bool ends_with_other = std::ranges::any_of(counts, [&name = host](const auto& other) {
+      return other.first.size() < name.size() && name.ends_with(other.first);
+    });
+    if (count > 1 ? number == 0 || !counts.contains(host.substr(number)) : number == 0 && !ends_with_other)
+      out.insert(host);
+  }
+  return out;
 }
 
 }  // namespace
@@ -140,39 +220,28 @@ bool begins_with_count(std::string_view line) {
 }
 
 void each_line(std::string_view text, Faults& faults, const std::function<void(std::string_view, std::size_t)>& use) {
-  std::set<std::string, std::less<>> hosts;
-  std::string plain, before;  // of what a message has cut in two, the first side
+  const Hosts hosts = hosts_in(text);
+  std::string before;  // of what a message has cut in two, the first side
   std::size_t number_before = 0;
   const auto give = [&](std::string_view line, std::size_t number) {
     const std::size_t begin = line.find_first_not_of(blanks);
     if (begin != std::string_view::npos && line[begin] == '#') line.remove_prefix(begin);
-    learn_host(line, hosts);
     use(line, number);
   };
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (end == std::string_view::npos) faults.unended_line = number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.find('\x1b') != std::string_view::npos) line = plain = without_escapes(line);
-    while (const std::size_t length = prefix_length(line)) line.remove_prefix(length);
-    const std::size_t message = message_in(line, hosts);
-    line = line.substr(0, message);
-    const bool is_blank = line.find_first_not_of(blanks) == std::string_view::npos;
-    if (message != std::string_view::npos && is_blank) continue;
-    if (!before.empty()) {
-      // The end of the first side may be lost, so that a line of its own follows.
-      const bool follows = line.find_first_not_of(blanks) == line.find('#') ||
-                           (begins_with_count(line) && words_of(line).size() == words_of(before).size());
-      if (!is_blank && follows) {
-        give(before, number_before);
-        before.clear();
-      }
-    }
-    if (before.empty()) number_before = number;
+  for (PlainLines lines(text, indentation_of(text)); lines.next();) {
+    if (!lines.has_end) faults.unended_line = lines.number;
+    const Message message = message_in(lines.line);
+    const bool is_cut = message.begin != std::string_view::npos;
+    const std::string_view line = own_part(lines.line, message, hosts);
+    const std::size_t begin = line.find_first_not_of(blanks);
+    if (is_cut && begin == std::string_view::npos) continue;
+    // The end of the first side may be lost, so that a line of its own follows.
+    if (!before.empty() && begin != std::string_view::npos &&
+        (line[begin] == '#' || (begins_with_count(line) && words_of(line).size() == words_of(before).size())))
+      give(std::exchange(before, {}), number_before);
+    if (before.empty()) number_before = lines.number;
     before += line;
-    if (message == std::string_view::npos) give(std::exchange(before, {}), number_before);
+    if (!is_cut) give(std::exchange(before, {}), number_before);
   }
   if (!before.empty()) give(before, number_before);
 }
@@ -216,7 +285,8 @@ void Rows::add(std::string_view line, std::size_t number, bool begins, const Rea
   }
   const auto why = begins ? refusal(line, false) : std::string();
   if (!why) return end();
-  if (!piece_.empty() && !refusal(joined, true)) {
+  // What begins like a row is the rest of one only within a number.
+  if (!piece_.empty() && (!begins || number_goes_on) && !refusal(joined, true)) {
     piece_.clear();
   } else if (begins) {
     end();
@@ -249,6 +319,12 @@ double number_of(const std::string& word, std::size_t line) {
     refuse_line(line, fmt::format("'{}' is no number", word));
   }
   return value;
+}
+
+double number_of(const std::string& word, std::size_t decimals, std::size_t line) {
+  if (const std::size_t point = word.find('.'); point == std::string::npos || word.size() - point <= decimals)
+    refuse_line(line, fmt::format("'{}' is cut; it should have {} decimals", word, decimals));
+  return number_of(word, line);
 }
 
 std::int64_t count_of(const std::string& word, std::size_t line) {

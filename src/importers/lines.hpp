@@ -61,6 +61,8 @@ std::vector<std::string> words_of(std::string_view line);
 
 /// Errors: UsageError "line N: 'word' is no number".
 double number_of(const std::string& word, std::size_t line);
+/// Of a tool that prints so many decimals: one with fewer has lost its end.
+double number_of(const std::string& word, std::size_t decimals, std::size_t line);
 std::int64_t count_of(const std::string& word, std::size_t line);
 /// "line 12: why"; of 0, which is no line, the reason alone.
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);

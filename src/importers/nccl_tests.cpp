@@ -80,14 +80,18 @@ void read_units(std::string_view line, std::size_t number, Columns& columns) {
   }
 }
 
+[[noreturn]] void refuse_worlds(std::size_t number, const std::string& why) {
+  refuse_line(number,
+              fmt::format("{}: separate worlds printed into this log, so that nobody knows whose a row is; give "
+                          "each its own log (and build with MPI=1)",
+                          why));
+}
+
 /// "#  Rank  3 Group  0 Pid   4711 on     node01 device  3 [0000:43:00] NVIDIA H100 80GB HBM3"; old ones have no group.
 void read_rank(const std::vector<std::string>& words, std::string_view line, std::size_t number, Run& run) {
   const std::int64_t rank = count_of(words[2], number);
-  if (!run.ranks.insert(rank).second)
-    refuse_line(number,
-                fmt::format("rank {} is there twice: separate worlds printed into this log, so that nobody knows "
-                            "whose a row is; give each its own log (and build with MPI=1)",
-                            rank));
+  if (run.ranks.empty() && rank != 0) refuse_worlds(number, fmt::format("a list of ranks begins with {}", rank));
+  if (!run.ranks.insert(rank).second) refuse_worlds(number, fmt::format("rank {} is there twice", rank));
   run.ranks_line = number;
   ++run.groups[words[3] == "Group" ? count_of(words[4], number) : 0];
   if (const auto on = std::ranges::find(words, "on"); words.end() - on > 1)
@@ -119,14 +123,17 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
   read_units(line, number, run.columns);
   if (line.starts_with("# Collective test starting:") && words.size() > 4) run.collective = nccl_kind(words[4]);
   if (words.size() > 8 && words[1] == "Rank") read_rank(words, line, number, run);
-  if (words.size() > 3 && words[1] == "size" && words[2] == "count") read_columns(words, run.columns);
+  if (words.size() > 3 && words[1] == "size" && words[2] == "count") {
+    if (!run.columns.names.empty()) refuse_worlds(number, "a run's table has two heads");
+    read_columns(words, run.columns);
+    if (!run.collective.empty() && !run.columns.has("root"))
+      refuse_worlds(number, "a program that says its name has columns of older ones, which do not");
+  }
   if (line.starts_with("# nccl-tests version") && words.size() > 3)
     run.info.version = fmt::format("nccl-tests {}", words[3]);
   if (line.starts_with("# Per-Iteration Report")) run.columns.per_iteration = true;
   if (line.starts_with("# Avg bus bandwidth") && std::exchange(run.ended, true))
-    refuse_line(number,
-                "a second run ends here, but only one began: separate worlds printed into this log; give each its "
-                "own log (and build with MPI=1)");
+    refuse_worlds(number, "a second run ends here, but only one began");
 }
 
 /// Whether a line begins the head of another run than the one that is being read.
@@ -134,8 +141,7 @@ bool begins_run(std::string_view line, const Run& run) {
   constexpr std::array<std::string_view, 4> firsts{"# nccl-tests version", "# Collective test starting", "# nThread",
                                                    "# Using devices"};
   if (std::ranges::any_of(firsts, [&](auto first) { return line.starts_with(first); })) return run.began();
-  return (!run.rows.empty() || run.ended) && line.starts_with("#") && words_of(line).size() > 8 &&
-         words_of(line)[1] == "Rank";
+  return !run.columns.names.empty() && words_of(line).size() > 8 && words_of(line)[1] == "Rank";
 }
 
 /// Errors: UsageError for what is no row of this table.
@@ -177,9 +183,14 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
                  .unit = unit};
     if (half.errors.ends_with('*')) half.errors.pop_back();  // beyond the threshold, as its number says too
     if (!half.errors.empty() && half.errors != "N/A") number_of(half.errors, number);
+    constexpr std::size_t error_digits = 5;  // 3e-07
+    if (!row.errors_are_counts && half.errors != "N/A" && half.errors.size() < error_digits)
+      refuse_line(number, fmt::format("'{}' is cut; an error is printed like 3e-07", half.errors));
     constexpr double rounding = 0.02, digit = 0.02;
     const double rate = static_cast<double>(row.size) / half.seconds;
-    if (joined && !(std::abs(half.algbw - rate) <= rounding * rate + digit * unit.algbw))
+    constexpr double most = 2;  // busbw over algbw
+    if (joined && !(std::abs(half.algbw - rate) <= rounding * rate + digit * unit.algbw &&
+                    half.busbw <= (most + rounding) * rate + digit * unit.busbw))
       refuse_line(number, "the columns of its pieces contradict each other");
     row.halves.push_back(std::move(half));
   }
@@ -225,7 +236,7 @@ std::string told_by_columns(const Run& run, std::int64_t ranks) {
   return candidates.size() == 1 ? candidates[0] : "";
 }
 
-core::Point point_of(const Row& row, const RowHalf& half, core::Point p, Faults& faults) {
+core::Point point_of(const Row& row, const RowHalf& half, core::Point p, std::int64_t ranks, Faults& faults) {
   p.factors[core::Factor::size_bytes] = row.size;
   if (!row.type.empty()) p.factors[core::Factor::dtype] = row.type;
   if (!row.op.empty()) p.factors[core::Factor::op] = row.op;
@@ -247,6 +258,15 @@ core::Point point_of(const Row& row, const RowHalf& half, core::Point p, Faults&
           fmt::format("differs by {} from the right result; {} is allowed", half.errors, allowed_error(row.type));
     }
   }
+  // What separate worlds printed into one log may have another head's ranks.
+  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
+  const auto factor = bus_factor(collective, ranks);
+  if ((collective == "allreduce" || collective == "all_gather" || collective == "reduce_scatter") && factor &&
+      half.algbw >= half.unit.algbw && !is_near(half.busbw / half.algbw, factor))
+    mistrust(p,
+             fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", half.busbw / half.algbw, *factor,
+                         ranks),
+             faults);
   constexpr double digit = 0.01;
   check_rates(p, half.algbw, half.busbw, digit * std::max(half.unit.algbw, half.unit.busbw), faults);
   return p;
@@ -302,7 +322,7 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
     for (const RowHalf& half : row.halves) {
       silent.unchecked = silent.unchecked || half.errors == "N/A";
       if (half.seconds > 0) {
-        out.points.push_back(point_of(row, half, common, faults));
+        out.points.push_back(point_of(row, half, common, ranks, faults));
       } else {
         ++faults.without_time;
       }
@@ -347,10 +367,7 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
     const std::size_t before = run.rows.size();
     rows.add(line, number, begins_with_count(line),
              [&](std::string_view row, bool joined) { run.rows.push_back(row_of(row, joined, number, run.columns)); });
-    if (run.ended && run.rows.size() > before)
-      refuse_line(number,
-                  "a row stands after its run's end: the head of the next is lost, or separate worlds printed into "
-                  "this log; give each its own log");
+    if (run.ended && run.rows.size() > before) refuse_worlds(number, "a row stands after its run's end");
   });
   rows.end(true);
   end_run();

@@ -13,6 +13,8 @@
 namespace gradmeter::importers {
 namespace {
 
+constexpr std::size_t osu_decimals = 2;
+
 /// What the lines that begin with "#" say of the rows below.
 struct OsuHead {
   std::string title;       ///< "Allreduce Latency Test"
@@ -132,11 +134,12 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   if (words.size() != head.columns.size())
     refuse_line(number, fmt::format("the row is cut; it should have {} columns", head.columns.size()));
   const std::int64_t size = count_of(words[0], number);
-  const double value = number_of(words[head.value], number);
+  const double value = number_of(words[head.value], osu_decimals, number);
   core::Point p = collective_point(head.collective, ranks, size, hints);
   if (head.validation > 0 && words[head.validation] == "Pass") {
     set_wrong(p, 0);
   } else if (head.validation > 0) {
+    if (words[head.validation] != "Fail") refuse_line(number, "its validation neither passed nor failed");
     p.status = core::Status::wrong;
     p.reason = "the benchmark's own validation failed";
   }
@@ -155,9 +158,10 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   }
   set_time(p, head.is_bandwidth ? static_cast<double>(size) / (value * head.unit) : value * head.unit);
   if (head.of_slowest && head.least > 0) {
-    const double least = number_of(words[head.least], number);
+    const double least = number_of(words[head.least], osu_decimals, number);
     if (least > 0) p.metrics[core::Metric::ranks_spread] = value / least;
-    check_order(p, least * head.unit, number_of(words[head.mean], number) * head.unit, value * head.unit, faults);
+    check_order(p, least * head.unit, number_of(words[head.mean], osu_decimals, number) * head.unit, value * head.unit,
+                faults);
   }
   return p;
 }

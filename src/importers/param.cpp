@@ -45,13 +45,15 @@ ParamUnits param_units(std::string_view head, std::size_t number) {
           .busbw = rate_unit(units[3], number)};
 }
 
-/// Nothing where it has no time or no bytes.
-std::optional<core::Point> param_row(const std::vector<std::string>& words, std::size_t number, std::int64_t ranks,
-                                     const ParamUnits& unit, const Hints& hints, Faults& faults) {
+/// Nothing where it has no time or no bytes. `joined`: of pieces.
+std::optional<core::Point> param_row(const std::vector<std::string>& words, bool joined, std::size_t number,
+                                     std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
   constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
   if (words.size() != columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
   const ParamName name = name_in(words[0], number);
+  if (joined && (!collective_of(name.collective) || !element_of(name.dtype)))
+    refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", words[0]));
   const std::int64_t size = count_of(words[1], number);
   if (size == 0) {
     ++faults.without_bytes;
@@ -100,8 +102,8 @@ Imported read_param(std::string_view log, const Hints& hints) {
       is_collective = words[0] == "COMMS-RES" && line.find("BusBW") != std::string_view::npos;
       if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
-      rows.add(line, number, begins, [&](std::string_view row, bool) {
-        if (auto p = param_row(words_of(row), number, ranks, units, hints, faults))
+      rows.add(line, number, begins, [&](std::string_view row, bool joined) {
+        if (auto p = param_row(words_of(row), joined, number, ranks, units, hints, faults))
           out.run().points.push_back(std::move(*p));
       });
     } else if (begins) {

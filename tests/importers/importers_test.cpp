@@ -218,7 +218,7 @@ TEST(Osu, RowsWithoutTheirHeadAreRefused) {
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n1   2.0\n"), HasSubstr("line 2"));
   EXPECT_THAT(refusal("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n"),
               HasSubstr("no row to import; left out: line 3, the last row, which is cut"));
-  EXPECT_EQ(read("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n2048   2.0\n4096   3.0\n").faults,
+  EXPECT_EQ(read("# OSU MPI Latency Test v5.9\n# Size          Latency (us)\n1024\n2048   2.00\n4096   3.00\n").faults,
             "left out: 2 rows that cannot be read (line 3: the row is cut; it should have 2 columns)");
 }
 

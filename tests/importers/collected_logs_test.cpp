@@ -1,0 +1,208 @@
+// Every log of tests/data/logs against a line that was held against the file by eye: hints, runs, rows, their factors,
+// the first and the last row's figures, and what is said to be left out; or why it is refused.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "core/format.hpp"
+#include "importers/support.hpp"
+
+namespace gradmeter::importers {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+constexpr std::string_view table = R"(
+chakra_ctrl.json: 1 runs 2 rows, collective null+allreduce, problem trace:steps=1,calls=1,bytes=4096+null, ok; null B 2100 us nan GB/s; 4096 B 100 us nan GB/s
+chakra_cycle.json: refused: line 2: node 1: its dependencies form a cycle
+chakra_missing.json: 1 runs 1 rows, problem trace:steps=1,calls=1,bytes=0, ok; null B 2100 us nan GB/s; null B 2100 us nan GB/s
+chakra_ok.json: 1 runs 2 rows, collective null+allreduce, problem trace:steps=1,calls=1,bytes=4096+null, ok; null B 2100 us nan GB/s; 4096 B 100 us nan GB/s
+chakra_zero.json: 1 runs 1 rows, problem trace:steps=1,calls=1,bytes=0, ok; null B 2100 us nan GB/s; null B 2100 us nan GB/s
+imb_allgather_v.log: 1 runs 2 rows, collective all_gather+all_to_all, ranks 4, reduction max, ok; 4096 B 4 us 0.768 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'Alltoallv' (line 31: no kind of gradmeter's)
+imb_defects.log: 1 runs 2 rows, collective allreduce, ranks 4, reduction max, ok+wrong; 1024 B 4 us 0.384 GB/s; 2048 B 4 us 0.768 GB/s
+imb_mixed.log: 1 runs 2 rows, collective allreduce+reduce_scatter, ranks 4, problem null+block, reduction max, ok; 1024 B 4 us 0.384 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'PingPing' (line 31: no kind of gradmeter's)
+imb_multi.log: refused: it has no row to import; left out: 2 rows of 'Multi-Allreduce' (line 12: no kind of gradmeter's)
+imb_nbc.log: refused: it has no row to import; left out: 1 row of 'Iallreduce' (line 10: no kind of gradmeter's)
+imb_ok.log: 1 runs 1 rows, collective allreduce, ranks 4, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s; left out: 1 row of 0 bytes
+imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B no time; null B no time
+imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
+imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
+imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
+kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_cut.json: refused: line 1: it is no whole JSON; the program may not have ended
+kineto_inf.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_list.json: 1 runs 2 rows, collective null+allreduce, ranks null+2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_mixed.json: 1 runs 4 rows, collective null+all_gather+allreduce+send, ranks 8+2, dtype null+bf16+fp32, problem trace:steps=3,calls=9,bytes=3201024+null, device cuda, ok; null B 10000 us nan GB/s; 2048 B 100 us 0.02048 GB/s
+kineto_nan.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_ok.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+mscclpp.log --ranks 8: 1 runs 6 rows, collective allreduce, ranks 8, device cuda, in_place true+false, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_1gpu.log: 1 runs 6 rows, collective allreduce, ranks 1, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 0 GB/s; 4194304 B 80.9 us 0 GB/s
+nccl_all_types.log: 1 runs 144 rows, collective allreduce, ranks 8, dtype int8+uint8+int32+uint32+int64+uint64+fp16+fp32+fp64+bf16+fp8-e4m3+fp8-e5m2, op sum+prod+max+min+avg+mulsum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s
+nccl_alltoall.log: 1 runs 6 rows, collective all_to_all, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_ansi.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_big_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, wrong+ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_concat.log: 3 runs 18 rows, collective allreduce+all_gather+reduce_scatter, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
+nccl_concat_same.log: 2 runs 8 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 8388608 B 119 us 123.4 GB/s
+nccl_cputime.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem time=cpu, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_crlf.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_cut.log: 1 runs 2 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; left out: line 19, the last row, which is cut
+nccl_cycles.log: 2 runs 4 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40 us 45.88 GB/s; 1048576 B 49 us 37.45 GB/s
+nccl_echo.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_echo2.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_gather.log: 1 runs 6 rows, collective gather, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_hypercube.log: 1 runs 6 rows, collective hypercube, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_indent.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_info_between.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_info_inside.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_k8s.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_loop5.log: 5 runs 10 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40 us 45.88 GB/s; 1048576 B 43 us 42.67 GB/s
+nccl_newline_in_row.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_old_allgather.log: 1 runs 6 rows, collective all_gather, ranks 4, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 19.42 GB/s; 4194304 B 80.9 us 38.88 GB/s
+nccl_old_allreduce.log: 1 runs 6 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 38.84 GB/s; 4194304 B 80.9 us 77.77 GB/s
+nccl_old_broadcast.log: 1 runs 6 rows, collective broadcast, ranks 4, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_old_reduce.log: 1 runs 6 rows, collective reduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_only_rows.log: refused: line 1: a row stands before the table's head, which says what its columns are, of which collective and how many ranks; give the whole log
+nccl_roots.log: 1 runs 8 rows, collective broadcast, ranks 4, dtype fp32, problem null+root=1+root=2+root=3, device cuda, in_place false+true, ok; 1048576 B 40 us 26.21 GB/s; 1048576 B 70 us 14.98 GB/s
+nccl_sendrecv.log: 1 runs 6 rows, collective sendrecv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_split.log: 1 runs 6 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=8, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_srun_l.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_tag.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_tag_rank3.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_two_ranks.log: 2 runs 12 rows, collective allreduce, ranks 2+8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_bfloat16.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype bf16, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_double.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_f8e4m3.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp8-e4m3, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_f8e5m2.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp8-e5m2, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_float.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_half.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp16, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_int32.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype int32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_int64.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype int64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_int8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype int8, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_uint32.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_uint64.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_type_uint8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint8, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_warn_glued.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_worlds.log: refused: line 8: rank 0 is there twice: separate worlds printed into this log, so that nobody knows whose a row is; give each its own log (and build with MPI=1)
+nccl_worlds8.log: refused: line 8: rank 0 is there twice: separate worlds printed into this log, so that nobody knows whose a row is; give each its own log (and build with MPI=1)
+nccl_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, wrong+ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_zero.log: 1 runs 6 rows, collective all_gather, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 22.65 GB/s; 4194304 B 80.9 us 45.36 GB/s; left out: 2 rows of 0 bytes
+osu_allgather.log --ranks 8: 1 runs 3 rows, collective all_gather, ranks 8, dtype int8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
+osu_allgatherv.log --ranks 8: refused: it has no row to import; left out: 1 row of 'MPI Allgatherv Latency Test' (line 5: no kind of gradmeter's)
+osu_alltoall.log --ranks 8: 1 runs 3 rows, collective all_to_all, ranks 8, dtype int8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
+osu_alltoall56.log --ranks 8: 1 runs 3 rows, collective all_to_all, ranks 8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
+osu_barrier.log --ranks 8: refused: it has no row to import; left out: 1 row of 'MPI Barrier Latency Test' (line 4: no kind of gradmeter's)
+osu_bibw.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
+osu_bw.log --ranks 8: 1 runs 2 rows, collective ping_pong, ranks 2, dtype int8, device cpu, ok; 65536 B 7.28178 us 9 GB/s; 1048576 B 95.3251 us 11 GB/s
+osu_cuda_dd.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cuda, reduction avg, ok; 4 B 40 us 0.000175 GB/s; 1048576 B 900 us 2.039 GB/s
+osu_echo.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
+osu_get_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Get latency Test' (line 6: no kind of gradmeter's)
+osu_host.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
+osu_iallreduce.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, problem non-blocking, device cpu, reduction avg, ok; 4 B 135.61 us 5.162e-05 GB/s; 1024 B 184.28 us 0.009724 GB/s
+osu_indent.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
+osu_latency.log --ranks 8: 1 runs 3 rows, collective ping_pong, ranks 2, dtype int8, device cpu, reduction avg, ok; 8 B 1.6 us 0.005 GB/s; 1048576 B 110 us 9.533 GB/s
+osu_mbw_mr.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multiple Bandwidth / Message Rate Test' (line 6: no kind of gradmeter's)
+osu_multi_lat.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multi Latency Test' (line 5: no kind of gradmeter's)
+osu_persistent.log --ranks 8: 1 runs 1 rows, collective allreduce, ranks 8, dtype int32, problem persistent, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 4 B 2 us 0.0035 GB/s
+osu_put_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)
+osu_suite.log --ranks 8: 4 runs 10 rows, collective allreduce+ping_pong+all_to_all, ranks 8+2, dtype int32+int8, problem null+non-blocking, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1024 B 184.28 us 0.009724 GB/s; left out: 1 row of 'MPI Barrier Latency Test' (line 36: no kind of gradmeter's)
+osu_tag.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
+osu_tail_valid.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction max, ok+wrong; 4 B 2.5 us 0.0028 GB/s; 8 B 2.6 us 0.005385 GB/s
+rccl_in_place_only.log: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 81.3 us 90.28 GB/s
+rccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+)";
+
+std::string collected(const std::string& name) {
+  std::ifstream in(GRADMETER_COLLECTED_LOGS "/" + name, std::ios::binary);
+  EXPECT_TRUE(in) << name;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Distinct values in the order of their rows.
+std::string values(const core::Run& run, Factor factor) {
+  std::vector<std::string> out;
+  for (const auto& p : run.points)
+    if (const std::string value = text(p, factor); std::ranges::find(out, value) == out.end()) out.push_back(value);
+  return fmt::format("{}", fmt::join(out, "+"));
+}
+
+std::string row_text(const core::Point& p) {
+  const std::string figures = core::is_null(p.metrics[Metric::time_s])
+                                  ? "no time"
+                                  : fmt::format("{:.6g} us {:.4g} GB/s", number(p, Metric::time_s) * 1e6,
+                                                number(p, Metric::busbw_bytes_per_s) * 1e-9);
+  return fmt::format("{} B {}", text(p, Factor::size_bytes), figures);
+}
+
+std::string summary(const std::string& file, const Hints& hints) {
+  const std::string log = collected(file);
+  std::string why = refusal(log, hints);
+  if (!why.empty()) return "refused: " + why.substr(std::string_view("x.log: ").size());
+  const auto all = read(log, hints);
+  std::string out = fmt::format("{} runs {} rows", all.runs.size(), all.run.points.size());
+  for (const Factor f : {Factor::collective, Factor::ranks, Factor::dtype, Factor::op, Factor::problem, Factor::device,
+                         Factor::in_place, Factor::reduction})
+    if (const std::string all_values = values(all.run, f); all_values != "null")
+      out += fmt::format(", {} {}", core::name(f), all_values);
+  std::vector<std::string_view> statuses;
+  for (const auto& p : all.run.points)
+    if (const auto status = core::name(p.status); std::ranges::find(statuses, status) == statuses.end())
+      statuses.push_back(status);
+  out += fmt::format(", {}; {}; {}", fmt::join(statuses, "+"), row_text(all.run.points.front()),
+                     row_text(all.run.points.back()));
+  return all.faults.empty() ? out : fmt::format("{}; {}", out, all.faults);
+}
+
+TEST(CollectedLogs, EachGivesWhatItsLineSays) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(GRADMETER_COLLECTED_LOGS))
+    if (entry.path().extension() != ".md") files.insert(entry.path().filename().string());
+  std::istringstream lines{std::string(table.substr(1))};
+  for (std::string line; std::getline(lines, line);) {
+    const std::string head = line.substr(0, line.find(": ")), file = head.substr(0, head.find(' '));
+    const std::size_t hint = head.find("--ranks ");
+    const std::int64_t ranks = hint == std::string::npos ? 0 : std::stoll(head.substr(hint + 8));
+    EXPECT_EQ(head + ": " + summary(file, {.ranks = ranks, .collective = {}, .interconnect = {}}), line);
+    EXPECT_EQ(files.erase(file), 1u) << file;
+  }
+  EXPECT_TRUE(files.empty()) << *files.begin() << " has no line";
+}
+
+/// As `iconv -t UTF-16` makes it of ASCII.
+std::string utf16(std::string_view ascii, bool little) {
+  std::string out = little ? "\xFF\xFE" : "\xFE\xFF";
+  for (const char c : ascii) out += little ? std::string{c, '\0'} : std::string{'\0', c};
+  return out;
+}
+
+TEST(CollectedLogs, AnEncodingChangesNothing) {
+  for (const std::string file : {"nccl_ok.log", "imb_oom.log", "kineto_ok.json", "chakra_ok.json"}) {
+    const std::string log = collected(file);
+    const auto plain = read(log);
+    for (const std::string& other : {utf16(log, true), utf16(log, false), utf16(log, true).substr(2),
+                                     utf16(log, false).substr(2), "\xEF\xBB\xBF" + log}) {
+      const auto same = read(other);
+      ASSERT_EQ(same.run.points.size(), plain.run.points.size()) << file;
+      for (std::size_t i = 0; i < plain.run.points.size(); ++i) {
+        EXPECT_EQ(same.run.points[i].factors, plain.run.points[i].factors);
+        EXPECT_EQ(same.run.points[i].metrics, plain.run.points[i].metrics);
+      }
+    }
+  }
+}
+
+TEST(CollectedLogs, ACompressedFileIsReadWholeOrRefused) {
+  const std::string gz = collected("kineto.json.gz");
+  EXPECT_EQ(read(gz).run.points.size(), 2u);
+  EXPECT_EQ(refusal(gz.substr(0, gz.size() / 2)), "x.log: its gzip stream is cut; copy the file again");
+  std::string damaged = gz;
+  damaged[gz.size() / 2] ^= 0x55;
+  EXPECT_NE(refusal(damaged).find("its gzip stream is"), std::string::npos);
+  EXPECT_NE(refusal(gz + gz).find("line 1: it is no whole JSON"), std::string::npos);  // two members, both read
+}
+
+}  // namespace
+}  // namespace gradmeter::importers
