@@ -104,7 +104,9 @@ void read_rank(const std::vector<std::string>& words, std::string_view line, std
 void read_columns(const std::vector<std::string>& words, Columns& columns) {
   columns.names.assign(words.begin() + 1, words.end());
   const auto times = std::ranges::count_if(columns.names, [](const auto& n) { return n == "time" || n == "cputime"; });
-  columns.halves.resize(static_cast<std::size_t>(times), columns.halves.empty() ? Half{} : columns.halves.back());
+  if (static_cast<std::size_t>(times) == columns.halves.size()) return;
+  columns.halves = {{.in_place = false}};  // the line above is lost
+  if (times > 1) columns.halves.push_back({.in_place = true});
 }
 
 /// "#    out-of-place    in-place": which halves there are, in their order.

@@ -35,7 +35,7 @@ std::string collective_from(const Json& log, const Hints& hints) {
     program = log["args"][0].get<std::string>();
   }
   const std::string file = program.substr(program.rfind('/') + 1);
-  const std::string collective = kind_of(file.ends_with("_perf") ? nccl_kind(file) : "", hints, 0);
+  std::string collective = kind_of(file.ends_with("_perf") ? nccl_kind(file) : "", hints, 0);
   if (!collective.empty()) return collective;
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));

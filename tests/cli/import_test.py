@@ -8,12 +8,16 @@ HEAD = """# nccl-tests version 2.17.1 nccl-headers=22809 nccl-library=22809
 #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
 """
-ROW = "     1048576        262144     float     sum      -1 {:>8}   33.55   33.55       0    30.00   34.95   34.95       0\n"
+ROW = "{:12}  {:12}     float     sum      -1 {:>8}   33.55   33.55       0 {:8.2f}   34.95   34.95       0\n"
+
+
+def row(mebibytes, time):
+    return ROW.format(mebibytes << 20, mebibytes << 18, time, 30.0 * mebibytes)
 
 
 def body(test):
     log, out = test.path("cut.log"), test.path("cut.jsonl")
-    log.write_text(HEAD + ROW.format("31.25") + ROW.format("0.00") + ROW.format("31250") + ROW.format("31.25").rstrip())
+    log.write_text(HEAD + row(2, "62.50") + row(4, "0.00") + row(1, "31250") + row(8, "250.00").rstrip())
     done = test.run("import", log, "--out", out)
     if test.check(done.code == 0 and "5 points" in done.out, "a log that was cut is read as far as it is whole", done):
         test.check("left out: 1 row whose time or rate is 0 or less, line 10, the last row, which is cut; "
@@ -22,6 +26,21 @@ def body(test):
         test.equal([p["status"] for p in support.points(out)], ["ok", "ok", "ok", "mistrusted", "ok"], "its points")
     done = test.run("report", out, "--text")
     test.check("1 MiB in 31.2 ms are 33.6 MB/s, but algbw says 33.5 GB/s" in done.out, "the report says why it mistrusts a row", done)
+    pipe, logs = test.path("pipe.jsonl"), test.source / "tests" / "data" / "logs"
+    done = test.run("import", "-", "--out", pipe, wrapper=("sh", "-c", '"$@" < "$0"', logs / "nccl_loop5.log"))
+    if test.check(done.code == 0 and "10 points in 5 runs" in done.out, "a pipe is read, and each program in it is a launch", done):
+        test.valid(pipe)
+        test.equal({p["factors"]["ranks"] for p in support.points(pipe)}, {8}, "five runs of 8 ranks are of 8 ranks")
+    sizes = test.path("sizes.jsonl")
+    done = test.run("import", logs / "imb_oom.log", logs / "imb_one.log", "--out", sizes)
+    if test.check(done.code == 0, "sizes that could not be measured are rows", done):
+        test.valid(sizes)
+        test.check(test.run("report", sizes, "--text").code == 0, "and a report shows them")
+    done = test.run("import", logs / "nccl_ok.log", "--ranks", "4", "--out", test.path("no.jsonl"))
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "line 13: it says 8 ranks, but --ranks 4" in done.err,
+               "ranks that contradict the log are refused in one line", done)
+    done = test.run("replay", logs / "kineto.json.gz", "--thread-ranks", "2", "--seconds", "2")
+    test.check(done.code == 0, "a compressed trace is replayed", done)
 
 
 support.main(__doc__, body)

@@ -105,6 +105,13 @@ TEST(NcclTests, WhatTheUserSaysAgainstTheLogIsRefused) {
               HasSubstr("it says allreduce, but --collective reduce; leave --collective out"));
 }
 
+TEST(NcclTests, WithoutTheLineThatNamesTheHalvesTheSecondIsInPlace) {
+  const auto log = read(replaced(nccl_log, "out-of-place                       in-place", ""));
+  ASSERT_EQ(log.run.points.size(), 4u);
+  EXPECT_EQ(text(log.run.points[2], Factor::in_place), "false");
+  EXPECT_EQ(text(log.run.points[3], Factor::in_place), "true");
+}
+
 TEST(NcclTests, ACutRowIsNamed) {
   const std::string cut(std::string(nccl_log.substr(0, nccl_log.find("33.55"))) + "\n");
   EXPECT_EQ(read(cut + "node01: Test NCCL failure common.cu:303\n").faults,
