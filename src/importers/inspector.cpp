@@ -117,7 +117,7 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
 }  // namespace
 
 bool is_inspector(std::string_view log) {
-  return log.substr(0, log.find('\n')).find("inspector_output_format_version") != std::string_view::npos;
+  return log.find("\"inspector_output_format_version\"") != std::string_view::npos;
 }
 
 Imported read_inspector(std::string_view text, const Hints& hints) {

@@ -37,7 +37,8 @@ std::string Faults::text() const {
 
 namespace {
 
-constexpr std::string_view digits = "0123456789", blanks = " \t";
+constexpr std::string_view digits = "0123456789", blanks = " \t",
+                           of_hosts = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
 std::string without_escapes(std::string_view line) {
   std::string out;
@@ -128,7 +129,10 @@ Message message_in(std::string_view line) {
   for (std::size_t gpu = line.find(" ["); gpu < said; gpu = line.find(" [", gpu + 1)) {
     const std::size_t begin = line.find_last_of(blanks, gpu - 1) + 1;
     const std::string_view word = line.substr(begin, gpu - begin);
-    if (const std::size_t colon = process_colon(word)) return {.begin = begin, .host = word.substr(0, colon)};
+    const std::size_t colon = process_colon(word);
+    if (colon == 0) continue;
+    const std::size_t host = word.find_last_not_of(of_hosts, colon - 1) + 1;  // npos + 1 is 0
+    return {.begin = begin + host, .host = word.substr(host, colon - host)};
   }
   return {.begin = 0};
 }

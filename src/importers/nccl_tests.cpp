@@ -301,16 +301,19 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
   std::string collective = kind_of(run.collective, hints, line);
   if (collective.empty()) {
     collective = told_by_columns(run, ranks);
+    if (collective.empty() && said == 0) collective = told_by_columns(run, 0);  // which --ranks contradicts
     silent.inferred = collective;
   }
   if (collective.empty())
     refuse_line(line,
                 "which collective it is is not said before it (older versions do not); give --collective allreduce");
   const double ratio = bus_ratio(run);
-  if (const auto factor = bus_factor(collective, ranks); said == 0 && ratio > 0 && factor && !is_near(ratio, factor))
-    refuse_line(line, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} of {} ranks; check --ranks and "
-                                  "--collective",
-                                  ratio, *factor, collective, ranks));
+  constexpr double most = 1.1;  // of others than an all-reduce, with rounding
+  const auto factor = ranks > 0 ? bus_factor(collective, ranks) : std::nullopt;
+  if (said == 0 && ratio > 0 && (factor ? !is_near(ratio, factor) : ratio > most && collective != "allreduce"))
+    refuse_line(
+        line, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {}{}; check --ranks and --collective",
+                          ratio, factor.value_or(1), collective, ranks > 0 ? fmt::format(" of {} ranks", ranks) : ""));
   silent.ranks = silent.ranks || ranks == 0;
   core::Point common = collective_point(collective, ranks, 1, hints);
   common.factors[core::Factor::algorithm] = std::string("nccl");

@@ -384,6 +384,33 @@ Log draw_param(Chance& chance) {
   return log;
 }
 
+// --- NCCL's Inspector: a call of its own size each
+
+Log draw_inspector(Chance& chance) {
+  Log log{.lines = {}, .rows = {}, .hosts = {"node-a"}};
+  constexpr std::array kinds{Named{"AllReduce", "allreduce"}, Named{"AllGather", "all_gather"},
+                             Named{"ReduceScatter", "reduce_scatter"}, Named{"Broadcast", "broadcast"}};
+  const std::int64_t ranks = 2 + static_cast<std::int64_t>(chance.below(15));
+  for (std::size_t s = 0; s < 1 + chance.below(8); ++s) {
+    const auto& kind = chance.of(kinds);
+    const bool parts = kind.ours == std::string("all_gather") || kind.ours == std::string("reduce_scatter");
+    const std::int64_t size = std::int64_t{1 << 16} << s;
+    const std::size_t us = 10 + chance.below(9000);
+    TrueRow truth{.factors = collective(kind.ours, ranks, parts ? size * ranks : size),
+                  .seconds = static_cast<double>(us) * 1e-6};
+    truth.factors[Factor::nodes] = 2;
+    truth.factors[Factor::algorithm] = "nccl";
+    truth.factors[Factor::device] = "cuda";
+    log.rows.push_back(std::move(truth));
+    log.add(fmt::format(R"({{"header":{{"id":"0x7f8c496ae9f661","rank":0,"n_ranks":{},"nnodes":2}},"metadata":{{)"
+                        R"("inspector_output_format_version":"v4.0","hostname":"gpu01"}},"coll_perf":{{"coll":"{}",)"
+                        R"("coll_sn":{},"coll_msg_size_bytes":{},"coll_exec_time_us":{}}}}})",
+                        ranks, kind.theirs, s, size, us),
+            true);
+  }
+  return log;
+}
+
 // --- What happens to logs
 
 std::string message_of(Chance& chance, const std::string& host) {
@@ -430,15 +457,15 @@ std::string spoiled(Chance& chance, const Log& log, std::size_t lost) {
   constexpr std::array echoes{"8 GPUs per node, 1 node", "2026 03 04 job 17 begins", "Loading modules", "node-a: done",
                               ""};
   if (chance.one_in(3)) lines.emplace_back(chance.of(echoes));
+  if (talks)  // as it does at the start
+    for (const std::string& host : log.hosts) lines.push_back(message_of(chance, host));
   for (std::size_t i = 0; i < log.lines.size(); ++i) {
     const auto& [text, is_row] = log.lines[i];
     if (talks && chance.one_in(8)) lines.push_back(message_of(chance, chance.of(log.hosts)));
     if (loses.contains(i)) {
       lines.push_back(text.substr(0, 14 + chance.below(text.size() - 16)));
     } else if (talks && is_row && chance.one_in(6)) {  // a message within the row
-      // In a name that is no other line's it could not be told from a host's.
-      const std::size_t from = text.find("COMMS-RES") == std::string::npos ? 1 : text.find("-\t");
-      const std::size_t at = from + chance.below(text.size() - from);
+      const std::size_t at = 1 + chance.below(text.size() - 1);
       lines.push_back(text.substr(0, at) + message_of(chance, chance.of(log.hosts)));
       if (chance.one_in(3)) lines.push_back(message_of(chance, chance.of(log.hosts)));
       lines.push_back(text.substr(at));
@@ -496,7 +523,8 @@ TEST_P(Generated, NothingIsReadThatIsNotThereAndNothingIsLost) {
 
 INSTANTIATE_TEST_SUITE_P(Tools, Generated,
                          ::testing::Values(std::pair{"nccl", &draw_nccl}, std::pair{"osu", &draw_osu},
-                                           std::pair{"imb", &draw_imb}, std::pair{"param", &draw_param}),
+                                           std::pair{"imb", &draw_imb}, std::pair{"param", &draw_param},
+                                           std::pair{"inspector", &draw_inspector}),
                          [](const auto& i) { return std::string(i.param.first); });
 
 // Each world's lines are in their order, and of the same program.

@@ -105,6 +105,18 @@ TEST(NcclTests, WhatTheUserSaysAgainstTheLogIsRefused) {
               HasSubstr("it says allreduce, but --collective reduce; leave --collective out"));
 }
 
+TEST(NcclTests, WhatTheBusBandwidthContradictsIsRefused) {
+  const std::string log =
+      "#                   in-place                       out-of-place\n"
+      "#       size         count     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n"
+      "     1048576        262144    40.50   25.89   45.31  0    39.80   26.35   46.11  0\n";
+  EXPECT_EQ(text(read(log).run.points.at(0), Factor::ranks), "null");
+  EXPECT_THAT(refusal(log, {.ranks = 4, .collective = "", .interconnect = ""}),
+              HasSubstr("line 3: busbw is 1.75 times algbw, but 1.5 times for allreduce of 4 ranks"));
+  EXPECT_THAT(refusal(log, {.ranks = 0, .collective = "reduce", .interconnect = ""}),
+              HasSubstr("line 3: busbw is 1.75 times algbw, but 1 times for reduce; check"));
+}
+
 TEST(NcclTests, WithoutTheLineThatNamesTheHalvesTheSecondIsInPlace) {
   const auto log = read(replaced(nccl_log, "out-of-place                       in-place", ""));
   ASSERT_EQ(log.run.points.size(), 4u);
