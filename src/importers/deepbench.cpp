@@ -57,8 +57,10 @@ std::map<std::string, std::string> bench_cells(std::string_view line, std::size_
   const bool last_may_miss = table.columns.back() == "fwd_algo";
   if (words.size() + (last_may_miss ? 1 : 0) < table.columns.size())
     refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
+  if (words.size() > table.columns.size())
+    refuse_line(number, fmt::format("the row has more than {} columns", table.columns.size()));
   std::map<std::string, std::string> cells;
-  for (std::size_t i = 0; i < std::min(words.size(), table.columns.size()); ++i) cells[table.columns[i]] = words[i];
+  for (std::size_t i = 0; i < words.size(); ++i) cells[table.columns[i]] = words[i];
   return cells;
 }
 

@@ -51,6 +51,7 @@ struct Log {
   std::vector<TrueRow> rows;
   std::int64_t ranks_hint = 0;  ///< for --ranks
   std::vector<std::string> hosts;
+  bool of_fixed_decimals = true;  ///< else a last number that lost its end looks whole
   void add(std::string text, bool is_row = false) { lines.push_back({std::move(text), is_row}); }
 };
 
@@ -411,6 +412,32 @@ Log draw_inspector(Chance& chance) {
   return log;
 }
 
+// --- DeepBench's all-reduces
+
+Log draw_deepbench(Chance& chance) {
+  Log log{.lines = {}, .rows = {}, .hosts = {"node-a"}, .of_fixed_decimals = false};
+  for (std::size_t tables = 1 + chance.below(3); tables > 0; --tables) {
+    const std::int64_t ranks = 2 + static_cast<std::int64_t>(chance.below(15));
+    log.add(" NCCL MPI AllReduce ");
+    log.add(fmt::format(" Num Ranks: {}", ranks));
+    log.add("---------------------------------------------------------------------------");
+    log.add("    # of floats    bytes transferred    Avg Time (msec)    Max Time (msec)");
+    log.add("---------------------------------------------------------------------------");
+    for (std::size_t s = 0; s < 1 + chance.below(5); ++s) {
+      const std::int64_t floats = std::int64_t{100000} << s;
+      const double ms = two_digits(1 + static_cast<double>(chance.below(9000)) / 100);
+      TrueRow truth{.factors = collective("allreduce", ranks, floats * 4), .seconds = ms * 1e-3};
+      truth.factors[Factor::algorithm] = "nccl";
+      truth.factors[Factor::dtype] = "fp32";
+      truth.factors[Factor::op] = "sum";
+      truth.factors[Factor::reduction] = "max";
+      log.rows.push_back(std::move(truth));
+      log.add(fmt::format("{:15}{:15}{:20.2f}{:20.2f}", floats, floats * 4, ms / 2, ms), true);
+    }
+  }
+  return log;
+}
+
 // --- What happens to logs
 
 std::string message_of(Chance& chance, const std::string& host) {
@@ -457,13 +484,14 @@ std::string spoiled(Chance& chance, const Log& log, std::size_t lost) {
   constexpr std::array echoes{"8 GPUs per node, 1 node", "2026 03 04 job 17 begins", "Loading modules", "node-a: done",
                               ""};
   if (chance.one_in(3)) lines.emplace_back(chance.of(echoes));
-  if (talks)  // as it does at the start
+  if (talks && !chance.one_in(10))  // as it does at the start
     for (const std::string& host : log.hosts) lines.push_back(message_of(chance, host));
   for (std::size_t i = 0; i < log.lines.size(); ++i) {
     const auto& [text, is_row] = log.lines[i];
     if (talks && chance.one_in(8)) lines.push_back(message_of(chance, chance.of(log.hosts)));
     if (loses.contains(i)) {
-      lines.push_back(text.substr(0, 14 + chance.below(text.size() - 16)));
+      const std::size_t most = log.of_fixed_decimals ? text.size() - 2 : text.rfind(' ');
+      lines.push_back(text.substr(0, 14 + chance.below(most - 14)));
     } else if (talks && is_row && chance.one_in(6)) {  // a message within the row
       const std::size_t at = 1 + chance.below(text.size() - 1);
       lines.push_back(text.substr(0, at) + message_of(chance, chance.of(log.hosts)));
@@ -524,7 +552,8 @@ TEST_P(Generated, NothingIsReadThatIsNotThereAndNothingIsLost) {
 INSTANTIATE_TEST_SUITE_P(Tools, Generated,
                          ::testing::Values(std::pair{"nccl", &draw_nccl}, std::pair{"osu", &draw_osu},
                                            std::pair{"imb", &draw_imb}, std::pair{"param", &draw_param},
-                                           std::pair{"inspector", &draw_inspector}),
+                                           std::pair{"inspector", &draw_inspector},
+                                           std::pair{"deepbench", &draw_deepbench}),
                          [](const auto& i) { return std::string(i.param.first); });
 
 // Each world's lines are in their order, and of the same program.
