@@ -10,20 +10,33 @@ control, the same run with nothing done to it. Errors come from --inject and fro
 The recorded run is results/truth.md; on 2 cores all takes about 20 minutes, --quick (as the tests run it) 2.
 """
 import argparse
+import errno
 import json
 import os
 import pathlib
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 VALIDATE = pathlib.Path(__file__).resolve().parent / "validate-results.py"
 NO_ALL_REDUCE = ("ad-psgd", "d-psgd", "dc-asgd", "easgd", "gossip", "ps-async", "ps-backup", "ps-softsync", "ps-ssp",
                  "ps-sync")
+# The file is on a disk of $0 that only the command sees, and is copied from there when it has ended.
+MOUNTS = ["unshare", "-m", "bash", "-c"]
+ON_SMALL_DISK = 'mount -t tmpfs -o size="$0" tmpfs disk && { "$@"; code=$?; cp disk/out.jsonl .; exit $code; }'
 SMALL = ("--model", "mlp:784-64-10", "--batch", "16", "--threads", "1")
+
+
+def is_point(line):
+    try:
+        return json.loads(line)["kind"] == "point"
+    except ValueError:  # torn
+        return False
 
 
 class Truth:
@@ -287,6 +300,71 @@ class Truth:
             return env, (command, *model, *precision, "--time-budget", "4s"), None
         return env, (command, *model, *precision, "--epochs", "1"), None
 
+    # --- rows that are kept
+
+    def kept_rows(self):
+        """The result file or its disk is struck at moments that a seed draws: all rows that were said to be measured are in
+        the file, or the run ends with another code than 0 and a line."""
+        errors = {name: str(getattr(errno, name)) for name in ("EIO", "ENOSPC", "EDQUOT", "ESTALE")}
+        whole = self.struck("nothing")
+        for seed in self.seeds if not self.quick else (1,):
+            for blow in ("unlink", "truncate", "rename", "write", "fdatasync", "close", "full disk", "file size"):
+                r = random.Random(f"{blow} {seed}")
+                moment, part, error = r.random() * (0.4 if self.quick else 2.3), r.random(), r.choice(list(errors))
+                limit, call = int(part * whole), 1 + int(part * {"write": 43, "fdatasync": 3}.get(blow, 1))
+                if blow in ("unlink", "truncate", "rename"):
+                    what = f"{blow}{f' to {part:.0%}' if blow == 'truncate' else ''} after {moment:.2f} s"
+                    self.struck(what, strike=(blow, moment, part))
+                elif blow == "full disk":
+                    if subprocess.run(MOUNTS + ["mount -t tmpfs tmpfs /mnt"], capture_output=True, check=False).returncode != 0:
+                        self.row("kept rows", blow, "skipped: needs the right to mount one", True)
+                        continue
+                    pages = limit // 4096 + 1
+                    self.struck(f"full disk of {pages} pages", wrapper=[*MOUNTS, ON_SMALL_DISK, f"{4 * pages}k"])
+                elif blow == "file size":
+                    self.struck(f"file size of at most {limit} bytes", wrapper=("prlimit", f"--fsize={limit}"))
+                else:
+                    env = {"FLAKY_WRITE": str(call), "FLAKY_ERROR": errors[error], "FLAKY_S": "1"} if blow == "write" else {
+                        "FLAKY_SYNC" if blow == "fdatasync" else "FLAKY_CLOSE": errors[error], "FLAKY_AT": str(call)}
+                    self.struck(f"{blow} {call} fails with {error}", env={**self.preload("flaky_disk"), "FLAKY_FILE": "out.jsonl", **env})
+
+    def struck(self, what, strike=None, env=None, wrapper=()):
+        """A run of 40 points and its row. Returns the bytes of its file."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        file, other = folder / "disk" / "out.jsonl", folder / "disk" / "other.jsonl"
+        file.parent.mkdir()
+        job = subprocess.Popen([*wrapper, pathlib.Path(self.gradmeter).resolve(), "allreduce", "--thread-ranks", "2", "--algorithm",
+                                "ring,recursive-doubling", "--sizes", ",".join(str(64 * n) for n in range(1, 21)), "--in-place", "out",
+                                "--time-budget", "0.3s" if self.quick else "2s", "--out", file], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, cwd=folder)
+        over = ""
+        if strike:
+            while not file.exists() and job.poll() is None:
+                time.sleep(0.001)
+            time.sleep(strike[1])
+            os.kill(job.pid, signal.SIGSTOP)  # a run that has ended is not collected yet, so that its number is its own
+            os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if '"kind":"end"' in file.read_text(encoding="utf-8"):
+                over = "; it was over before"
+            elif strike[0] == "rename":
+                file.rename(other)
+            elif strike[0] == "unlink":
+                file.unlink()
+            else:
+                os.truncate(file, int(strike[2] * file.stat().st_size))
+            os.kill(job.pid, signal.SIGCONT)
+        out, err = job.communicate(timeout=300)
+        told = [line for line in err.splitlines() if line.startswith("gradmeter:") and "out.jsonl" in line]
+        said = sum(map(int, re.findall(r"(\d+) points measured", out)))
+        # Where the run says that they are, or from its own disk.
+        named = [f for f in (folder / "out.jsonl", file, other) if f.exists() and (f != other or any(str(other) in line for line in told))]
+        text = "".join(f.read_text(encoding="utf-8") for f in named)
+        rows = sum(map(is_point, text.splitlines()))
+        good = rows >= said == 40 and "flaky disk:" not in err if job.returncode == 0 else bool(told) and what != "nothing"
+        self.row("kept rows", what + over, f"exit {job.returncode}, {rows} rows of {said} said" + "".join(
+            f"; {line.replace(str(folder / 'disk') + '/', '')}" for line in told), good)
+        return len(text.encode())
+
     # --- the machine
 
     def drift(self):
@@ -353,7 +431,7 @@ class Truth:
 
 
 EXPERIMENTS = ("equal_points", "equal_launches", "slow_rank", "wrong_strategies", "wrong_sums", "wrong_collectives", "wrong_timed_calls",
-               "drawn_faults", "honest_draws", "drift", "hog", "rows")
+               "drawn_faults", "honest_draws", "kept_rows", "drift", "hog", "rows")
 
 
 def seeds(text):
@@ -367,7 +445,7 @@ def main():
     parser.add_argument("--interposed", required=True, help="folder of the libraries that are preloaded")
     parser.add_argument("--mpiexec", default="mpirun")
     parser.add_argument("--only", default=",".join(EXPERIMENTS), help="of " + ", ".join(EXPERIMENTS))
-    parser.add_argument("--seeds", type=seeds, default="1-30", help="of drawn_faults and honest_draws: FIRST-LAST")
+    parser.add_argument("--seeds", type=seeds, default="1-30", help="of drawn_faults, honest_draws and kept_rows: FIRST-LAST")
     parser.add_argument("--quick", action="store_true", help="few and short runs, as the tests want them")
     options = parser.parse_args()
     unknown = [name for name in options.only.split(",") if name not in EXPERIMENTS]

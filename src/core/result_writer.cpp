@@ -217,6 +217,7 @@ void ResultWriter::write_over_outages(const std::string& text) {
     code = write_anew(file_, path_, run_id_, text);
   } while (code != 0 && may_pass(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
+  find_again();  // a server that started anew may have lost what it took before
   struct stat status {};
   if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   tell(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));

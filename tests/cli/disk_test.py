@@ -31,6 +31,14 @@ def away(test):
         whole_sweep(test, file, done, f"a disk that says {name} for two seconds")
         said = [line for line in done.own_lines if file.name in line]
         test.check(len(said) == 2 and "trying again" in said[0] and "can be written again" in said[1], "two lines say it", done)
+    file = test.path("lost.jsonl")
+    faults = {"LD_PRELOAD": os.environ["GRADMETER_FLAKY_DISK"], "FLAKY_FILE": file.name, "FLAKY_WRITE": "6", "FLAKY_ERROR": str(errno.EIO), "FLAKY_S": "2"}
+    with test.started(*SWEEP, "--out", file, ranks=2, env=faults) as job:
+        support.wait_until(lambda: "trying again" in job.text(1) or job.process.poll() is not None, 60, 0.01)
+        lines = support.whole_lines(file)
+        os.truncate(file, sum(len(line.encode()) + 1 for line in lines[:-1]))
+        done = job.wait(60)
+    test.check(done.code == 3 and any("rows are gone" in line for line in done.own_lines), "a disk that comes back without a row: 3, and a line", done)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 // Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1) writes half of its
 // bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds. FLAKY_SYNC, FLAKY_CLOSE: the error
-// number of every fdatasync and close of it.
+// number of every fdatasync and close of it, or of the FLAKY_AT-th alone.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,16 +42,24 @@ static int is_file_of_ours(int file) {
   return is_ours(path);
 }
 
+static int fails_now(const char* what, int file) {
+  static long calls;
+  if (setting(what) == 0 || !is_file_of_ours(file)) return 0;
+  if (++calls != setting("FLAKY_AT") && setting("FLAKY_AT") != 0) return 0;
+  fprintf(stderr, "flaky disk: %s fails\n", what);
+  return 1;
+}
+
 int fdatasync(int file) {
   int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-  if (setting("FLAKY_SYNC") == 0 || !is_file_of_ours(file)) return real(file);
+  if (!fails_now("FLAKY_SYNC", file)) return real(file);
   errno = (int)setting("FLAKY_SYNC");
   return -1;
 }
 
 int close(int file) {
   int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "close");
-  const int fails = setting("FLAKY_CLOSE") != 0 && is_file_of_ours(file);
+  const int fails = fails_now("FLAKY_CLOSE", file);
   const int result = real(file);
   if (!fails) return result;
   errno = (int)setting("FLAKY_CLOSE");
