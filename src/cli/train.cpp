@@ -22,6 +22,7 @@
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/library.hpp"
 #include "report/tables.hpp"
+#include "runtime/host/host.hpp"
 #include "runtime/process/progress.hpp"
 
 namespace gradmeter::cli {
@@ -170,9 +171,10 @@ void print_training_head(const bench::Session& s, const bench::TrainOptions& o, 
 /// The roles of these ranks. Errors: UsageError with the reason why they cannot train so.
 bench::Layout agreed_layout(const bench::Session& s, const bench::TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
-  if (const auto why = bench::refusal(o.config, {data.features, data.classes, data.labels}, s.map()); !why.empty()) {
-    throw core::UsageError(why);
-  }
+  const bench::DataFacts facts{data.features, data.classes, data.labels};
+  if (const auto why = bench::refusal(o.config, facts, s.map()); !why.empty()) throw core::UsageError(why);
+  if (const auto shm = bench::shm_bytes(o.config, facts, s.map()); shm > s.shm_per_node())
+    throw core::Unavailable("train: " + runtime::short_of_shm(shm, s.shm_per_node()));
   return bench::layout_of(o.config, world.size(), world.rank());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/format.hpp"
+#include "runtime/transport/arena.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -56,7 +57,18 @@ class CollectiveSweep final : public Experiment {
   }
 
   StageNeeds needs_of(std::span<const CollectivePoint> points) const {
-    return StageNeeds::of(points, map_, session_.world().rank());
+    StageNeeds n = StageNeeds::of(points, map_, session_.world().rank());
+    // Vendors alone read no peer's memory: private memory serves them where shared memory has no room.
+    if (std::ranges::none_of(points, [](const auto& p) { return p.transport.has_value(); }) &&
+        shm_of(n) > session_.shm_per_node())
+      n.transports = {runtime::TransportKind::mpi};
+    return n;
+  }
+
+  /// The same on all ranks, as are the needs of memory below: ranks differ in scratch, and must agree on what to skip.
+  std::size_t shm_of(const StageNeeds& n) const {
+    const auto windows = n.window_bytes(session_.ranks_per_node(map_.ranks()), map_.ranks());
+    return runtime::shm_for(static_cast<std::size_t>(session_.world().max(static_cast<double>(windows))));
   }
 
   /// From the largest size down, until what is left fits.
@@ -65,13 +77,14 @@ class CollectiveSweep final : public Experiment {
     const std::size_t free = session_.memory_per_node();
     for (auto points = due(c); !points.empty(); points = due(c)) {
       const auto needs = needs_of(points);
-      // Ranks differ in scratch, and must agree on what to skip.
       const auto most = session_.world().max(static_cast<double>(needs.resident_bytes()));
       const std::size_t bytes = per_node * static_cast<std::size_t>(most);
-      if (bytes <= free) return;
+      const std::size_t shm = shm_of(needs), free_shm = session_.shm_per_node();
+      if (bytes <= free && shm <= free_shm) return;
       for (auto& e : entries_) {
         if (e.point.collective == &c && e.is_due() && e.point.bytes() == needs.max_bytes) {
-          refuse(e.row, Status::skipped, short_of_memory(bytes, free));
+          refuse(e.row, Status::skipped,
+                 bytes > free ? short_of_memory(bytes, free) : runtime::short_of_shm(shm, free_shm));
         }
       }
     }

@@ -12,6 +12,7 @@
 #include "core/format.hpp"
 #include "runtime/agreement.hpp"
 #include "runtime/nccl/memory.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -90,6 +91,15 @@ std::size_t StageNeeds::resident_bytes() const {
   const bool arena = has(BufferKind::arena);
   const std::size_t net = (arena ? buffer_bytes() : 0) + scratch_bytes;
   return transports.size() * net + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
+}
+
+std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
+  const auto shared = std::ranges::count_if(
+      transports, [](auto t) { return t == runtime::TransportKind::shm || t == runtime::TransportKind::hybrid; });
+  const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * page;
+  const std::size_t cells = runtime::shared_memory_cell_count(ranks_per_node, allreduce::most_lanes(ranks));
+  return static_cast<std::size_t>(shared) *
+         (static_cast<std::size_t>(ranks_per_node) * arena + cells * sizeof(runtime::SharedMemoryCell));
 }
 
 struct CollectiveStage::Net {

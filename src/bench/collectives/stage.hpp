@@ -45,6 +45,8 @@ struct StageNeeds {
   bool has(BufferKind) const;
   std::size_t buffer_bytes() const;  ///< of one set of buffers
   std::size_t resident_bytes() const;
+  /// Of the windows that so many ranks of a node share, of `ranks`.
+  std::size_t window_bytes(int ranks_per_node, int ranks) const;
 };
 
 /// Collective over the session's world, as are `bind` and the destructor.

@@ -144,7 +144,8 @@ class Findings {
     }
     if (h.shm_free_bytes > 0 && h.shm_free_bytes < (std::size_t{64} << 20)) {
       add(fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{h.shm_free_bytes})),
-          "shared windows and MPI's shared memory live there", "mount it larger, or use --transport mpi");
+          "shared windows and MPI's shared memory live there",
+          "start the container with --shm-size=1g, or use --transport mpi");
     }
     if (h.transparent_hugepages == "never") {
       add("transparent huge pages are off", "large buffers move up to 1.3 times slower",

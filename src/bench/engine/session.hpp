@@ -1,5 +1,6 @@
 // What every experiment over ranks needs: the world, this host, who watches over it.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ class Session {
   /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
+  /// For the windows that ranks of a node share, beside MPI's own segments. Without a limit where ranks are threads.
+  std::size_t shm_per_node() const { return shm_per_node_; }
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
@@ -88,7 +91,7 @@ class Session {
   NodeMap map_;
   std::optional<NodePlaces> places_;
   int cores_per_node_ = 1;
-  std::size_t memory_per_node_ = 0;
+  std::size_t memory_per_node_ = 0, shm_per_node_ = SIZE_MAX;
   core::RunInfo run_info_;
 };
 

@@ -1,6 +1,8 @@
 #include "bench/scale/scale.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "bench/scale/curve.hpp"
@@ -8,6 +10,7 @@
 #include "bench/train/node_data.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -34,6 +37,9 @@ class ScaleSweep final : public Experiment {
       : session_(s), options_(o), listener_(listener), points_(plan_scale(o.factors)), rank_groups_(s) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    lacks_shm_ = std::ranges::any_of(points_, [&](const auto& p) {
+      return p.impossible.empty() && shm_with_references(p) > session_.shm_per_node();
+    });
     for (auto first = points_.begin(); first != points_.end();) {
       const auto last = std::find_if(first, points_.end(), [&](const auto& p) { return p.curve != first->curve; });
       plan_curve({first, last}, rows);
@@ -67,7 +73,7 @@ class ScaleSweep final : public Experiment {
 
   void plan_curve(std::span<const ScalePoint> points, const SweepRows& rows) {
     groups_.emplace_back();
-    std::size_t memory = 0;
+    std::size_t memory = 0, shm = 0;
     for (const auto& p : points) {
       auto& group = groups_.back();
       CurvePoint c = made(p, rows);
@@ -79,10 +85,11 @@ class ScaleSweep final : public Experiment {
       }
       auto more = missing_references(p, group, rows);
       more.push_front(std::move(c));
-      std::size_t bytes = 0;
-      for (const auto& m : more) bytes += node_bytes(m.point);
-      if (memory + bytes > memory_to_plan() && !group.empty()) {  // the rest take turns after these
-        memory = 0;
+      std::size_t bytes = 0, windows = 0;
+      for (const auto& m : more) bytes += node_bytes(m.point), windows += shm_bytes(m.point, facts(), map_of(m.point));
+      const bool fits = memory + bytes <= memory_to_plan() && shm + windows <= session_.shm_per_node();
+      if (!fits && !group.empty()) {  // the rest take turns after these
+        memory = shm = 0;
         for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
             more.push_back(std::move(r));
@@ -91,7 +98,7 @@ class ScaleSweep final : public Experiment {
         close_group();
         groups_.emplace_back();
       }
-      memory += bytes;
+      memory += bytes, shm += windows;
       for (auto& m : more) add(groups_.back(), std::move(m));
     }
     close_group();
@@ -120,7 +127,15 @@ class ScaleSweep final : public Experiment {
     }
   }
 
-  CurvePoint made(const ScalePoint& p, const SweepRows& rows) const { return {rows.point("scale", factors(p), 0), p}; }
+  CurvePoint made(const ScalePoint& p, const SweepRows& rows) const {
+    return {rows.point("scale", factors(p), 0), placed(p)};
+  }
+
+  /// What reads no peer's memory has private memory where not all windows have room.
+  ScalePoint placed(ScalePoint p) const {
+    if (lacks_shm_ && !p.applies.transport) p.transport = dataparallel::TransportKind::mpi;
+    return p;
+  }
 
   /// The points that a point is compared with.
   struct ReferencePoints {
@@ -154,7 +169,21 @@ class ScaleSweep final : public Experiment {
     if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
     const std::size_t bytes = node_bytes(c.point), free = memory_to_plan();
     if (bytes > free)
-      refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
+      return refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
+    if (const std::size_t shm = shm_with_references(c.point); shm > session_.shm_per_node())
+      refuse(c.row, Status::skipped, runtime::short_of_shm(shm, session_.shm_per_node()));
+  }
+
+  /// They exist at once.
+  std::size_t shm_with_references(const ScalePoint& p) {
+    const auto r = references_of(p);
+    std::map<std::string, std::size_t> of;
+    for (const ScalePoint* q : {&p, &r.base, &r.control, r.node ? &*r.node : nullptr}) {
+      if (q && q->impossible.empty() && unsupported(*q).empty())
+        of[key(*q)] = shm_bytes(placed(*q), facts(), map_of(*q));
+    }
+    return std::accumulate(of.begin(), of.end(), std::size_t{0},
+                           [](auto sum, const auto& e) { return sum + e.second; });
   }
 
   /// The largest of the halves of its batch that fits, if there is one.
@@ -325,6 +354,7 @@ class ScaleSweep final : public Experiment {
   std::deque<std::deque<CurvePoint>> groups_;
   std::deque<CurvePoint> apart_;      ///< kept and refused ones
   std::vector<SweepPoint*> planned_;  ///< of both, in the order of their rows
+  bool lacks_shm_ = false;            ///< for the windows of all points
   std::set<std::string> had_;         ///< their keys: other cadences may come to the same points
 };
 

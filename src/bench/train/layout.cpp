@@ -12,6 +12,7 @@
 #include "dataparallel/optimizers/registry.hpp"
 #include "dataparallel/part_sums.hpp"
 #include "kernels/library.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -317,6 +318,17 @@ std::size_t state_bytes(const TrainingConfig& c, const Layout& l, DataFacts d) {
 
 std::size_t resident_bytes(const TrainingConfig& c, DataFacts d, int ranks) {
   return process_bytes + training_bytes(c, d, ranks);
+}
+
+std::size_t shm_bytes(const TrainingConfig& c, DataFacts d, const NodeMap& map) {
+  using runtime::TransportKind;
+  if (c.transport == TransportKind::mpi || c.transport == TransportKind::cuda_mpi) return 0;
+  const auto options = fabric_options(c, layout_of(c, map.ranks(), 0), d);
+  const std::size_t cells = static_cast<std::size_t>(options.groups) *
+                            runtime::shared_memory_cell_count(map.ranks_per_node(), allreduce::most_lanes(map.ranks()));
+  return runtime::shm_for(static_cast<std::size_t>(map.ranks_per_node()) *
+                              dataparallel::RankFabric::resident_bytes(options, map.ranks()) +
+                          cells * sizeof(runtime::SharedMemoryCell));
 }
 
 std::size_t training_bytes(const TrainingConfig& c, DataFacts d, int ranks) {

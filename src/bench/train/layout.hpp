@@ -108,6 +108,8 @@ allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
 std::string refusal(const TrainingConfig&, DataFacts, const NodeMap&);
 /// Bytes that one rank will have resident, without the data set. The configuration must not be refused.
 std::size_t resident_bytes(const TrainingConfig&, DataFacts, int ranks);
+/// The part of it that is in /dev/shm over all ranks of a node, where these are processes.
+std::size_t shm_bytes(const TrainingConfig&, DataFacts, const NodeMap&);
 /// The part of it that the training takes: weights, gradients, activations, states of optimizers, what strategy and
 /// codec keep, and what exchanges need. The rest is a process with its libraries.
 std::size_t training_bytes(const TrainingConfig&, DataFacts, int ranks);

@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/printable.hpp"
+#include "core/units.hpp"
 #include "runtime/handle.hpp"
 #include "runtime/host/cgroup.hpp"
 #include "runtime/host/proc_files.hpp"
@@ -99,11 +100,6 @@ std::string kernel_release() {
   return ::uname(&names) == 0 ? std::string(names.release) : std::string();
 }
 
-std::size_t shm_free_bytes() {
-  struct statvfs shm {};
-  return ::statvfs("/dev/shm", &shm) == 0 ? shm.f_bavail * shm.f_frsize : 0;
-}
-
 std::size_t kib_in(std::string_view meminfo, std::string_view key) {
   const auto value = value_of(meminfo, key);
   return value ? leading_number<std::size_t>(*value).value_or(0) * 1024 : 0;
@@ -152,6 +148,17 @@ bool looks_random(std::string_view name) {
   return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 }  // namespace
+
+std::size_t shm_free_bytes() {
+  struct statvfs shm {};
+  return ::statvfs("/dev/shm", &shm) == 0 ? shm.f_bavail * shm.f_frsize : 0;
+}
+
+std::string short_of_shm(std::size_t needs, std::size_t free) {
+  return fmt::format(
+      "needs {} of /dev/shm where {} are free: start the container with --shm-size={}m, or take --transport mpi",
+      core::to_text(core::Bytes{needs}), core::to_text(core::Bytes{free}), (needs >> 20) + (std::size_t{64}));
+}
 
 std::string host_name() {
   std::array<char, 256> name{};

@@ -27,6 +27,10 @@ struct HostFacts {
 
 /// Cost: some milliseconds. Errors: BackendError when hwloc cannot read the topology.
 HostFacts read_host();
+/// In /dev/shm, where MPI keeps the windows that processes share; 0 where there is none.
+std::size_t shm_free_bytes();
+/// "needs 64 MiB of /dev/shm where 48 MiB are free: ...", with what to do about it.
+std::string short_of_shm(std::size_t needs, std::size_t free);
 /// Empty when the system does not tell.
 std::string host_name();
 

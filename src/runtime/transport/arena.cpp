@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/units.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -41,6 +42,17 @@ PrivateArena::PrivateArena(std::size_t bytes, Pages pages) : mapped_(round_up(by
 }
 
 PrivateArena::~PrivateArena() { munmap(mapping_, mapped_); }
+
+std::size_t shm_for(std::size_t window_bytes) { return window_bytes + window_bytes / 16; }
+
+SharedWindow::SharedWindow(const Communicator& node, std::size_t bytes) {
+  if (node.ranks_as() == RanksAs::processes) {
+    const auto needs = shm_for(static_cast<std::size_t>(node.sum(static_cast<double>(bytes + 2 * page_bytes))));
+    const auto free = node.broadcast_value(shm_free_bytes());
+    if (free > 0 && needs > free) throw core::BackendError("shared memory", "window", short_of_shm(needs, free));
+  }
+  parts_ = node.member().share(bytes);
+}
 
 SharedArena::SharedArena(const Communicator& node, std::size_t bytes) : window_(node, bytes) {
   memory_ = window_.of(node.rank());

@@ -52,10 +52,14 @@ class PrivateArena final : public Arena {
   std::size_t mapped_;
 };
 
+/// What processes need in /dev/shm for windows of so many bytes in all: MPI takes none that would nearly fill it.
+std::size_t shm_for(std::size_t window_bytes);
+
 /// Memory over the ranks of a node: every rank has `bytes` in it and sees all the others'. Collective over `node`.
 class SharedWindow {
  public:
-  SharedWindow(const Communicator& node, std::size_t bytes) : parts_(node.member().share(bytes)) {}
+  /// Errors: BackendError when /dev/shm has not the room.
+  SharedWindow(const Communicator& node, std::size_t bytes);
   std::span<std::byte> of(int rank) const { return parts_.parts[static_cast<std::size_t>(rank)]; }
 
  private:

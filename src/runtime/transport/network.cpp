@@ -20,8 +20,8 @@ Communicator split_by(const Communicator& all, const std::vector<int>& fake_node
 
 /// Cells of the members that share this rank's node, in the memory of the first of them.
 std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels) {
-  const std::size_t bytes = sizeof(SharedMemoryCell) * shared_memory_cell_count(local.size(), channels);
-  return std::make_unique<SharedWindow>(local, local.rank() == 0 ? bytes : 0);
+  return std::make_unique<SharedWindow>(
+      local, local.rank() == 0 ? sizeof(SharedMemoryCell) * shared_memory_cell_count(local.size(), channels) : 0);
 }
 
 std::string cuda_mpi_refusal(std::string_view device) {
