@@ -62,6 +62,20 @@ Range range_of(const KnownData& k) {
   return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(run / active), multiple};
 }
 
+/// How many ranks have other values than ±1 in a random product. Their magnitudes lie between 0.75 and 1.25, so that
+/// every product of some of them is a normal number of every type, and the roundings of all leave a fault visible.
+std::size_t active_factors(const KnownData& k) {
+  constexpr double most = 16;
+  return std::min(k.ranks, static_cast<std::size_t>(std::min(most, 0.25 / core::info(k.element).unit_roundoff)));
+}
+
+/// Is it one of `active` ranks in a row, which begin at another rank for each index?
+bool is_active(const KnownData& k, std::size_t rank, std::uint32_t active, std::uint32_t drawn) {
+  const auto ranks = static_cast<std::uint32_t>(k.ranks), me = static_cast<std::uint32_t>(rank);
+  const std::uint32_t start = below(ranks, drawn);
+  return (me >= start ? me - start : me + ranks - start) < active;
+}
+
 /// Integers in sums and products take the exact pattern either way, because overflow is the vendor's choice (Open MPI's
 /// vector operator on int8 saturates, ours wraps).
 bool is_exact(const KnownData& k) {
@@ -74,9 +88,8 @@ using Whole = std::array<std::int32_t, chunk>;
 void seeded_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n,
                     std::int32_t* out) {
   const Draws mine(k.seed, 2 * rank, first), common(k.seed, common_stream, first);
-  const auto ranks = static_cast<std::uint32_t>(k.ranks), me = static_cast<std::uint32_t>(rank);
   const bool product = k.op == Op::product;
-  if (range.active == ranks && !product) {
+  if (range.active == k.ranks && !product) {
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t bits = mine(first + i);
       const auto magnitude = static_cast<std::int32_t>(1 + below(range.most, bits << 1));
@@ -86,10 +99,7 @@ void seeded_numbers(const KnownData& k, Range range, std::size_t rank, std::size
   }
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint32_t bits = mine(first + i);
-    // A window of ranks, which begins at another rank for each index.
-    const std::uint32_t start = below(ranks, common(first + i));
-    const std::uint32_t distance = me >= start ? me - start : me + ranks - start;
-    const bool active = distance < range.active;
+    const bool active = is_active(k, rank, range.active, common(first + i));
     const std::uint32_t drawn = product ? 2 : 1 + below(range.most, bits << 1);
     const auto magnitude = static_cast<std::int32_t>(active ? drawn : product ? 1u : 0u);
     out[i] = bits >> 31 ? -magnitude : magnitude;
@@ -146,6 +156,17 @@ void store_whole(Element e, const std::int32_t* v, std::int64_t multiple, std::b
   narrow(e, to, floats.data(), n);
 }
 
+/// Values in [-1, 1) as factors of the random pattern.
+template <class T>
+void make_factors(const KnownData& k, std::size_t rank, std::size_t first, std::span<T> values) {
+  const Draws common(k.seed, common_stream, first);
+  const auto active = static_cast<std::uint32_t>(active_factors(k));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T magnitude = is_active(k, rank, active, common(first + i)) ? T{0.75} + T{0.5} * std::fabs(values[i]) : T{1};
+    values[i] = std::copysign(magnitude, values[i]);
+  }
+}
+
 /// The random pattern.
 void store_random(const KnownData& k, std::size_t rank, std::size_t first, std::size_t n, std::byte* to) {
   const Draws low(k.seed, 2 * rank, first), high(k.seed, 2 * rank + 1, first);
@@ -161,12 +182,14 @@ void store_random(const KnownData& k, std::size_t rank, std::size_t first, std::
     for (std::size_t i = 0; i < n; ++i) {
       values[i] = static_cast<double>(static_cast<std::int64_t>(wide(first + i)) >> 10) * 0x1p-53;
     }
+    if (k.op == Op::product) make_factors(k, rank, first, std::span(values).first(n));
     put(to, values.data(), n);
   } else {
     std::array<float, chunk> values;
     for (std::size_t i = 0; i < n; ++i) {
       values[i] = static_cast<float>(static_cast<std::int32_t>(low(first + i)) >> 8) * 0x1p-23f;
     }
+    if (k.op == Op::product) make_factors(k, rank, first, std::span(values).first(n));
     if (k.element == Element::f32) return put(to, values.data(), n);
     narrow(k.element, to, values.data(), n);
   }
@@ -253,7 +276,7 @@ struct Sums {
 double tolerance(const KnownData& k, double right, double magnitude) {
   const auto& row = core::info(k.element);
   const double u = row.unit_roundoff, p = static_cast<double>(k.ranks);
-  if (k.op == Op::product) return (p + 1) * u * std::fabs(right) + p * row.smallest;
+  if (k.op == Op::product) return static_cast<double>(active_factors(k) + 1) * u * std::fabs(right);
   const bool once = k.rounds_once && core::is_small_float(k.element);
   // One part in 2^40 for the second-order terms, and for our own arithmetic.
   const double sum = (once ? (p - 1) * 0x1p-24 * (1 + u) + u : (p - 1) * u) + 0x1p-40 * u;

@@ -14,7 +14,8 @@ namespace gradmeter::allreduce {
 /// `exact`: small whole numbers, different by rank and by place, such that every partial result in every order is
 /// representable: the right answer is one bit pattern, whatever the algorithm. In types with a short run of exact
 /// integers (fp8-e5m2: 8) only some ranks are non-zero at each place; products are of ±1 and a few 2s.
-/// `random`: uniform in [-1, 1) rounded to the type; integers uniform over the whole type for min and max, and as in
+/// `random`: uniform in [-1, 1) rounded to the type; in products magnitudes from 0.75 to 1.25 of up to 16 ranks at each
+/// place, and ±1 of the others; integers uniform over the whole type for min and max, and as in
 /// `exact` for sums and products, since vendors differ in what an integer that overflows becomes.
 enum class Pattern : std::uint8_t { exact, random };
 
@@ -62,8 +63,8 @@ struct Verdict {
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
 /// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows, for sums, (ranks − 1)·u·Σ|x|
 /// with u the unit roundoff, whatever the order (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x| and
-/// one u; for averages two roundings more; for products (ranks + 1)·u relative, and what underflows; nothing for min,
-/// max and integers. Cost: O(ranks · n), so ranks may check one part each.
+/// one u; for averages two roundings more; for products one u relative for each rank that is not ±1, and one more;
+/// nothing for min, max and integers. Cost: O(ranks · n), so ranks may check one part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,

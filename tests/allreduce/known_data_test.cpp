@@ -212,6 +212,31 @@ TEST(KnownData, RandomDataIsRightWithinItsToleranceInEveryOrder) {
   });
 }
 
+TEST(KnownData, ProductsOfManyRanksStayNormalAndAFaultShows) {
+  for (const auto& row : core::elements) {
+    if (core::is_integer(row.element)) continue;
+    for (const std::size_t ranks : {2u, 16u, 58u, 128u}) {
+      const KnownData k{.pattern = Pattern::random, .element = row.element, .op = Op::product, .ranks = ranks};
+      const auto values = inputs(k, 0, places);
+      const auto value = [&](const Bytes& b, std::size_t i) {
+        return std::fabs(core::load(row.element, b.data() + i * row.bytes));
+      };
+      const double smallest_normal = row.smallest / (2 * row.unit_roundoff);
+      for (std::size_t i = 0; i < places; ++i) {
+        double least = 1, most = 1;  // of the products of any ranks
+        for (const auto& v : values) least *= std::min(1.0, value(v, i)), most *= std::max(1.0, value(v, i));
+        EXPECT_GE(least, smallest_normal) << text(k);
+        EXPECT_LE(most, row.largest) << text(k);
+      }
+      Bytes result = reduced(k, values, shuffled(ranks, 7), true);
+      EXPECT_EQ(check_reduced(k, 0, result).wrong, 0u) << text(k);
+      std::byte* const damaged = result.data() + 50 * row.bytes;
+      core::store(row.element, damaged, 2 * core::load(row.element, damaged));
+      EXPECT_EQ(check_reduced(k, 0, result).first_wrong, 50u) << text(k);
+    }
+  }
+}
+
 TEST(KnownData, OneRoundingInFp32PassesTheNarrowerTolerance) {
   for (const auto& row : core::elements) {
     if (!core::is_small_float(row.element)) continue;

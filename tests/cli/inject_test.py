@@ -111,6 +111,16 @@ def late(test):
         test.equal(done.code, 4, f"allreduce with codec {codec} that turns wrong while it is timed ends with 4")
 
 
+def products(test):
+    """Of so many ranks that the products of their numbers could leave the types' range."""
+    command = ("allreduce", "-o", "prod", "-d", "float,bfloat16", "--sizes", "1K", "--algorithm", "ring", "--in-place", "out", "-n", "1", "-w", "1")
+    for faults, code, status in (("", 0, "ok"), ("flip:call=1,rank=63", 4, "wrong"), ("flip:call=2,rank=0", 4, "wrong")):
+        file = test.path("products.jsonl")
+        done = test.run(*command, *(("--inject", faults) if faults else ()), "--out", file, "--force", ranks=64)
+        test.equal((done.code, [p["status"] for p in support.points(file)]), (code, [status, status]),
+                   f"products of 64 ranks with '{faults}' are {status}")
+
+
 def late_messages(test):
     """Lower bounds of times, and equal losses: what a network's faults may do to results is nothing."""
     file = test.path("delay.jsonl")
@@ -160,6 +170,7 @@ def body(test):
     slow_rank(test)
     training(test)
     late(test)
+    products(test)
     late_messages(test)
     cut_link(test)
     bad_input(test)
