@@ -19,8 +19,9 @@ BATCH=${BATCH:-64}
 
 begin acceptance "$@"
 name+=-${SLURM_JOB_ID:-$(date -u +%Y%m%dT%H%M%SZ)} # each is anew; one that is queued again goes on
-budget=$(share_of_budget $((3 * LAUNCHES)))
+budget=$(share_of_budget $((3 * LAUNCHES))) || exit
 declare -A files=()
+all=()
 for ((i = 1; i <= LAUNCHES; i++)); do
   # shellcheck disable=SC2086  # a list of words
   measure "kernels-$i" kernels $KERNELS --threads "$THREADS" --time-budget "$budget" || exit
@@ -29,15 +30,19 @@ for ((i = 1; i <= LAUNCHES; i++)); do
   fi
   measure_curve "training-$i" --batch "$BATCH" --time-budget "$budget" || exit
   for part in kernels allreduce training; do
-    if [ -e "$(result_file "$part-$i")" ]; then files[$part]+=${files[$part]:+,}$(result_file "$part-$i"); fi
+    file=$(result_file "$part-$i")
+    if [ -e "$file" ]; then
+      all+=("$file")
+      files[$part]+=${files[$part]:+,}${file##*/}
+    fi
   done
 done
 worst=0
+program=$(realpath "$GRADMETER") history=$(realpath -m "$HISTORY")
 for part in "${!files[@]}"; do
-  mkdir -p "$HISTORY/$part" &&
-    "$GRADMETER" compare "${files[$part]}" --history "$HISTORY/$part" --fail-below "$FAIL_BELOW" --junit "$RESULTS/$name-$part.xml" ||
-    worst=$?
+  # From where the files are: a folder's name may have commas.
+  (mkdir -p "$history/$part" && cd "$RESULTS" &&
+    "$program" compare "${files[$part]}" --history "$history/$part" --fail-below "$FAIL_BELOW" --junit "$name-$part.xml") || worst=$?
 done
-# shellcheck disable=SC2046  # a list of words
-conclude $(tr , ' ' <<<"${files[*]}") || exit
+conclude "${all[@]}" || exit
 exit "$worst"

@@ -3,6 +3,7 @@
 #   begin QUESTION "$@"              submits and ends where that was asked for, else goes on: in a job of Slurm or outside
 #   measure PART COMMAND FLAGS...    gradmeter on all ranks; its points go to the file that result_file names
 #   conclude FILE...                 makes a page of them
+export LC_ALL=C # numbers with a point, whatever the user's language writes
 . jobs/settings.sh
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
@@ -19,9 +20,13 @@ rank_list() { # TOTAL
 
 # TIME_BUDGET for each of PARTS measurements, in seconds.
 share_of_budget() { # PARTS
-  local number=${TIME_BUDGET%[smh]} seconds=1
-  case "$TIME_BUDGET" in *m) seconds=60 ;; *h) seconds=3600 ;; esac
-  awk -v n="$number" -v s="$seconds" -v parts="$1" 'BEGIN { printf "%gs\n", n * s / parts }'
+  local number='[0-9]+(\.[0-9]+)?'
+  if ! [[ $TIME_BUDGET =~ ^(${number}h)?(${number}m)?(${number}s)?$|^(${number})$ && -n $TIME_BUDGET ]]; then
+    echo "jobs: TIME_BUDGET is '$TIME_BUDGET', which says no time to measure in: write 90s, 20m or 1h30m" >&2
+    return 2
+  fi
+  awk -v h="${BASH_REMATCH[1]%h}" -v m="${BASH_REMATCH[3]%m}" -v s="${BASH_REMATCH[5]%s}${BASH_REMATCH[7]}" -v parts="$1" \
+    'BEGIN { printf "%gs\n", (3600 * h + 60 * m + s) / parts }'
 }
 
 # The file of a part; it has the name of the job, so that jobs of one name go on with it, and others have files of their own.
@@ -79,6 +84,9 @@ prepare() { # QUESTION
   [ "$DEVICE" = cpu ] || name+=-$DEVICE
   # Only a batch job has a name of its own; one of salloc is called interactive.
   if [ "${ENVIRONMENT:-}" = BATCH ] && [ -n "${SLURM_JOB_NAME:-}" ]; then name=$SLURM_JOB_NAME; fi
+  # The tasks of an array are repeats, each with a file of its own. rank-counts makes parts of them.
+  [ "$question" = rank-counts ] || name+=${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}
+  name=${name//[!a-zA-Z0-9._=+-]/_} # lists of files have commas between them
   gpu_flags
 }
 

@@ -32,11 +32,12 @@ over() { # INTERCONNECT
       return 2
       ;;
   esac
-  measure_curve "$1" --interconnect "$1" --transport "$transport" --batch "$BATCH" --time-budget "$(share_of_budget 3)" || return
+  measure_curve "$1" --interconnect "$1" --transport "$transport" --batch "$BATCH" --time-budget "$budget" || return
   files+=("$(result_file "$1")")
 }
 
 begin interconnect "$@"
+budget=$(share_of_budget 3) || exit
 files=()
 for interconnect in $INTERCONNECTS; do over "$interconnect" || exit; done
 conclude "${files[@]}" && "$GRADMETER" compare "${files[@]}" --by interconnect --baseline "${INTERCONNECTS%% *}" --ignore transport

@@ -36,7 +36,8 @@ if [ "${1:-}" = merge ]; then
   exit
 fi
 begin rank-counts "$@"
+budget=$(share_of_budget "$(wc -w <<<"${counts//,/ }")") || exit
 for total in ${SLURM_ARRAY_TASK_ID:-${counts//,/ }}; do
-  RANKS=$total measure_curve "$total" --batch "$BATCH" --time-budget "$(share_of_budget "$(wc -w <<<"${counts//,/ }")")" || exit
+  RANKS=$total measure_curve "$total" --batch "$BATCH" --time-budget "$budget" || exit
 done
 [ -n "${SLURM_ARRAY_TASK_ID:-}" ] || merge

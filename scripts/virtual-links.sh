@@ -4,6 +4,8 @@
 # shellcheck disable=SC2154  # those
 port=4700 # where hosts answer while links are measured
 
+awk() { LC_ALL=C command awk "$@"; } # numbers with a point, and COMMAND's language left alone
+
 bits() { # RATE
   awk -v r="$1" 'BEGIN { printf "%.0f", r * (r ~ /[Kk]bit/ ? 1e3 : r ~ /[Mm]bit/ ? 1e6 : r ~ /[Gg]bit/ ? 1e9 : 1) }'
 }

@@ -53,6 +53,13 @@ expect_equal "an unknown verb is refused" 2 "$code"
 TIME_BUDGET=3m try bash jobs/interconnect.sh
 expect_contains "over TCP" "scale --model mlp --threads 1 --ranks 1,2 --strategy independent,sync" "$output"
 expect_contains "each has its share of the time" "--interconnect shm --transport shm --batch 16,64 --time-budget 60s" "$output"
+TIME_BUDGET=1h30m try bash jobs/interconnect.sh
+expect_contains "hours and minutes" "--time-budget 1800s" "$output"
+for bad in soon 1h30 5m5m h ""; do
+  # shellcheck disable=SC2016  # for the inner shell
+  try bash -c '. jobs/common.sh && TIME_BUDGET=$1 && share_of_budget 3' bash "$bad"
+  expect_equal "no time: '$bad'" 2 "$code"
+done
 RANKS_PER_NODE=1 HOSTFILE=hosts NODES=2 try bash jobs/interconnect.sh
 expect_contains "no two ranks of a node: no shared memory" "shm is left out" "$output"
 expect_lacks "nor a file of it" "shm.jsonl" "$output"
@@ -92,6 +99,12 @@ LAUNCHER=prun try bash "$work/slurm_script"
 expect_equal "an unknown launcher is refused" 2 "$code"
 ENVIRONMENT=BATCH SLURM_JOB_NAME=tuesday try bash "$work/slurm_script"
 expect_contains "results have the job's name" "--out results/tuesday.jsonl" "$output"
+ENVIRONMENT=BATCH SLURM_JOB_NAME="my job, again" try bash "$work/slurm_script"
+expect_contains "with neither blanks nor commas" "--out results/my_job__again.jsonl" "$output"
+ENVIRONMENT=BATCH SLURM_JOB_NAME=tuesday SLURM_ARRAY_TASK_ID=2 try bash "$work/slurm_script"
+expect_contains "tasks of an array are repeats with files of their own" "--out results/tuesday-2.jsonl" "$output"
+RESULTS="$work/my results, old" try bash jobs/acceptance.sh
+expect_equal "blanks and commas in RESULTS" 0 "$code"
 NCCL_DEBUG=INFO SLURM_JWT=secret try bash "$work/slurm_script"
 expect_contains "the environment is kept" NCCL_DEBUG=INFO "$(cat results/weak-scaling.environment)"
 expect_lacks "no secrets" secret "$(cat results/weak-scaling.environment)"
