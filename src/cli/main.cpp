@@ -180,8 +180,8 @@ int run_guarded(const cli::Command& command, cli::Invocation invocation) {
   }
 }
 
-int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation) {
-  if (const auto reason = runtime::separate_worlds(runtime::read_launcher(), runtime::MpiSession::world_size())) {
+int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation, const runtime::Launcher& launcher) {
+  if (const auto reason = runtime::separate_worlds(launcher, runtime::MpiSession::world_size())) {
     complain(invocation.rank, core::UsageError(*reason), false);
     return static_cast<int>(ExitCode::usage);
   }
@@ -192,8 +192,9 @@ int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation) {
 
 int run_with_mpi(const cli::Command& command, const cli::Invocation& invocation,
                  std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
+  const auto launcher = runtime::read_launcher();  // before an Open MPI that is alone sets the variables of PMIx
   const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
-  const int code = run_in_mpi_world(command, invocation);
+  const int code = run_in_mpi_world(command, invocation, launcher);
   // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
   // They are done: the signal may have them, and there is nothing to say.
   if (signals->pending() == 0) signals.reset();

@@ -154,17 +154,37 @@ Bytes parse_bytes(std::string_view text) {
   return {static_cast<std::size_t>(*base + *extra)};
 }
 
+namespace {
+
+/// "1h30m": parts of ever smaller units. Nothing where it is none.
+std::optional<double> sum_of_durations(std::string_view text) {
+  double seconds = 0, above = std::numeric_limits<double>::infinity();
+  do {
+    const auto part = parse_measured(text);
+    if (!part || part->number < 0) return std::nullopt;
+    const auto letters = std::min(part->unit.find_first_of("0123456789."), part->unit.size());
+    const auto unit = trim(part->unit.substr(0, letters));
+    const auto factor = find_factor(kDurations, unit);
+    const bool is_alone = std::isinf(above) && letters == part->unit.size();
+    if (!factor || *factor >= above || (unit.empty() && !is_alone)) return std::nullopt;
+    seconds += part->number * *factor;
+    above = *factor;
+    text = part->unit.substr(letters);
+  } while (!text.empty());
+  return seconds;
+}
+
+}  // namespace
+
 Seconds parse_duration(std::string_view text) {
-  const auto measured = parse_measured(text);
-  const auto factor = measured ? find_factor(kDurations, measured->unit) : std::nullopt;
-  const double seconds = factor ? measured->number * *factor : -1;
-  if (!(seconds >= 0) || !std::isfinite(seconds)) {
+  const auto seconds = sum_of_durations(text);
+  if (!seconds || !std::isfinite(*seconds)) {
     throw UsageError(
-        fmt::format("duration {} is not understood: write seconds, or a number and a unit, such as 30, "
-                    "30s, 5m or 2h; units: {}",
+        fmt::format("duration {} is not understood: write seconds, or numbers and units, such as 30, 30s, 5m or 1h30m; "
+                    "units: {}",
                     quote(text), units_of(kDurations)));
   }
-  return {seconds};
+  return {*seconds};
 }
 
 std::string to_text(Bytes bytes) {

@@ -340,6 +340,14 @@ def launches(test):
         test.check(done.code == 2 and not done.err and not done.out,
                    f"process {rank} of the four ends with exit code 2 and leaves the talking to the first", done)
     test.check(not (test.folder / "files" / "separate.jsonl").exists(), "none of them made the file")
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+    for size in ({"SLURM_STEP_NUM_TASKS": "4"}, {}, {"PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.pmix.7.0"}):
+        refused(test, f"a task of srun that MPI does not hear of {size}", ["allreduce"], ["srun started 4 separate one-rank worlds", "--mpi=pmix"],
+                env={**step, **size})
+    small = ("allreduce", "--sizes", "8", "-n", "1", "-w", "0", "--algorithm", "ring")
+    for what, ranks, env in (("srun -n1", None, {**step, "SLURM_NTASKS": "1"}), ("--thread-ranks in a batch script", 2, {**step, "SLURM_STEP_ID": "4294967291"})):
+        done = test.run(*small, ranks=ranks, threads=True, env=env)
+        test.check(done.code == 0, f"{what} stays fine", done)
     done = test.run("list", "algorithms", env={"PMI_SIZE": "4", "PMI_RANK": "0"})
     test.check(done.code == 0, "a command that needs no ranks does not mind", done)
 

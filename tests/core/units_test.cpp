@@ -74,8 +74,11 @@ TEST(Units, DurationsAreSecondsUnlessTheySayOtherwise) {
   EXPECT_DOUBLE_EQ(parse_duration("250ms").value, 0.25);
   EXPECT_DOUBLE_EQ(parse_duration("5m").value, 300);
   EXPECT_DOUBLE_EQ(parse_duration("2h").value, 7200);
-  for (const char* text : {"", "s", "-1", "5 minutes", "nan", "inf", "1h30m"}) {
-    EXPECT_THAT(refusal([&] { parse_duration(text); }), HasSubstr("such as 30, 30s, 5m or 2h")) << text;
+  EXPECT_DOUBLE_EQ(parse_duration("1h30m").value, 5400);
+  EXPECT_DOUBLE_EQ(parse_duration("2m1.5s").value, 121.5);
+  for (const char* text :
+       {"", "s", "-1", "5 minutes", "nan", "inf", "30m1h", "5m5m", "1h30", "1h-30m", "1h30x", "h30m"}) {
+    EXPECT_THAT(refusal([&] { parse_duration(text); }), HasSubstr("such as 30, 30s, 5m or 1h30m")) << text;
   }
 }
 

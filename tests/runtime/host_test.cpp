@@ -11,6 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "core/format.hpp"
+#include "runtime/fake_root.hpp"
+
 namespace gradmeter::runtime {
 namespace {
 
@@ -78,6 +81,18 @@ HostFacts example() {
 }
 
 constexpr std::string_view mpi = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, May 26, 2022";
+
+TEST(LeftSegments, AreThoseThatNoProcessMaps) {
+  const testing::FakeRoot root;
+  for (const char* file : {"vader_segment.node.0.1.0", "vader_segment.node.0.1.1", "osc_rdma.node.3", "somebody's"})
+    root.write(std::string("shm/") + file, "12345678");
+  root.write("proc/17/maps", fmt::format("7f00-7f40 rw-s 00000000 00:1a 5  {}\n",
+                                         (root.path() / "shm/vader_segment.node.0.1.1").string()));
+  const auto left = left_segments(root.path() / "shm", root.path() / "proc");
+  EXPECT_EQ(left.count, 2u);
+  EXPECT_EQ(left.bytes, 16u);
+  EXPECT_EQ(left_segments(root.path() / "none").count, 0u);
+}
 
 TEST(MachineFingerprint, IsTheSameOnAnotherNodeOfTheKind) {
   HostFacts other = example();

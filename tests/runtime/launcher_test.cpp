@@ -49,6 +49,7 @@ TEST(Launcher, ASlurmStepWithEachOfItsPlugins) {
   expect(launched_with(step), "srun", 2, 4);
   step.insert({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"SLURM_MPI_TYPE", "pmi2"}});
   expect(launched_with(step), "srun", 2, 4);
+  expect(launched_with({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}}), "srun", 2, 4);
 }
 
 TEST(Launcher, ABatchScriptIsNoStep) {

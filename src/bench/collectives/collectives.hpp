@@ -14,8 +14,9 @@ namespace gradmeter::bench {
 struct CollectiveOptions {
   CollectiveFactors factors;
   core::StoppingRule rule;
-  std::size_t exact_samples = 0, exact_warmup = 0;  ///< -n and -w; 0: as many as it takes
-  std::optional<core::Seconds> time_budget;         ///< for all points together, shared out evenly
+  std::size_t exact_samples = 0;                 ///< -n; 0: as many as it takes
+  std::optional<std::size_t> exact_warmup = {};  ///< -w
+  std::optional<core::Seconds> time_budget;      ///< for all points together, shared out evenly
   bool check = true;
   core::Injection injection;
   std::uint64_t seed = 1;

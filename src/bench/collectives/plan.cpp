@@ -45,6 +45,12 @@ class Planner {
         each_op(p);
       }
     }
+    if (points_.empty()) {
+      throw core::UsageError(
+          "no size holds one element (to all_to_all: one for each rank), so there is nothing to measure; give --sizes, "
+          "or "
+          "-b and -e, of at least 8 bytes");
+    }
     return std::move(points_);
   }
 

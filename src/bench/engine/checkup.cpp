@@ -147,6 +147,12 @@ class Findings {
           "shared windows and MPI's shared memory live there",
           "start the container with --shm-size=1g, or use --transport mpi");
     }
+    if (const auto left = runtime::left_segments(); left.count > 0) {
+      add(fmt::format("{} segments of Open MPI in /dev/shm belong to no process, {} in all", left.count,
+                      core::to_text(core::Bytes{left.bytes})),
+          "an mpirun that was killed leaves them, and they take memory that new jobs need",
+          "while no other job runs on this host: rm /dev/shm/vader_segment.* /dev/shm/sm_segment.* /dev/shm/osc_*");
+    }
     if (h.transparent_hugepages == "never") {
       add("transparent huge pages are off", "large buffers move up to 1.3 times slower",
           "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");

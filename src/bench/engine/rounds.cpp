@@ -29,9 +29,9 @@ RoundPeers no_peers(const runtime::SignalWatch& signals) {
 
 void Rounds::warm_up() {
   const double begin = peers_.clock();
-  const std::size_t least = options_.exact_warmup ? options_.exact_warmup : options_.warmup_min;
+  const std::size_t least = options_.exact_warmup.value_or(options_.warmup_min);
   double before = 0;
-  for (bool settled = false; !settled;) {
+  for (bool settled = options_.exact_warmup == 0; !settled;) {
     std::size_t group = warmup_iterations_ == 0 ? 1 : std::max<std::size_t>(2, least / 2);
     if (options_.exact_warmup) group = std::min(group, least - warmup_iterations_);
     const auto times = run_(group, false);

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,8 @@ struct RoundOptions {
   core::StoppingRule rule = {};
   std::size_t warmup_min = 5;  ///< iterations, never zero
   core::Seconds warmup_budget{1};
-  std::size_t exact_samples = 0;  ///< not 0: so many samples, whatever rule and budget say
-  std::size_t exact_warmup = 0;   ///< not 0: so many iterations of warm-up
+  std::size_t exact_samples = 0;                 ///< not 0: so many samples, whatever rule and budget say
+  std::optional<std::size_t> exact_warmup = {};  ///< so many iterations of warm-up
   std::size_t discarded = 2;  ///< at least, at the start of a block: others have used the caches. One of over 50 ms,
                               ///< which brings everything back; none of over 1 s
   core::Seconds settling{0};  ///< of what is discarded; spreads blocks of short calls over time

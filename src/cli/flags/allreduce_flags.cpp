@@ -252,7 +252,7 @@ bench::CollectiveOptions read_collective_options(const Flags& f, int ranks, int 
   o.factors = read_factors(f, ranks, threads);
   constexpr std::uint64_t most = 10'000'000;
   if (f.has("iters")) o.exact_samples = parse_count("--iters", f.text("iters"), 1, most);
-  if (f.has("warmup_iters")) o.exact_warmup = parse_count("--warmup_iters", f.text("warmup_iters"), 1, most);
+  if (f.has("warmup_iters")) o.exact_warmup = parse_count("--warmup_iters", f.text("warmup_iters"), 0, most);
   o.check = parse_count("--check", f.text("check"), 0, 1) == 1;
   if (f.has("time-budget")) o.time_budget = parse_time("--time-budget", f.text("time-budget"));
   o.rule.min_samples = parse_count("--min-samples", f.text("min-samples"), 3, 1'000'000);

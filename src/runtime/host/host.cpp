@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -152,6 +153,27 @@ bool looks_random(std::string_view name) {
 std::size_t shm_free_bytes() {
   struct statvfs shm {};
   return ::statvfs("/dev/shm", &shm) == 0 ? shm.f_bavail * shm.f_frsize : 0;
+}
+
+LeftSegments left_segments(const std::filesystem::path& shm, const std::filesystem::path& proc) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::map<std::string, std::size_t> sizes;
+  for (const auto& entry : fs::directory_iterator(shm, error)) {
+    const std::string file = entry.path().filename().string();
+    const bool is_segment =
+        file.starts_with("vader_segment.") || file.starts_with("sm_segment.") || file.starts_with("osc_");
+    if (is_segment) sizes[entry.path().string()] = entry.file_size(error);
+  }
+  for (const auto& process : sizes.empty() ? fs::directory_iterator() : fs::directory_iterator(proc, error)) {
+    const auto maps = read_small_file(process.path() / "maps");
+    for (const auto line : lines(maps.value_or(""))) {
+      if (const auto path = line.find('/'); path != std::string_view::npos) sizes.erase(std::string(line.substr(path)));
+    }
+  }
+  LeftSegments left{.count = sizes.size()};
+  for (const auto& [file, bytes] : sizes) left.bytes += bytes;
+  return left;
 }
 
 std::string short_of_shm(std::size_t needs, std::size_t free) {

@@ -1,6 +1,7 @@
 // What this machine is, as far as it decides how long things take. The adapter of hwloc.
 #pragma once
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,11 @@ struct HostFacts {
 HostFacts read_host();
 /// In /dev/shm, where MPI keeps the windows that processes share; 0 where there is none.
 std::size_t shm_free_bytes();
+/// Segments of Open MPI in `shm` that none of the processes under `proc` maps: an mpirun that was killed leaves them.
+struct LeftSegments {
+  std::size_t count = 0, bytes = 0;
+};
+LeftSegments left_segments(const std::filesystem::path& shm = "/dev/shm", const std::filesystem::path& proc = "/proc");
 /// "needs 64 MiB of /dev/shm where 48 MiB are free: ...", with what to do about it.
 std::string short_of_shm(std::size_t needs, std::size_t free);
 /// Empty when the system does not tell.

@@ -50,7 +50,9 @@ Launcher read_launcher(const ReadVariable& variable) {
     return {.name = std::string(pmix), .rank = *pmix_rank, .size = *pmix_rank + 1};
   }
   if (step) {
-    if (auto found = launcher_of(variable, slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) return *found;
+    for (const char* const size : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+      if (auto found = launcher_of(variable, slurm, "SLURM_PROCID", size)) return *found;
+    }
   }
   return {};
 }
