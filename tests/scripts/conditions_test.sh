@@ -11,8 +11,8 @@ cd "$work/repo" || exit
 GRADMETER=$(realpath "$1")
 PATH=$(dirname "$(realpath -s "$2")"):$PATH
 export GRADMETER TERM=dumb
-settings=(TIME_BUDGET=0.5s MODEL=mlp:784-16-10 BATCH=16 SIZES=1K,16K LAUNCHES=1 KERNELS="--shape gemm:m=8,n=8,k=8" LINKS="--size 8"
-  PRECISION=fp32,bf16 INTERCONNECTS="tcp shm")
+settings=(TIME_BUDGET=0.5s MODEL=mlp:784-16-10 BATCH=16 "SIZES=1K,16K" LAUNCHES=1 KERNELS="--shape gemm:m=8,n=8,k=8" LINKS="--size 8"
+  "PRECISION=fp32,bf16" INTERCONNECTS="tcp shm")
 made=0
 
 # The programs' result files that have a measured point.
@@ -47,11 +47,11 @@ condition_comma() {
     return
   fi
   for language in fr_FR de_DE; do
-    try env LC_ALL=$language.UTF-8 bash -c 'latency= links= && . scripts/virtual-links.sh && echo $(nanoseconds 1.5ms) $(bits 2.5Gbit)'
+    try env LC_ALL="$language.UTF-8" bash -c 'latency= links= && . scripts/virtual-links.sh && echo $(nanoseconds 1.5ms) $(bits 2.5Gbit)'
     expect_equal "$language: a latency and a rate" "1500000 2500000000" "$output"
-    try env LC_ALL=$language.UTF-8 bash "$root/tests/scripts/jobs_test.sh"
+    try env LC_ALL="$language.UTF-8" bash "$root/tests/scripts/jobs_test.sh"
     expect_equal "$language: what the jobs are given: $(tail -n 4 <<<"$output")" 0 "$code"
-    try env LC_ALL=$language.UTF-8 TIME_BUDGET=100s bash -c '. jobs/common.sh && share_of_budget 3'
+    try env LC_ALL="$language.UTF-8" TIME_BUDGET=100s bash -c '. jobs/common.sh && share_of_budget 3'
     expect_equal "$language: shares of the time" 33.3333s "$output"
   done
   every_script comma env LC_ALL=fr_FR.UTF-8
