@@ -50,6 +50,21 @@ TEST(CollectiveRow, BandwidthComesFromTheMedian) {
   EXPECT_EQ(row.raw_times_s.size(), 3u);
 }
 
+// 450, 460 and 470 ns, of which readings are rounded to 1 ns.
+TEST(CollectiveRow, AShortCallIsKnownNoBetterThanToAStepOfTheClock) {
+  const auto p = point();
+  auto f = findings(p);
+  f.times = {};
+  for (int b = 0; b < 8; ++b)
+    f.times.add(std::vector<double>{450e-9, 460e-9, 461e-9, 460e-9, 460e-9, 460e-9, 471e-9, 490e-9});
+  core::Point row;
+  fill_collective_row(f, 4, row);
+  const auto& time = *row.metrics[Metric::time_s].as<core::Summary>();
+  EXPECT_EQ(time.median, 460e-9);
+  EXPECT_EQ(time.ci95_low, 450e-9);
+  EXPECT_EQ(time.ci95_high, 471e-9);
+}
+
 TEST(CollectiveRow, WrongElementsBitsAndBytesMakeItWrong) {
   const auto p = point();
   auto elements = findings(p), bits = findings(p), bytes = findings(p);

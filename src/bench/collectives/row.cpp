@@ -1,5 +1,8 @@
 #include "bench/collectives/row.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/format.hpp"
 
 namespace gradmeter::bench {
@@ -8,10 +11,27 @@ namespace {
 using core::Metric;
 using core::Point;
 
+/// Clocks go in steps (of 10 ns on some virtual machines), so that most samples of a short call are equal. Their median
+/// is known to a step and no better: the interval has the nearest other samples.
+void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, core::Summary& time) {
+  const double equal = 1.5e-9 / static_cast<double>(calls);  // readings are rounded to 1 ns
+  for (const bool is_above : {false, true}) {
+    double nearest = is_above ? HUGE_VAL : -HUGE_VAL;
+    for (const double s : samples) {
+      if (is_above && s > time.median + equal) nearest = std::min(nearest, s);
+      if (!is_above && s < time.median - equal) nearest = std::max(nearest, s);
+    }
+    if (!std::isfinite(nearest)) continue;
+    double& end = is_above ? time.ci95_high : time.ci95_low;
+    end = is_above ? std::max(end, nearest) : std::min(end, nearest);
+  }
+}
+
 void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
   auto& m = row.metrics;
   row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);
+  widen_to_clock_steps(f.times.samples(), f.point.calls, time);
   time.stop = f.stop;
   m[Metric::time_s] = time;
   fill_blocks(f.blocks, m);
