@@ -5,9 +5,6 @@
 # shellcheck disable=SC2016,SC2317  # for inner shells; functions called through "condition_..."
 # shellcheck source=tests/scripts/support.sh
 . "$(dirname "$0")/support.sh"
-mkdir "$work/repo"
-cp -r "$root/jobs" "$root/scripts" "$work/repo/"
-cd "$work/repo" || exit
 GRADMETER=$(realpath "$1")
 PATH=$(dirname "$(realpath -s "$2")"):$PATH
 export GRADMETER TERM=dumb
@@ -97,10 +94,32 @@ condition_readonly() {
   expect_equal "readonly: nothing is written there" "$before" "$(find . | sort)"
 }
 
-for condition in ${CONDITIONS:-comma name shm readonly}; do
-  SECONDS=0
-  "condition_$condition"
-  echo "$condition: $SECONDS s"
+# One of them, in a folder of its own. Ends with 77 where it cannot be made.
+run() { # CONDITION
+  work=$work/$1
+  PATH=$work/bin:$PATH
+  mkdir -p "$work/bin" "$work/repo"
+  cp -r "$root/jobs" "$root/scripts" "$work/repo/"
+  cd "$work/repo" || exit
+  "condition_$1"
+  echo "$1: $SECONDS s"
+  [ "$made" -gt 0 ] || exit 77
+  exit $((failures > 0))
+}
+
+# Two at once: most of the time of a job is that launchers start.
+read -ra conditions <<<"${CONDITIONS:-comma name shm readonly}"
+for ((i = 0; i < ${#conditions[@]}; i += 2)); do
+  running=()
+  for condition in "${conditions[@]:i:2}"; do
+    (run "$condition") &
+    running+=($!)
+  done
+  for one in "${running[@]}"; do
+    code=0
+    wait "$one" || code=$?
+    case $code in 0) made=1 ;; 77) ;; *) failures=$((failures + 1)) ;; esac
+  done
 done
-[ "$made" -gt 0 ] || exit 77
+[ "$made" -gt 0 ] || [ "$failures" -gt 0 ] || exit 77
 finish
