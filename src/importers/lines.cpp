@@ -22,7 +22,8 @@ std::string Faults::text() const {
   std::vector<std::string> left_out;
   const auto rows = [](std::size_t n) { return fmt::format("{} row{}", n, n == 1 ? "" : "s"); };
   for (const auto& [name, other] : other_kinds)
-    left_out.push_back(fmt::format("{} of '{}' (line {}: no kind of gradmeter's)", rows(other.rows), name, other.line));
+    left_out.push_back(fmt::format("{} of '{}' (line {}: {})", rows(other.rows), name, other.line,
+                                   other.why.empty() ? no_kind : other.why));
   if (without_time > 0) left_out.push_back(rows(without_time) + " whose time or rate is 0 or less");
   if (without_bytes > 0) left_out.push_back(rows(without_bytes) + " of 0 bytes");
   if (torn > 0) left_out.push_back(fmt::format("{} that cannot be read ({})", rows(torn), why_torn));
@@ -33,6 +34,18 @@ std::string Faults::text() const {
                        rows(contradictory));
   }
   return out;
+}
+
+void Faults::add_other(const std::string& name, std::size_t line, const std::string& why) {
+  OtherKind& other = other_kinds[name];
+  if (other.rows++ == 0) {
+    other.line = line;
+    other.why = why;
+  }
+}
+
+void Faults::add_unreadable(std::string why) {
+  if (torn++ == 0) why_torn = std::move(why);
 }
 
 namespace {
@@ -211,7 +224,49 @@ Hosts hosts_in(std::string_view text) {
   return out;
 }
 
+/// Where a line of a tool's head begins in a line, before which others may have printed without a line end. npos:
+/// nowhere.
+std::size_t head_in(std::string_view line) {
+  std::size_t first = std::string_view::npos;
+  for (const std::string_view head : {"# OSU ", "# Benchmarking ", "# #processes =", "# nccl-tests version",
+                                      "# Collective test starting:", "# nThread ", "# Using devices"})
+    first = std::min(first, line.find(head));
+  return first;
+}
+
+/// Tools by the lines with which their output begins.
+struct Tool {
+  std::string_view format, name;
+};
+constexpr std::array tools{Tool{"nccl-tests", "nccl-tests"}, Tool{"osu", "OSU micro-benchmarks"},
+                           Tool{"imb", "Intel MPI Benchmarks"}, Tool{"param", "PARAM"}};
+
+/// The format of the tool whose output begins with the line; empty: it begins none.
+std::string_view format_begun_by(std::string_view line) {
+  if (line.starts_with("# OSU ")) return "osu";
+  for (const std::string_view head :
+       {"# nccl-tests version", "# Collective test starting:", "# nThread", "# Using devices"})
+    if (line.starts_with(head)) return "nccl-tests";
+  if (line.starts_with('#') &&
+      (line.find("MPI Benchmarks") != std::string_view::npos || line.starts_with("# Benchmarking ")))
+    return "imb";
+  return line.find("COMMS-RES") == std::string_view::npos ? "" : "param";
+}
+
 }  // namespace
+
+bool OtherTools::takes(std::string_view line, std::size_t number) {
+  if (const std::string_view begun = format_begun_by(line); !begun.empty()) {
+    rows_.end();
+    format_ = begun == own_format_ ? "" : begun;
+  }
+  if (format_.empty()) return false;
+  if (begins_with_count(line) || line.find("COMMS-RES-") != std::string_view::npos) {
+    const auto* const tool = std::ranges::find(tools, format_, &Tool::format);
+    faults_.add_other(std::string(tool->name), number, fmt::format("another tool's, which --format {} reads", format_));
+  }
+  return true;
+}
 
 bool is_count(std::string_view word) {
   return !word.empty() && word.find_first_not_of(digits) == std::string_view::npos;
@@ -227,10 +282,18 @@ void each_line(std::string_view text, Faults& faults, const std::function<void(s
   const Hosts hosts = hosts_in(text);
   std::string before;  // of what a message has cut in two, the first side
   std::size_t number_before = 0;
-  const auto give = [&](std::string_view line, std::size_t number) {
+  const auto give_part = [&](std::string_view line, std::size_t number) {
     const std::size_t begin = line.find_first_not_of(blanks);
     if (begin != std::string_view::npos && line[begin] == '#') line.remove_prefix(begin);
     use(line, number);
+  };
+  const auto give = [&](std::string_view line, std::size_t number) {
+    const std::size_t head = head_in(line);
+    if (head != std::string_view::npos && line.substr(0, head).find_first_not_of(blanks) != std::string_view::npos) {
+      give_part(line.substr(0, head), number);
+      line.remove_prefix(head);
+    }
+    give_part(line, number);
   };
   for (PlainLines lines(text, indentation_of(text)); lines.next();) {
     if (!lines.has_end) faults.unended_line = lines.number;
@@ -250,15 +313,11 @@ void each_line(std::string_view text, Faults& faults, const std::function<void(s
   if (!before.empty()) give(before, number_before);
 }
 
-void Rows::leave_out(std::string why) {
-  if (faults_.torn++ == 0) faults_.why_torn = std::move(why);
-}
-
 void Rows::end(bool of_log) {
   if (!piece_.empty() && of_log) {
     faults_.cut_line = piece_line_;
   } else if (!piece_.empty()) {
-    leave_out(why_);
+    faults_.add_unreadable(why_);
   }
   piece_.clear();
 }
@@ -285,7 +344,7 @@ void Rows::add(std::string_view line, std::size_t number, bool begins, const Rea
                               digits.find(line.front()) != std::string_view::npos;
   if (begins && number_goes_on && words_of(joined).size() == words_of(line).size()) {
     end();  // a row, or the rest of one: nobody knows
-    return leave_out(fmt::format("line {}: it may continue line {}", number, piece_line_));
+    return faults_.add_unreadable(fmt::format("line {}: it may continue line {}", number, piece_line_));
   }
   const auto why = begins ? refusal(line, false) : std::string();
   if (!why) return end();
@@ -314,6 +373,12 @@ std::vector<std::string> words_of(std::string_view line) {
 
 void refuse_line(std::size_t number, const std::string& why) {
   throw UsageError(number == 0 ? why : fmt::format("line {}: {}", number, why));
+}
+
+void refuse_columns(std::size_t number, std::size_t found, std::size_t expected) {
+  refuse_line(number, found < expected
+                          ? fmt::format("the row is cut; it should have {} columns", expected)
+                          : fmt::format("the row has {} columns, but its table's head names {}", found, expected));
 }
 
 double number_of(const std::string& word, std::size_t line) {
@@ -414,10 +479,12 @@ std::optional<std::string> collective_of(std::string_view name) {
       Known{"sendrecv", "sendrecv"}, Known{"pingpong", "ping_pong"}, Known{"reduce", "reduce"},
       Known{"gather", "gather"}, Known{"scatter", "scatter"},
       // NCCL's Inspector, PARAM and PyTorch
-      Known{"allall", "all_to_all"}, Known{"alltoallv", "all_to_all"}, Known{"alltoallsingle", "all_to_all"},
-      Known{"alltoallbase", "all_to_all"}, Known{"allgatherv", "all_gather"}, Known{"allgatherbase", "all_gather"},
-      Known{"allgatherintotensor", "all_gather"}, Known{"reducescatterv", "reduce_scatter"},
-      Known{"reducescatterbase", "reduce_scatter"}, Known{"reducescattertensor", "reduce_scatter"}};
+      Known{"allall", "all_to_all"}, Known{"alltoallsingle", "all_to_all"}, Known{"alltoallbase", "all_to_all"},
+      Known{"allgatherbase", "all_gather"}, Known{"allgatherintotensor", "all_gather"},
+      Known{"reducescatterbase", "reduce_scatter"}, Known{"reducescattertensor", "reduce_scatter"},
+      // with counts for each rank, which are other collectives
+      Known{"alltoallv", "all_to_allv"}, Known{"allgatherv", "all_gatherv"},
+      Known{"reducescatterv", "reduce_scatterv"}};
   for (const auto& k : known)
     if (plain == k.plain) return std::string(k.collective);
   return std::nullopt;
@@ -447,6 +514,16 @@ std::string kind_of(const std::string& said, const Hints& hints, std::size_t lin
   if (said.empty() || hints.collective.empty() || said == hints.collective)
     return said.empty() ? hints.collective : said;
   refuse_line(line, fmt::format("it says {}, but --collective {}; leave --collective out", said, hints.collective));
+}
+
+std::string mpi_element(std::string_view name) {
+  static const std::map<std::string, std::string, std::less<>> known{
+      {"MPI_CHAR", "int8"},   {"MPI_INT", "int32"},    {"MPI_FLOAT", "fp32"},   {"MPI_DOUBLE", "fp64"},
+      {"ncclChar", "int8"},   {"ncclInt8", "int8"},    {"ncclInt", "int32"},    {"ncclInt32", "int32"},
+      {"ncclHalf", "fp16"},   {"ncclFloat", "fp32"},   {"ncclFloat32", "fp32"}, {"ncclDouble", "fp64"},
+      {"ncclInt64", "int64"}, {"ncclBfloat16", "bf16"}};
+  const auto found = known.find(name);
+  return found == known.end() ? std::string(name) : found->second;
 }
 
 std::optional<core::Element> element_of(std::string_view name) {
@@ -533,6 +610,45 @@ void check_rates(core::Point& p, double algbw, double busbw, double digit, Fault
            faults);
 }
 
+bool is_near(double ratio, std::optional<double> factor) {
+  constexpr double rounding = 0.02;
+  return factor && std::abs(ratio - *factor) <= rounding * *factor;
+}
+
+void check_bus_factor(core::Point& p, double algbw, double busbw, double digit, Faults& faults) {
+  constexpr double digits_of_ratio = 100;
+  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
+  const std::int64_t ranks = whole(p, core::Factor::ranks);
+  const auto factor = bus_factor(collective, ranks);
+  const bool tells_ranks = collective == "allreduce" || collective == "all_gather" || collective == "reduce_scatter";
+  if (!tells_ranks || !factor || algbw < digits_of_ratio * digit || is_near(busbw / algbw, factor)) return;
+  mistrust(p, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", busbw / algbw, *factor, ranks),
+           faults);
+}
+
+std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by_group, std::size_t line) {
+  const std::int64_t size = ranks_by_group.begin()->second;
+  for (const auto& [group, ranks] : ranks_by_group)
+    if (ranks != size)
+      refuse_line(line,
+                  fmt::format("group {} has {} ranks and others {}, so that a row has no one number of ranks; run "
+                              "groups of one size",
+                              group, ranks, size));
+  return size;
+}
+
+std::string why_not_of(const std::string& collective, const std::string& op, std::int64_t root) {
+  static const std::set<std::string> reducing{"allreduce", "reduce", "reduce_scatter"},
+      moving{"all_gather", "broadcast", "all_to_all", "gather", "scatter", "sendrecv", "ping_pong"},
+      rooted{"reduce", "broadcast", "gather", "scatter"};
+  if (!op.empty() && moving.contains(collective)) return fmt::format("its rows have the operation {}", op);
+  if (op.empty() && reducing.contains(collective)) return "its rows have no operation";
+  const bool is_known = reducing.contains(collective) || moving.contains(collective);
+  if (is_known && root >= 0 && !rooted.contains(collective)) return fmt::format("its rows have the root {}", root);
+  if (root < 0 && rooted.contains(collective)) return "its rows have no root";
+  return "";
+}
+
 void check_order(core::Point& p, double least, double mean, double most, Faults& faults) {
   constexpr double rounding = 1.02;
   if (least <= mean * rounding && mean <= most * rounding) return;
@@ -574,7 +690,8 @@ std::optional<double> bus_factor(const std::string& collective, std::int64_t ran
   const auto p = static_cast<double>(ranks);
   if (collective == "allreduce") return 2 * (p - 1) / p;
   if (counts_parts(collective) || collective == "reduce_scatter") return (p - 1) / p;
-  return 1;
+  static const std::set<std::string> of_one{"broadcast", "reduce", "sendrecv", "ping_pong", "send", "recv"};
+  return of_one.contains(collective) ? std::optional(1.0) : std::nullopt;
 }
 
 }  // namespace gradmeter::importers

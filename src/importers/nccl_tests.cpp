@@ -18,6 +18,8 @@
 namespace gradmeter::importers {
 namespace {
 
+using core::UsageError;
+
 /// Time, rates and errors in or out of place.
 struct Half {
   bool in_place = false;
@@ -28,13 +30,13 @@ struct Half {
 struct Columns {
   std::vector<std::string> names;
   std::vector<Half> halves;
-  bool per_iteration = false;  ///< more columns after each half
   bool has(std::string_view name) const { return std::ranges::find(names, name) != names.end(); }
   std::size_t place(std::string_view name) const {
     return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
   }
   bool of_cpu_time() const { return has("cputime"); }  ///< -C: what the calls took, not the operation
-  std::size_t first() const { return std::min(place("time"), place("cputime")); }
+  /// A row's words: a time stamp (-S) is one column, but a day and a time of day.
+  std::size_t words() const { return names.size() + (has("timestamp") ? 1 : 0); }
 };
 
 struct RowHalf {
@@ -52,13 +54,21 @@ struct Row {
   std::vector<RowHalf> halves;
 };
 
+/// What a run's head says of how it measured.
+struct Settings {
+  std::int64_t ranks_of_process = 0;  ///< threads times GPUs; 0: not said
+  std::int64_t graph = 0, calls = 1, unaligned = 0;
+  std::string blocking;  ///< what follows each call; empty: nothing
+};
+
 /// What one program has printed.
 struct Run {
   core::RunInfo info;
+  Settings settings;
   std::string collective;  ///< empty: old versions do not say it
   std::size_t ranks_line = 0;
-  std::set<std::int64_t> ranks;
-  std::map<std::int64_t, std::int64_t> groups;  ///< by number: their ranks
+  std::map<std::int64_t, std::int64_t> ranks;  ///< their groups
+  bool list_is_cut = false;                    ///< a process prints 2048 bytes of its list
   Columns columns;
   std::vector<Row> rows;
   bool ended = false;
@@ -90,10 +100,11 @@ void read_units(std::string_view line, std::size_t number, Columns& columns) {
 /// "#  Rank  3 Group  0 Pid   4711 on     node01 device  3 [0000:43:00] NVIDIA H100 80GB HBM3"; old ones have no group.
 void read_rank(const std::vector<std::string>& words, std::string_view line, std::size_t number, Run& run) {
   const std::int64_t rank = count_of(words[2], number);
+  if (constexpr std::int64_t most = 1 << 24; rank > most) refuse_line(number, fmt::format("{} is no rank", rank));
   if (run.ranks.empty() && rank != 0) refuse_worlds(number, fmt::format("a list of ranks begins with {}", rank));
-  if (!run.ranks.insert(rank).second) refuse_worlds(number, fmt::format("rank {} is there twice", rank));
+  const std::int64_t group = words[3] == "Group" ? count_of(words[4], number) : 0;
+  if (!run.ranks.emplace(rank, group).second) refuse_worlds(number, fmt::format("rank {} is there twice", rank));
   run.ranks_line = number;
-  ++run.groups[words[3] == "Group" ? count_of(words[4], number) : 0];
   if (const auto on = std::ranges::find(words, "on"); words.end() - on > 1)
     if (const std::string& host = *(on + 1); std::ranges::find(run.info.hosts, host) == run.info.hosts.end())
       run.info.hosts.push_back(host);
@@ -119,8 +130,35 @@ void read_halves(std::string_view line, Columns& columns) {
   if (out > in && out != std::string_view::npos) columns.halves.push_back({.in_place = false});
 }
 
+/// "# nThread 1 nGpus 8 minBytes 8 ... agg iters: 1 validation: 1 graph: 0 unalign: 0"; old versions have a colon after
+/// each name.
+Settings settings_in(const std::vector<std::string>& words, std::size_t number) {
+  constexpr std::int64_t most = 1 << 24;
+  const auto after = [&](std::string_view name, std::int64_t unsaid) {
+    const auto found =
+        std::ranges::find_if(words, [&](const auto& w) { return w == name || w == std::string(name) + ":"; });
+    return words.end() - found > 1 ? count_of(*(found + 1), number) : unsaid;
+  };
+  const std::int64_t threads = after("nThread", 0), gpus = after("nGpus", 0);
+  if (threads > most || gpus > most || threads * gpus > most)
+    refuse_line(number, "no process has so many threads and GPUs");
+  const auto calls = std::ranges::search(words, std::array<std::string_view, 2>{"agg", "iters:"});
+  return {.ranks_of_process = threads * gpus,
+          .graph = after("graph", 0),
+          .calls = words.end() - calls.begin() > 2 ? count_of(*(calls.begin() + 2), number) : 1,
+          .unaligned = after("unalign", 0),
+          .blocking = {}};
+}
+
 void read_head(std::string_view line, std::size_t number, Run& run) {
   const auto words = words_of(line);
+  if (line.starts_with("# nThread")) run.settings = settings_in(words, number);
+  if (line.starts_with("# Blocking Enabled"))
+    run.settings.blocking =
+        line.find("barrier") == std::string_view::npos || line.find("no barrier") != std::string_view::npos ? "wait"
+                                                                                                            : "barrier";
+  // Columns follow the list.
+  if (line.ends_with("...") && run.columns.names.empty() && !run.ranks.empty()) run.list_is_cut = true;
   read_halves(line, run.columns);
   read_units(line, number, run.columns);
   if (line.starts_with("# Collective test starting:") && words.size() > 4) run.collective = nccl_kind(words[4]);
@@ -133,7 +171,6 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
   }
   if (line.starts_with("# nccl-tests version") && words.size() > 3)
     run.info.version = fmt::format("nccl-tests {}", words[3]);
-  if (line.starts_with("# Per-Iteration Report")) run.columns.per_iteration = true;
   if (line.starts_with("# Avg bus bandwidth") && std::exchange(run.ended, true))
     refuse_worlds(number, "a second run ends here, but only one began");
 }
@@ -151,16 +188,11 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
   const auto words = words_of(line);
   // The column of redop is blank where old versions have no operation.
   const std::size_t op = columns.place("redop"),
-                    blank = !joined && op < words.size() && words.size() + 1 == columns.names.size() &&
-                                    words[op].find_first_not_of("0123456789.") == std::string::npos
+                    blank = !joined && op < words.size() && words.size() + 1 == columns.words() &&
+                                    words[op].find_first_not_of("-0123456789.") == std::string::npos
                                 ? 1
                                 : 0;
-  const std::size_t first = columns.first() - blank, halves = columns.halves.size();
-  const std::size_t width = words.size() > first ? (words.size() - first) / halves : 0;
-  constexpr std::size_t least = 3;
-  if (width < least || first + halves * width != words.size() ||
-      (!columns.per_iteration && words.size() + blank != columns.names.size()))
-    refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns.names.size()));
+  if (words.size() + blank != columns.words()) refuse_columns(number, words.size() + blank, columns.words());
   const auto cell = [&](std::string_view name) { return words[columns.place(name)]; };
   Row row{.line = number, .size = count_of(words[0], number), .type = {}, .op = {}, .halves = {}};
   count_of(words[1], number);
@@ -175,18 +207,26 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
     row.root = static_cast<std::int64_t>(number_of(words[columns.place("root") - blank], number));
   row.of_cpu_time = columns.of_cpu_time();
   row.errors_are_counts = !columns.has("error");
-  for (std::size_t i = 0; i < halves; ++i) {
-    const std::size_t at = first + i * width;
-    const Half& unit = columns.halves[i];
+  const auto named = [&](std::size_t place, std::string_view name) {
+    return place < columns.names.size() && columns.names[place] == name;
+  };
+  std::size_t column = 0;
+  for (const Half& unit : columns.halves) {
+    while (column < columns.names.size() && !named(column, "time") && !named(column, "cputime")) ++column;
+    if (!named(column + 1, "algbw") || !named(column + 2, "busbw"))
+      refuse_line(number, "the table's head does not name a time, algbw and busbw for each of its halves");
+    const std::size_t at = column - blank;
+    column += 3;
+    const bool has_errors = named(column, "#wrong") || named(column, "error");
     RowHalf half{.seconds = number_of(words[at], number) * unit.time_s,
                  .algbw = number_of(words[at + 1], number) * unit.algbw,
                  .busbw = number_of(words[at + 2], number) * unit.busbw,
-                 .errors = width > least ? words[at + least] : "",
+                 .errors = has_errors ? words[at + 3] : "",
                  .unit = unit};
     if (half.errors.ends_with('*')) half.errors.pop_back();  // beyond the threshold, as its number says too
     if (!half.errors.empty() && half.errors != "N/A") number_of(half.errors, number);
     constexpr std::size_t error_digits = 5;  // 3e-07
-    if (!row.errors_are_counts && half.errors != "N/A" && half.errors.size() < error_digits)
+    if (!row.errors_are_counts && has_errors && half.errors != "N/A" && half.errors.size() < error_digits)
       refuse_line(number, fmt::format("'{}' is cut; an error is printed like 3e-07", half.errors));
     constexpr double rounding = 0.02, digit = 0.02;
     const double rate = static_cast<double>(row.size) / half.seconds;
@@ -215,11 +255,6 @@ double bus_ratio(const Run& run) {
   return ratios[ratios.size() / 2];
 }
 
-bool is_near(double ratio, std::optional<double> factor) {
-  constexpr double rounding = 0.02;
-  return factor && std::abs(ratio - *factor) <= rounding * *factor;
-}
-
 /// The one collective that has such columns and such a bus bandwidth; empty: none, or several.
 std::string told_by_columns(const Run& run, std::int64_t ranks) {
   const double ratio = bus_ratio(run);
@@ -238,7 +273,7 @@ std::string told_by_columns(const Run& run, std::int64_t ranks) {
   return candidates.size() == 1 ? candidates[0] : "";
 }
 
-core::Point point_of(const Row& row, const RowHalf& half, core::Point p, std::int64_t ranks, Faults& faults) {
+core::Point point_of(const Row& row, const RowHalf& half, core::Point p, Faults& faults) {
   p.factors[core::Factor::size_bytes] = row.size;
   if (!row.type.empty()) p.factors[core::Factor::dtype] = row.type;
   if (!row.op.empty()) p.factors[core::Factor::op] = row.op;
@@ -260,31 +295,35 @@ core::Point point_of(const Row& row, const RowHalf& half, core::Point p, std::in
           fmt::format("differs by {} from the right result; {} is allowed", half.errors, allowed_error(row.type));
     }
   }
-  // What separate worlds printed into one log may have another head's ranks.
-  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
-  const auto factor = bus_factor(collective, ranks);
-  if ((collective == "allreduce" || collective == "all_gather" || collective == "reduce_scatter") && factor &&
-      half.algbw >= half.unit.algbw && !is_near(half.busbw / half.algbw, factor))
-    mistrust(p,
-             fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", half.busbw / half.algbw, *factor,
-                         ranks),
-             faults);
   constexpr double digit = 0.01;
+  // What separate worlds printed into one log may have another head's ranks.
+  check_bus_factor(p, half.algbw, half.busbw, digit * half.unit.algbw, faults);
   check_rates(p, half.algbw, half.busbw, digit * std::max(half.unit.algbw, half.unit.busbw), faults);
   return p;
 }
 
-/// Ranks that reduce with each other: those of a group, all of which are equally large.
-std::int64_t group_size(const Run& run) {
-  if (run.groups.empty()) return 0;
-  if (run.groups.size() == 1) return *run.ranks.rbegin() + 1;  // a line of the list may be torn
-  const std::int64_t size = run.groups.begin()->second;
-  for (const auto& [group, ranks] : run.groups)
-    if (ranks != size)
-      refuse_line(run.ranks_line, fmt::format("group {} has {} ranks and others {}, so that a row has no one number of "
-                                              "ranks; run groups of one size",
-                                              group, ranks, size));
-  return size;
+/// Ranks that reduce with each other, and how many such groups there are.
+struct Groups {
+  std::int64_t ranks = 0;  ///< of each; 0: not said
+  std::size_t number = 1;
+  bool has_gap = false;  ///< the list lacks a rank, and may lack more at its end
+};
+/// A process's first rank is always in the list; the others follow it.
+Groups groups_of(const Run& run) {
+  if (run.ranks.empty()) return {};
+  const std::int64_t each = std::max<std::int64_t>(1, run.settings.ranks_of_process);
+  if (run.list_is_cut && run.settings.ranks_of_process == 0)
+    refuse_line(run.ranks_line,
+                "the list of ranks is cut, and no line '# nThread ... nGpus ...' says how many there are");
+  const std::int64_t processes = run.ranks.rbegin()->first / each + 1;
+  std::map<std::int64_t, std::set<std::int64_t>> listed;  // by group: processes
+  for (const auto& [rank, group] : run.ranks) listed[group].insert(rank / each);
+  const bool has_gap = !run.list_is_cut && run.ranks.size() < static_cast<std::size_t>(run.ranks.rbegin()->first + 1);
+  if (listed.size() == 1) return {.ranks = processes * each, .has_gap = has_gap};
+  std::map<std::int64_t, std::int64_t> ranks_by_group;
+  for (const auto& [group, of_group] : listed)
+    ranks_by_group[group] = static_cast<std::int64_t>(of_group.size()) * each;
+  return {.ranks = size_of_groups(ranks_by_group, run.ranks_line), .number = listed.size(), .has_gap = has_gap};
 }
 
 /// What the whole log says beside its rows.
@@ -293,17 +332,52 @@ struct Silent {
   std::string inferred;  ///< the collective
 };
 
-void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, Silent& silent) {
+/// What the user says of a log whose programs do not name their collectives.
+struct HintUse {
+  bool helped = false;        ///< a run of which nothing else is known has it
+  std::string contradiction;  ///< "line 12: ..."; of a run that is another collective
+};
+
+/// Of a run that does not name its collective: what its columns leave, else what the user says.
+std::string unnamed_collective(const Run& run, std::int64_t said_ranks, std::int64_t ranks, const Hints& hints,
+                               HintUse& use, Silent& silent) {
+  const Row& row = run.rows.front();
+  std::string told = told_by_columns(run, ranks);
+  if (told.empty() && said_ranks == 0) told = told_by_columns(run, 0);  // which --ranks contradicts
+  if (hints.collective.empty()) return silent.inferred = told;
+  const bool says_op = run.columns.has("redop") || !row.errors_are_counts,
+             says_root = run.columns.has("root") || !row.errors_are_counts;
+  std::string why = says_op && says_root ? why_not_of(hints.collective, row.op, row.root) : "";
+  if (why.empty() && !told.empty() && told != hints.collective)
+    why = fmt::format("its columns and bus bandwidth are those of {}", told);
+  if (why.empty()) {
+    use.helped = true;
+    return hints.collective;
+  }
+  why = fmt::format("{}, but --collective {}; leave --collective out, or give it for the other programs' logs alone",
+                    why, hints.collective);
+  if (told.empty()) refuse_line(row.line, why);
+  if (use.contradiction.empty()) use.contradiction = fmt::format("line {}: {}", row.line, why);
+  return silent.inferred = told;
+}
+
+/// How a run measured, where it is not as usual.
+void add_settings(const Settings& settings, core::Point& p) {
+  if (settings.graph > 0) p.factors[core::Factor::cudagraph] = settings.graph;
+  if (settings.calls > 1) add_problem(p, fmt::format("agg={}", settings.calls));
+  if (!settings.blocking.empty()) add_problem(p, fmt::format("blocking={}", settings.blocking));
+  if (settings.unaligned > 0) add_problem(p, fmt::format("unalign={}", settings.unaligned));
+}
+
+void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, Silent& silent, HintUse& use) {
   out.info = run.info;
   if (run.rows.empty()) return;
-  const std::int64_t said = group_size(run), ranks = ranks_of(said, hints, run.ranks_line);
+  const Groups groups = groups_of(run);
+  const std::int64_t said = groups.has_gap && hints.ranks > groups.ranks ? 0 : groups.ranks,
+                     ranks = ranks_of(said, hints, run.ranks_line);
   const std::size_t line = run.rows.front().line;
-  std::string collective = kind_of(run.collective, hints, line);
-  if (collective.empty()) {
-    collective = told_by_columns(run, ranks);
-    if (collective.empty() && said == 0) collective = told_by_columns(run, 0);  // which --ranks contradicts
-    silent.inferred = collective;
-  }
+  const std::string collective = run.collective.empty() ? unnamed_collective(run, said, ranks, hints, use, silent)
+                                                        : kind_of(run.collective, hints, line);
   if (collective.empty())
     refuse_line(line,
                 "which collective it is is not said before it (older versions do not); give --collective allreduce");
@@ -318,7 +392,8 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
   core::Point common = collective_point(collective, ranks, 1, hints);
   common.factors[core::Factor::algorithm] = std::string("nccl");
   common.factors[core::Factor::device] = std::string("cuda");
-  if (run.groups.size() > 1) add_problem(common, fmt::format("groups={}", run.groups.size()));
+  if (groups.number > 1) add_problem(common, fmt::format("groups={}", groups.number));
+  add_settings(run.settings, common);
   for (const Row& row : run.rows) {
     if (row.size == 0) {
       ++faults.without_bytes;
@@ -327,7 +402,9 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
     for (const RowHalf& half : row.halves) {
       silent.unchecked = silent.unchecked || half.errors == "N/A";
       if (half.seconds > 0) {
-        out.points.push_back(point_of(row, half, common, ranks, faults));
+        out.points.push_back(point_of(row, half, common, faults));
+        if (groups.has_gap && hints.ranks == 0)
+          mistrust(out.points.back(), "the list of ranks lacks one, so that its end may be lost too", faults);
       } else {
         ++faults.without_time;
       }
@@ -351,12 +428,15 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
   Faults faults;
   Rows rows(faults);
   Silent silent;
+  HintUse use;
+  OtherTools others("nccl-tests", faults, rows);
   const auto end_run = [&] {
     out.begin_run();
-    add_run(run, hints, out.run(), faults, silent);
+    add_run(run, hints, out.run(), faults, silent, use);
     run = {};
   };
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
+    if (others.takes(line, number)) return run.began() ? end_run() : void();
     if (line.starts_with('#')) {
       if (line.starts_with("# ")) rows.end();
       if (begins_run(line, run)) end_run();
@@ -376,6 +456,7 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
   });
   rows.end(true);
   end_run();
+  if (!use.helped && !use.contradiction.empty()) throw UsageError(use.contradiction);
   out.faults = faults.text();
   out.silent = "the spread of times (each is a mean over iterations)";
   if (silent.unchecked) out.silent += "; whether results were right (run with -c 0)";

@@ -1,24 +1,19 @@
+#include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
 #include "importers/importers.hpp"
 #include "importers/lines.hpp"
+#include "importers/trace_json.hpp"
 
 namespace gradmeter::importers {
 namespace {
 
 using core::Json;
 using core::UsageError;
-
-Json parse(std::string_view log) {
-  try {
-    return Json::parse(log);
-  } catch (const Json::exception&) {
-    throw UsageError("it is no whole JSON text; a run that broke off leaves none");
-  }
-}
 
 template <class T>
 T at(const Json& object, const char* key, const std::string& where) {
@@ -29,25 +24,88 @@ T at(const Json& object, const char* key, const std::string& where) {
   }
 }
 
-std::string collective_from(const Json& log, const Hints& hints) {
+std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) {
   std::string program;
   if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string()) {
     program = log["args"][0].get<std::string>();
   }
   const std::string file = program.substr(program.rfind('/') + 1);
-  std::string collective = kind_of(file.ends_with("_perf") ? nccl_kind(file) : "", hints, 0);
+  const std::string said = file.ends_with("_perf") ? nccl_kind(file) : "";
+  std::string collective = kind_of(said, hints, 0);
+  is_hint = said.empty();
   if (!collective.empty()) return collective;
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
 }
 
-std::int64_t ranks_from(const Json& log) {
+/// What 'config' says of how it measured.
+struct Config {
+  std::int64_t ranks = 0;  ///< of a group; 0: not said
+  std::size_t groups = 1;
+  std::int64_t graph = 0, calls = 1;
+  bool is_blocking = false;
+};
+
+std::int64_t count_at(const Json& config, const char* key, std::int64_t unsaid) {
+  constexpr std::int64_t most = 1 << 24;
+  if (!config.contains(key)) return unsaid;
+  const auto value = at<std::int64_t>(config, key, "config");
+  if (!config[key].is_number_integer() || value < 0 || value > most)
+    throw UsageError(fmt::format("config: '{}' is {}, which is no count", key, config[key].dump()));
+  return value;
+}
+
+/// A process has one entry, with its first rank; `each` ranks belong to it.
+void read_devices(const Json& devices, std::int64_t each, Config& config) {
+  std::map<std::int64_t, std::int64_t> ranks_by_group;
+  std::set<std::int64_t> firsts;
+  for (const Json& device : devices) {
+    if (!device.is_object()) throw UsageError("config: 'devices' has an entry that is no object");
+    ranks_by_group[count_at(device, "group", 0)] += each;
+    const auto next = static_cast<std::int64_t>(firsts.size()) * each;
+    firsts.insert(count_at(device, "rank", next));
+  }
+  std::int64_t next = 0;
+  for (const std::int64_t first : firsts) {
+    if (first != next)
+      throw UsageError(
+          fmt::format("config: 'devices' has rank {} where {} should follow, since an entry stands for {} "
+                      "ranks; nobody knows how many there are",
+                      first, next, each));
+    next += each;
+  }
+  if (firsts.size() < devices.size()) throw UsageError("config: 'devices' has a rank twice");
+  if (devices.empty()) return;
+  config.ranks = size_of_groups(ranks_by_group, 0);
+  config.groups = ranks_by_group.size();
+}
+
+Config config_of(const Json& log) {
+  Config out;
   const auto config = log.find("config");
-  if (config == log.end() || !config->contains("devices") || !(*config)["devices"].is_array()) return 0;
-  // One entry a process, which may drive several GPUs.
-  std::int64_t each = 1;
-  for (const char* key : {"nthreads", "ngpus"}) each *= config->value(key, std::int64_t{1});
-  return each * static_cast<std::int64_t>((*config)["devices"].size());
+  if (config == log.end()) return out;
+  if (!config->is_object()) throw UsageError("'config' is no object");
+  out.graph = count_at(*config, "graph", 0);
+  out.calls = count_at(*config, "aggregated_iterations", 1);
+  if (const auto blocking = config->find("blocking_collectives"); blocking != config->end())
+    out.is_blocking = *blocking == "true" || *blocking == true;
+  const std::int64_t each = count_at(*config, "nthreads", 1) * count_at(*config, "ngpus", 1);
+  if (constexpr std::int64_t most = 1 << 24; each > most)
+    throw UsageError("config: 'nthreads' times 'ngpus' is more ranks than a process has");
+  if (const auto devices = config->find("devices"); devices != config->end()) {
+    if (!devices->is_array()) throw UsageError("config: 'devices' is no list");
+    read_devices(*devices, each, out);
+  }
+  return out;
+}
+
+/// "    -1", as the table has it; -1: none.
+std::int64_t root_of(const Json& row, const std::string& where) {
+  if (!row.contains("root")) return -1;
+  const auto words = words_of(at<std::string>(row, "root", where));
+  if (words.size() != 1 || (words[0] != "-1" && !is_count(words[0])))
+    throw UsageError(fmt::format("{}: 'root' is no rank", where));
+  return words[0] == "-1" ? -1 : count_of(words[0], 0);
 }
 
 /// Nothing where it has no time.
@@ -60,9 +118,8 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   p.factors[core::Factor::dtype] = nccl_type(at<std::string>(row, "type", where), 0);
   if (const auto op = at<std::string>(row, "redop", where); op != "none") p.factors[core::Factor::op] = op;
   p.factors[core::Factor::in_place] = in_place;
-  const std::string root = row.value("root", std::string("-1")).c_str();
-  if (const std::size_t digit = root.find_first_not_of(' '); digit < root.size() && root.substr(digit) > "0")
-    add_problem(p, fmt::format("root={}", root.substr(digit)));
+  const std::int64_t root = root_of(row, where);
+  if (root > 0) add_problem(p, fmt::format("root={}", root));
   const bool of_cpu_time = times.contains("cpu_time");
   if (of_cpu_time) add_problem(p, "time=cpu");
   const double seconds = at<double>(times, of_cpu_time ? "cpu_time" : "time", where) * 1e-6;
@@ -76,6 +133,7 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   p.metrics[core::Metric::busbw_bytes_per_s] = busbw;
   if (times.contains("nwrong") && times["nwrong"].is_number()) set_wrong(p, times["nwrong"].get<double>());
   constexpr double digit = 1e3;  // six digits of GB/s
+  check_bus_factor(p, algbw, busbw, digit, faults);
   check_rates(p, algbw, busbw, digit, faults);
   return p;
 }
@@ -100,13 +158,21 @@ bool is_nccl_tests_json(std::string_view log) {
 }
 
 Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
-  const Json json = parse(log);
+  const Json json = parsed_trace(log);
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array())
     throw UsageError("it has no 'results'");
   Imported out;
-  out.run().info.version = fmt::format("nccl-tests, NCCL {}", json.value("nccl_version", 0));
+  if (json.contains("nccl_version"))
+    out.run().info.version = fmt::format("nccl-tests, NCCL {}", at<std::int64_t>(json, "nccl_version", "the log"));
+  bool is_hint = false;
+  const std::string collective = collective_from(json, hints, is_hint);
+  const Config config = config_of(json);
   const core::Point common = [&] {
-    core::Point p = collective_point(collective_from(json, hints), ranks_of(ranks_from(json), hints, 0), 1, hints);
+    core::Point p = collective_point(collective, ranks_of(config.ranks, hints, 0), 1, hints);
+    if (config.groups > 1) add_problem(p, fmt::format("groups={}", config.groups));
+    if (config.graph > 0) p.factors[core::Factor::cudagraph] = config.graph;
+    if (config.calls > 1) add_problem(p, fmt::format("agg={}", config.calls));
+    if (config.is_blocking) add_problem(p, "blocking");
     p.factors[core::Factor::algorithm] = std::string("nccl");
     p.factors[core::Factor::device] = std::string("cuda");
     return p;
@@ -123,6 +189,10 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
       const char* key = in_place ? "in_place" : "out_of_place";
       if (!row.is_object() || !row.contains(key)) throw UsageError(fmt::format("{}: '{}' is missing", where, key));
       if (row[key].is_null()) continue;
+      const std::string op = at<std::string>(row, "redop", where);
+      if (const std::string why = why_not_of(collective, op == "none" ? "" : op, root_of(row, where));
+          is_hint && !why.empty())
+        throw UsageError(fmt::format("{}: {}, but --collective {}; leave --collective out", where, why, collective));
       auto p = half(row, row[key], where, common.factors, in_place, faults);
       if (!p) continue;
       add_iterations(*p, row, in_place ? "in_place_per_iter" : "out_of_place_per_iter");

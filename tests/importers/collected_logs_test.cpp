@@ -30,6 +30,9 @@ imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B n
 imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
 imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
+json_ranks4.json: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; mistrusted: 2 rows whose columns contradict each other
+json_ranks_step.json: refused: config: 'devices' has rank 1 where 8 should follow, since an entry stands for 8 ranks; nobody knows how many there are
+json_split.json: 1 runs 2 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=4, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 1048576 B 40.5 us 25.89 GB/s
 kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_cut.json: refused: line 1: it is no whole JSON; the program may not have ended
@@ -42,6 +45,7 @@ mscclpp.log --ranks 8: 1 runs 6 rows, collective allreduce, ranks 8, device cuda
 nccl_1gpu.log: 1 runs 6 rows, collective allreduce, ranks 1, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 0 GB/s; 4194304 B 80.9 us 0 GB/s
 nccl_all_types.log: 1 runs 144 rows, collective allreduce, ranks 8, dtype int8+uint8+int32+uint32+int64+uint64+fp16+fp32+fp64+bf16+fp8-e4m3+fp8-e5m2, op sum+prod+max+min+avg+mulsum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s
 nccl_alltoall.log: 1 runs 6 rows, collective all_to_all, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_alltoallv.log: 2 runs 12 rows, collective all_to_all+all_to_allv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 22.65 GB/s; 4194304 B 80.9 us 45.36 GB/s
 nccl_ansi.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_big_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, wrong+ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_concat.log: 3 runs 18 rows, collective allreduce+all_gather+reduce_scatter, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
@@ -57,7 +61,10 @@ nccl_hypercube.log: 1 runs 6 rows, collective hypercube, ranks 8, dtype fp32, de
 nccl_indent.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_info_between.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_info_inside.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_iterations_stamp.log: 1 runs 2 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s
 nccl_k8s.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_list_cut.log: 1 runs 6 rows, collective broadcast, ranks 64, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_list_gap.log: 1 runs 6 rows, collective broadcast, ranks 8, dtype fp32, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s; mistrusted: 6 rows whose columns contradict each other
 nccl_loop5.log: 5 runs 10 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40 us 45.88 GB/s; 1048576 B 43 us 42.67 GB/s
 nccl_newline_in_row.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -68,8 +75,10 @@ nccl_old_reduce.log: 1 runs 6 rows, collective reduce, ranks 4, dtype fp32, op s
 nccl_only_rows.log: refused: line 1: a row stands before the table's head, which says what its columns are, of which collective and how many ranks; give the whole log
 nccl_roots.log: 1 runs 8 rows, collective broadcast, ranks 4, dtype fp32, problem null+root=1+root=2+root=3, device cuda, in_place false+true, ok; 1048576 B 40 us 26.21 GB/s; 1048576 B 70 us 14.98 GB/s
 nccl_sendrecv.log: 1 runs 6 rows, collective sendrecv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
+nccl_settings.log: 4 runs 8 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem null+agg=20,unalign=1+blocking=barrier, device cuda, in_place false+true, cudagraph 10+null, ok; 1048576 B 20.5 us 89.51 GB/s; 1048576 B 39.8 us 46.11 GB/s
 nccl_split.log: 1 runs 6 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=8, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_srun_l.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_stamp.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 119.4 us 61.47 GB/s
 nccl_tag.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_tag_rank3.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_two_ranks.log: 2 runs 12 rows, collective allreduce, ranks 2+8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -85,6 +94,8 @@ nccl_type_int8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype int8, op
 nccl_type_uint32.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_uint64.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_uint8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint8, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_unnamed3.log --collective all_gather: 3 runs 18 rows, collective allreduce+reduce_scatter+all_gather, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
+nccl_unnamed_sum.log --collective all_gather: refused: line 16: its rows have the operation sum, but --collective all_gather; leave --collective out, or give it for the other programs' logs alone
 nccl_warn_glued.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_worlds.log: refused: line 8: rank 0 is there twice: separate worlds printed into this log, so that nobody knows whose a row is; give each its own log (and build with MPI=1)
 nccl_worlds8.log: refused: line 8: rank 0 is there twice: separate worlds printed into this log, so that nobody knows whose a row is; give each its own log (and build with MPI=1)
@@ -144,7 +155,7 @@ std::string summary(const std::string& file, const Hints& hints) {
   const auto all = read(log, hints);
   std::string out = fmt::format("{} runs {} rows", all.runs.size(), all.run.points.size());
   for (const Factor f : {Factor::collective, Factor::ranks, Factor::dtype, Factor::op, Factor::problem, Factor::device,
-                         Factor::in_place, Factor::reduction})
+                         Factor::in_place, Factor::reduction, Factor::cudagraph})
     if (const std::string all_values = values(all.run, f); all_values != "null")
       out += fmt::format(", {} {}", core::name(f), all_values);
   std::vector<std::string_view> statuses;
@@ -163,9 +174,16 @@ TEST(CollectedLogs, EachGivesWhatItsLineSays) {
   std::istringstream lines{std::string(table.substr(1))};
   for (std::string line; std::getline(lines, line);) {
     const std::string head = line.substr(0, line.find(": ")), file = head.substr(0, head.find(' '));
-    const std::size_t hint = head.find("--ranks ");
-    const std::int64_t ranks = hint == std::string::npos ? 0 : std::stoll(head.substr(hint + 8));
-    EXPECT_EQ(head + ": " + summary(file, {.ranks = ranks, .collective = {}, .interconnect = {}}), line);
+    const auto hint = [&](std::string_view flag) {
+      const std::size_t at = head.find(flag);
+      return at == std::string::npos
+                 ? ""
+                 : head.substr(at + flag.size(), head.find(' ', at + flag.size()) - at - flag.size());
+    };
+    const std::string ranks = hint("--ranks ");
+    const Hints hints{
+        .ranks = ranks.empty() ? 0 : std::stoll(ranks), .collective = hint("--collective "), .interconnect = {}};
+    EXPECT_EQ(head + ": " + summary(file, hints), line);
     EXPECT_EQ(files.erase(file), 1u) << file;
   }
   EXPECT_TRUE(files.empty()) << *files.begin() << " has no line";

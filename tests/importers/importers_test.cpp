@@ -94,8 +94,25 @@ TEST(NcclTests, OldLogsNeedTheCollectivesName) {
   EXPECT_THAT(read(old).silent, HasSubstr("its collective (allreduce by its columns and bus bandwidth)"));
   const std::string small = replaced(replaced(old, "33.55   33.55", " 0.55    0.55"), "34.95   34.95", " 0.95    0.95");
   EXPECT_THAT(refusal(small), HasSubstr("give --collective"));  // rates of too few digits
-  const Hints reduce{.ranks = 0, .collective = "reduce", .interconnect = ""};
-  EXPECT_EQ(text(read(small, reduce).run.points[0], Factor::collective), "reduce");
+  const auto with = [](const char* name) { return Hints{.ranks = 0, .collective = name, .interconnect = ""}; };
+  EXPECT_EQ(text(read(small, with("reduce_scatter")).run.points[0], Factor::collective), "reduce_scatter");
+  EXPECT_THAT(refusal(small, with("reduce")), HasSubstr("line 11: its rows have no root, but --collective reduce"));
+  EXPECT_THAT(refusal(small, with("all_gather")), HasSubstr("its rows have the operation sum, but --collective"));
+  EXPECT_THAT(refusal(old, with("reduce_scatter")), HasSubstr("its columns and bus bandwidth are those of allreduce"));
+}
+
+// A process prints 2048 bytes of its list, and the last of its ranks are not in it.
+TEST(NcclTests, RanksAreThoseOfItsProcessesWhereTheListIsCut) {
+  const std::string cut =
+      replaced(replaced(replaced(nccl_log, "all_reduce_perf", "broadcast_perf"), "nGpus 2", "nGpus 16"),
+               "[0000:43:00] NVIDIA H100 80GB HBM3", "[0000:4...");
+  EXPECT_EQ(text(read(cut).run.points[0], Factor::ranks), "16");
+  EXPECT_THAT(refusal(replaced(cut, "# nThread 1 nGpus 16", "# lost")),
+              HasSubstr("the list of ranks is cut, and no line '# nThread ... nGpus ...' says how many there are"));
+  const std::string gap = replaced(replaced(replaced(nccl_log, "nGpus 2", "nGpus 1"), "Rank  1", "Rank  2"),
+                                   "all_reduce_perf", "broadcast_perf");
+  EXPECT_THAT(read(gap).run.points[0].reason, HasSubstr("the list of ranks lacks one"));
+  EXPECT_EQ(text(read(gap, {.ranks = 4, .collective = "", .interconnect = ""}).run.points[0], Factor::ranks), "4");
 }
 
 TEST(NcclTests, WhatTheUserSaysAgainstTheLogIsRefused) {
@@ -114,7 +131,7 @@ TEST(NcclTests, WhatTheBusBandwidthContradictsIsRefused) {
   EXPECT_THAT(refusal(log, {.ranks = 4, .collective = "", .interconnect = ""}),
               HasSubstr("line 3: busbw is 1.75 times algbw, but 1.5 times for allreduce of 4 ranks"));
   EXPECT_THAT(refusal(log, {.ranks = 0, .collective = "reduce", .interconnect = ""}),
-              HasSubstr("line 3: busbw is 1.75 times algbw, but 1 times for reduce; check"));
+              HasSubstr("line 3: its columns and bus bandwidth are those of allreduce, but --collective reduce"));
 }
 
 TEST(NcclTests, WithoutTheLineThatNamesTheHalvesTheSecondIsInPlace) {
