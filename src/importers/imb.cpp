@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "importers/importers.hpp"
 #include "importers/lines.hpp"
 
@@ -44,10 +45,36 @@ std::int64_t processes_in(std::string_view line, std::size_t number) {
   return count_of(words[0], number);
 }
 
+/// What the head says before all tables.
+struct ImbHead {
+  std::string part =
+      "MPI-1";  ///< which program it is: others have tables of the same names that measure something else
+  std::string dtype, dtype_of_reductions, op;
+};
+bool is_reduction(std::string_view collective) {
+  return collective == "allreduce" || collective == "reduce" || collective == "reduce_scatter";
+}
+
+/// "#    Intel(R) MPI Benchmarks 2021.7, MPI-1 part", "# MPI_Datatype for reductions    :   MPI_FLOAT".
+void read_imb_head(std::string_view line, const std::vector<std::string>& words, ImbHead& head) {
+  if (line.find("MPI Benchmarks") != std::string_view::npos) {
+    head = {};
+    if (words.back() == "part") head.part = words[words.size() - 2];
+  }
+  if (line.starts_with("# MPI_Datatype for reductions")) {
+    head.dtype_of_reductions = mpi_element(words.back());
+  } else if (line.starts_with("# MPI_Datatype") && words.back() != "MPI_BYTE") {
+    head.dtype = mpi_element(words.back());
+  } else if (line.starts_with("# MPI_Op") && words.back().starts_with("MPI_")) {
+    head.op = core::lower(words.back().substr(std::string_view("MPI_").size()));
+  }
+}
+
 struct ImbTable {
   std::string name;
   const ImbKind* kind = nullptr;
   std::int64_t ranks = 0;
+  ImbHead head = {};
   std::vector<std::string> columns = {};
   std::size_t place(std::string_view column) const {
     const auto found = std::ranges::find_if(columns, [&](const auto& c) { return c.starts_with(column); });
@@ -58,6 +85,11 @@ struct ImbTable {
 core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t number, const Hints& hints) {
   core::Point p = collective_point(std::string(table.kind->collective), table.ranks, size, hints);
   if (!table.kind->problem.empty()) add_problem(p, std::string(table.kind->problem));
+  const bool reduces = is_reduction(table.kind->collective);
+  if (const std::string& dtype = reduces ? table.head.dtype_of_reductions : table.head.dtype; !dtype.empty())
+    p.factors[core::Factor::dtype] = dtype;
+  if (reduces && !table.head.op.empty()) p.factors[core::Factor::op] = table.head.op;
+  if (table.head.part == "MPI-1-GPU") p.factors[core::Factor::device] = std::string("gpu");
   take_parts(p, number, table.kind->by_parts);
   return p;
 }
@@ -76,8 +108,7 @@ core::Point unmeasured(std::string_view line, const std::vector<std::string>& wo
 std::optional<core::Point> imb_row(std::string_view line, std::size_t number, const ImbTable& table, const Hints& hints,
                                    Faults& faults) {
   const auto words = words_of(line);
-  if (words.size() != table.columns.size())
-    refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
+  if (words.size() != table.columns.size()) refuse_columns(number, words.size(), table.columns.size());
   constexpr std::size_t counts = 2, decimals = 2;  // #bytes and #repetitions, then times and rates
   for (std::size_t i = counts; i < words.size(); ++i) number_of(words[i], decimals, number);
   count_of(words[1], number);
@@ -138,17 +169,26 @@ bool is_imb(std::string_view log) {
 
 Imported read_imb(std::string_view log, const Hints& hints) {
   Imported out;
+  ImbHead head;
   ImbTable table;
   Faults faults;
   Rows rows(faults);
+  OtherTools others("imb", faults, rows);
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
     const auto words = words_of(line);
+    if (others.takes(line, number)) {
+      table = {};
+      return;
+    }
     if (line.starts_with('#')) {
       rows.end();
       if (line.find("MPI Benchmarks") != std::string_view::npos) out.begin_run();
+      read_imb_head(line, words, head);
       if (auto p = invalid_point(words, number, hints)) out.run().points.push_back(std::move(*p));
       if (line.starts_with("# Benchmarking ") && words.size() > 2) {
-        table = {.name = words[2], .kind = imb_kind(words[2])};
+        const bool is_known = head.part == "MPI-1" || head.part == "MPI-1-GPU";
+        table = {.name = words[2], .kind = is_known ? imb_kind(words[2]) : nullptr, .head = head};
+        if (!is_known) table.name = fmt::format("{} of IMB-{}", words[2], head.part);
         if (table.kind) kind_of(std::string(table.kind->collective), hints, number);
       }
       if (const auto found = processes_in(line, number)) {
@@ -160,12 +200,9 @@ Imported read_imb(std::string_view log, const Hints& hints) {
     }
     if (words.empty() || table.name.empty()) return;
     const bool begins = begins_with_count(line);
-    if (!table.kind) {
-      Faults::OtherKind& other = faults.other_kinds[table.name];
-      if (begins && other.rows++ == 0) other.line = number;
-      return;
-    }
-    if (table.columns.empty()) return;
+    if (!table.kind) return begins ? faults.add_other(table.name, number) : void();
+    if (table.columns.empty())
+      return begins ? faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number)) : void();
     if (begins && table.ranks == 0 && hints.ranks == 0 &&
         (table.kind->by_parts || counts_parts(table.kind->collective)))
       refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -21,10 +22,14 @@ struct OsuHead {
   std::string collective;  ///< empty: no kind of ours
   std::string problem;     ///< empty: plain calls
   std::string device, buffers, dtype;
-  std::int64_t ranks = 0;  ///< 0: not said
+  std::string derived = {};  ///< data type, with gaps: "vector"; empty: none
+  std::int64_t ranks = 0;    ///< 0: not said
   bool is_bandwidth = false;
+  std::set<std::string> dtypes = {};                           ///< of its tables up to here
+  bool has_new_dtype = false;                                  ///< since the last table's head
   std::vector<std::string> columns = {};                       ///< with their units
   std::size_t value = 0, least = 0, mean = 0, validation = 0;  ///< places of columns; 0: none
+  std::size_t sent = 0;                                        ///< of the bytes of a derived data type that are sent
   double unit = 1e-6;                                          ///< of times [s], or of rates [B/s]
   bool of_slowest = false;                                     ///< the value is the slowest rank's
 };
@@ -58,6 +63,7 @@ OsuHead head_of_title(std::string_view line) {
   if (words.size() < 4) return head;
   const std::string library = words[2].substr(0, words[2].find('-'));
   if (library != "MPI" && library != "NCCL" && library != "RCCL") return head;
+  if (library != "MPI") head.device = library == "NCCL" ? "cuda" : "rocm";
   if (library.size() < words[2].size()) head.device = core::lower(words[2].substr(library.size() + 1));
   std::string name;
   std::size_t i = 3;
@@ -76,16 +82,21 @@ OsuHead head_of_title(std::string_view line) {
   return head;
 }
 
-/// MPI_CHAR of "# Datatype: MPI_CHAR." as ours, or its own name.
-std::string osu_element(std::string_view line) {
-  const auto words = words_of(line);
-  std::string name = words.size() > 2 ? words[2] : "";
+/// "MPI_CHAR" of "# Datatype: MPI_CHAR.": the last word without its point.
+std::string last_name(std::string_view line) {
+  std::string name = words_of(line).back();
   if (name.ends_with('.')) name.pop_back();
-  return name == "MPI_CHAR"     ? "int8"
-         : name == "MPI_INT"    ? "int32"
-         : name == "MPI_FLOAT"  ? "fp32"
-         : name == "MPI_DOUBLE" ? "fp64"
-                                : name;
+  return name;
+}
+
+/// What a line that is no head of ours makes of the rows below: they are of a table that is not read.
+void leave_table_out(OsuHead& head, std::string name) {
+  head = {.title = std::move(name), .collective = {}, .problem = {}, .device = {}, .buffers = {}, .dtype = {}};
+}
+
+/// "# MPI Alltoall Latency Test" of mpi4py, "# OMB-Py MPI Bcast Latency Test".
+bool is_title_of_others(const std::vector<std::string>& words) {
+  return words.size() > 2 && words[0] == "#" && words[1] != "OSU" && words.back() == "Test";
 }
 
 /// "# Size     Avg Latency(us)     Min Latency(us)": columns, which two blanks divide.
@@ -103,7 +114,9 @@ void read_osu_columns(std::string_view line, std::size_t number, OsuHead& head) 
   };
   // Of a call that does not block, what it takes without computation beside it.
   const bool is_plain = place("Pure Comm") == 0;
-  head.mean = is_plain ? std::max<std::size_t>(1, place("Avg Latency")) : place("Pure Comm");
+  head.sent = place("Transmit Size");
+  const std::size_t first = head.sent == 1 ? 2 : 1;
+  head.mean = is_plain ? std::max(first, place("Avg Latency")) : place("Pure Comm");
   head.least = place(is_plain ? "Min Latency" : "Min Comm");
   const std::size_t most = place(is_plain ? "Max Latency" : "Max Comm");
   head.of_slowest = most > 0;
@@ -117,23 +130,35 @@ void read_osu_columns(std::string_view line, std::size_t number, OsuHead& head) 
 
 void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
   const auto words = words_of(line);
-  if (line.starts_with("# Datatype:")) head.dtype = osu_element(line);
+  if (line.starts_with("# Datatype:")) {
+    head.dtype = mpi_element(last_name(line));
+    head.has_new_dtype = head.dtypes.insert(head.dtype).second;
+  }
+  if (line.starts_with("# Derived Datatype:")) head.derived = core::lower(last_name(line));
   if (line.starts_with("# Number of Ranks") && words.size() > 4) head.ranks = count_of(words[4], number);
   // "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
   if (const auto memory = units_of(line); line.starts_with("# Send Buffer on") && memory.size() == 2) {
     if (memory[0] == "H" && memory[1] == "H") head.device = "cpu";
     if (memory[0] != memory[1] || memory[0] == "M") head.buffers = fmt::format("send={},recv={}", memory[0], memory[1]);
   }
-  if (line.starts_with("# Size") && !head.collective.empty()) read_osu_columns(line, number, head);
+  if (is_title_of_others(words)) leave_table_out(head, std::string(line.substr(2)));
+  if (!line.starts_with("# Size") || head.collective.empty()) return;
+  // One title has a table for each element type (-T). Another table without a title is another program's.
+  if (!head.columns.empty() && !head.has_new_dtype) return leave_table_out(head, "a table without a title");
+  head.has_new_dtype = false;
+  read_osu_columns(line, number, head);
+  // How a rate counts the gaps of a derived type is not said.
+  if (head.is_bandwidth && (head.sent > 0 || !head.derived.empty()))
+    leave_table_out(head, head.title + " of a derived data type");
 }
 
 /// Errors: UsageError for what is no row of this table.
 std::optional<core::Point> osu_row(std::string_view line, std::size_t number, const OsuHead& head, std::int64_t ranks,
                                    const Hints& hints, Faults& faults) {
   const auto words = words_of(line);
-  if (words.size() != head.columns.size())
-    refuse_line(number, fmt::format("the row is cut; it should have {} columns", head.columns.size()));
-  const std::int64_t size = count_of(words[0], number);
+  if (words.size() != head.columns.size()) refuse_columns(number, words.size(), head.columns.size());
+  count_of(words[0], number);
+  const std::int64_t size = count_of(words[head.sent], number);  // without a derived type it is the first column
   const double value = number_of(words[head.value], osu_decimals, number);
   core::Point p = collective_point(head.collective, ranks, size, hints);
   if (head.validation > 0 && words[head.validation] == "Pass") {
@@ -151,6 +176,8 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   p.factors[core::Factor::device] = head.device;
   if (!head.buffers.empty()) p.factors[core::Factor::buffers] = head.buffers;
   if (!head.problem.empty()) add_problem(p, head.problem);
+  if (head.sent > 0 || !head.derived.empty())
+    add_problem(p, fmt::format("derived={}", head.derived.empty() ? "unknown" : head.derived));
   if (head.is_bandwidth) {
     p.factors[core::Factor::pattern] = std::string("one-way");
   } else {
@@ -175,8 +202,10 @@ Imported read_osu(std::string_view log, const Hints& hints) {
   std::optional<OsuHead> head;  // before the first title there is none
   Faults faults;
   Rows rows(faults);
+  OtherTools others("osu", faults, rows);
   bool checked = true, ranks_unknown = false;
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
+    if (others.takes(line, number)) return head.reset();
     if (line.starts_with('#')) {
       rows.end();
       if (line.starts_with("# OSU ")) {
@@ -190,9 +219,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     if (!head || line.find_first_not_of(" \t") == std::string_view::npos) return;
     if (head->collective.empty()) {
       if (line.find_first_not_of("0123456789.e+- \t") != std::string_view::npos) return;
-      Faults::OtherKind& other = faults.other_kinds[head->title];
-      if (other.rows++ == 0) other.line = number;
-      return;
+      return faults.add_other(head->title, number);
     }
     const bool begins = begins_with_count(line);
     if (begins && head->columns.empty())

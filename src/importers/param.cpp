@@ -20,6 +20,8 @@ std::int64_t ranks_after(std::string_view line, std::string_view key, std::size_
 /// COMMS-RES-all_reduce-float32-TAG: what a row begins with.
 struct ParamName {
   std::string collective, dtype;
+  std::string form;  ///< of several calls for one collective: "base" of all_gather_base; empty: the plain one
+  std::string tag;   ///< what the user named it
 };
 ParamName name_in(std::string_view word, std::size_t number) {
   word.remove_prefix(std::string_view("COMMS-RES-").size());
@@ -28,9 +30,13 @@ ParamName name_in(std::string_view word, std::size_t number) {
   const std::string_view rest = word.substr(dash + 1), dtype = rest.substr(0, rest.find('-'));
   const auto element = element_of(dtype);
   const std::string collective(word.substr(0, dash));
-  const bool of_uneven_parts = collective.ends_with('v');  // all_to_allv is no all_to_all
-  return {of_uneven_parts ? collective : collective_of(collective).value_or(collective),
-          std::string(element ? core::info(*element).name : dtype)};
+  ParamName out{.collective = collective_of(collective).value_or(collective),
+                .dtype = std::string(element ? core::info(*element).name : dtype),
+                .form = {},
+                .tag = std::string(rest.substr(std::min(dtype.size() + 1, rest.size())))};
+  for (const std::string_view form : {"base", "single"})
+    if (collective.ends_with(fmt::format("_{}", form))) out.form = form;
+  return out;
 }
 
 /// Of a table's head: "total-size (B)  nElementsPerRank  Time(us):p50 … AlgBW(GB/s) BusBW(GB/s)".
@@ -50,7 +56,7 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
                                      std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
   constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
-  if (words.size() != columns) refuse_line(number, fmt::format("the row is cut; it should have {} columns", columns));
+  if (words.size() != columns) refuse_columns(number, words.size(), columns);
   const ParamName name = name_in(words[0], number);
   if (joined && (!collective_of(name.collective) || !element_of(name.dtype)))
     refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", words[0]));
@@ -61,6 +67,8 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
   }
   core::Point p = collective_point(name.collective, ranks, size, hints);
   p.factors[core::Factor::dtype] = name.dtype;
+  if (!name.form.empty()) add_problem(p, name.form);
+  if (!name.tag.empty()) add_problem(p, fmt::format("tag={}", name.tag));
   p.factors[core::Factor::reduction] = std::string("max");  // p50 to p95 are over ranks, not over iterations
   const auto time = [&](std::size_t column) { return number_of(words[column], number) * unit.time_s; };
   if (!(time(most) > 0)) {
@@ -70,8 +78,10 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
   // Its rates are those of the median.
   set_time(p, time(middle));
   constexpr double digit = 0.001;
-  check_rates(p, number_of(words[algbw], number) * unit.algbw, number_of(words[busbw], number) * unit.busbw,
-              digit * std::max(unit.algbw, unit.busbw), faults);
+  const double algorithm_rate = number_of(words[algbw], number) * unit.algbw,
+               bus_rate = number_of(words[busbw], number) * unit.busbw;
+  check_bus_factor(p, algorithm_rate, bus_rate, digit * unit.algbw, faults);
+  check_rates(p, algorithm_rate, bus_rate, digit * std::max(unit.algbw, unit.busbw), faults);
   check_order(p, time(least), time(middle), time(most), faults);
   set_time(p, time(most));
   if (time(least) > 0) p.metrics[core::Metric::ranks_spread] = time(most) / time(least);

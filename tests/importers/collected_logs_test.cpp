@@ -29,7 +29,10 @@ imb_ok.log: 1 runs 1 rows, collective allreduce, ranks 4, reduction max, ok; 102
 imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B no time; null B no time
 imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
 imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
+imb_processes_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
+imb_title_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 2048 B 2 us 1.024 GB/s; left out: 1 row of 0 bytes
+imb_types.log: 3 runs 3 rows, collective allreduce, ranks 4, dtype fp32+fp64, op sum+max, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 json_ranks4.json: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; mistrusted: 2 rows whose columns contradict each other
 json_ranks_step.json: refused: config: 'devices' has rank 1 where 8 should follow, since an entry stands for 8 ranks; nobody knows how many there are
 json_split.json: 1 runs 2 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=4, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 1048576 B 40.5 us 25.89 GB/s
@@ -109,6 +112,7 @@ osu_barrier.log --ranks 8: refused: it has no row to import; left out: 1 row of 
 osu_bibw.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
 osu_bw.log --ranks 8: 1 runs 2 rows, collective ping_pong, ranks 2, dtype int8, device cpu, ok; 65536 B 7.28178 us 9 GB/s; 1048576 B 95.3251 us 11 GB/s
 osu_cuda_dd.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cuda, reduction avg, ok; 4 B 40 us 0.000175 GB/s; 1048576 B 900 us 2.039 GB/s
+osu_derived.log: 2 runs 4 rows, collective ping_pong, ranks 2, dtype int8, problem derived=vector+derived=unknown, device cpu, reduction avg, ok; 2 B 2 us 0.001 GB/s; 4 B 2.1 us 0.001905 GB/s; left out: 1 row of 'MPI Bandwidth Test of a derived data type' (line 19: no kind of gradmeter's)
 osu_echo.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_get_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Get latency Test' (line 6: no kind of gradmeter's)
 osu_host.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
@@ -122,6 +126,11 @@ osu_put_latency.log --ranks 8: refused: it has no row to import; left out: 2 row
 osu_suite.log --ranks 8: 4 runs 10 rows, collective allreduce+ping_pong+all_to_all, ranks 8+2, dtype int32+int8, problem null+non-blocking, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1024 B 184.28 us 0.009724 GB/s; left out: 1 row of 'MPI Barrier Latency Test' (line 36: no kind of gradmeter's)
 osu_tag.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_tail_valid.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction max, ok+wrong; 4 B 2.5 us 0.0028 GB/s; 8 B 2.6 us 0.005385 GB/s
+osu_then_mpi4py.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'MPI Alltoall Latency Test' (line 11: no kind of gradmeter's)
+osu_title_glued.log --ranks 8: 2 runs 5 rows, collective allreduce+broadcast, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 2048 B 2 us 1.024 GB/s
+osu_title_lost.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'a table without a title' (line 11: no kind of gradmeter's)
+param_forms.log: 1 runs 10 rows, collective allreduce+all_gather+all_gatherv+reduce_scatter+all_to_allv+all_to_all, ranks 8, dtype fp32+bf16, problem tag=myTag+tag=other+base+null+single, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 2.294 GB/s
+param_wrong_ranks.log --ranks 2: 1 runs 1 rows, collective allreduce, ranks 2, dtype fp32, reduction max, mistrusted; 1048576 B 400 us 2.621 GB/s; 1048576 B 400 us 2.621 GB/s; mistrusted: 1 row whose columns contradict each other
 rccl_in_place_only.log: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 81.3 us 90.28 GB/s
 rccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 )";

@@ -374,6 +374,7 @@ Log draw_param(Chance& chance) {
                     .seconds = std::stod(fmt::format("{:.1f}", most)) * 1e-6};
       truth.factors[Factor::dtype] = type.ours;
       truth.factors[Factor::reduction] = "max";
+      if (kind.theirs == std::string("reduce_scatter_base")) truth.factors[Factor::problem] = "base";
       log.rows.push_back(truth);
       log.add(fmt::format(
                   "\tCOMMS-RES-{}-{}-\t{:12}\t{:12}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.3f}\t{:.3f}\t{:.3f}",
