@@ -5,10 +5,12 @@
 #include <iterator>
 #include <map>
 #include <queue>
+#include <set>
 #include <sstream>
 #include <tuple>
 
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "importers/importers.hpp"
 #include "importers/lines.hpp"
 #include "importers/trace_json.hpp"
@@ -33,7 +35,8 @@ struct ChakraNode {
   Resource resource = Resource::none;
   double seconds = 0;
   std::vector<std::uint64_t> depends_on;
-  TracedCall call;  ///< of a node of the network
+  TracedCall call;         ///< of a node of the network
+  std::string group = {};  ///< of a node of the network; empty: not said
 };
 
 /// Numbers of 64 bits are text in the JSON of protocol buffers.
@@ -70,13 +73,21 @@ const Json* attribute_of(const Json& node, std::string_view name) {
   return found == all->end() ? nullptr : &*found;
 }
 
-/// Whatever whole type it has there.
+/// Whatever whole type it has there; null: none.
+const Json* whole_value(const Json& attribute) {
+  for (const char* key : {"int64Val", "uint64Val", "int32Val", "uint32Val", "sint64Val", "sint32Val", "fixed64Val",
+                          "fixed32Val", "sfixed64Val", "sfixed32Val"})
+    if (const auto found = attribute.find(key); found != attribute.end()) return &*found;
+  return nullptr;
+}
+
+/// 0 where there is no such attribute.
 std::uint64_t attribute_number(const Json& node, std::string_view name, std::size_t line) {
   const Json* attribute = attribute_of(node, name);
   if (!attribute) return 0;
-  for (const char* key : {"int64Val", "uint64Val", "int32Val", "uint32Val"})
-    if (attribute->contains(key)) return number_in(*attribute, key, line);
-  return 0;
+  const Json* value = whole_value(*attribute);
+  if (!value) refuse_line(line, fmt::format("'{}' is no whole number", name));
+  return whole_number(*value, std::string(name).c_str(), line);
 }
 
 bool is_on_device(const Json& node) {
@@ -85,12 +96,42 @@ bool is_on_device(const Json& node) {
 }
 
 /// By the numbers of the schema's CollectiveCommType.
-std::string collective_named(std::uint64_t type, std::size_t line) {
-  constexpr std::array<std::string_view, 10> names{"allreduce",      "reduce",    "all_gather", "gather",
-                                                   "scatter",        "broadcast", "all_to_all", "reduce_scatter",
-                                                   "reduce_scatter", "barrier"};
-  if (type >= names.size()) refuse_line(line, fmt::format("comm_type {} is no collective", type));
-  return std::string(names.at(type));
+constexpr std::array<std::string_view, 10> collective_types{
+    "ALL_REDUCE", "REDUCE",         "ALL_GATHER",           "GATHER", "SCATTER", "BROADCAST",
+    "ALL_TO_ALL", "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER"};
+
+/// The schema's name of a node's collective, which it has as a number or as that.
+std::string_view collective_type(const Json& node, std::size_t line) {
+  const Json* attribute = attribute_of(node, "comm_type");
+  if (!attribute)
+    refuse_line(line, fmt::format("node {} is a collective, but has no 'comm_type'", number_in(node, "id", line)));
+  if (const std::string name = text_of(*attribute, "stringVal"); !name.empty()) {
+    const auto* const found = std::ranges::find(collective_types, name);
+    if (found == collective_types.end()) refuse_line(line, fmt::format("comm_type '{}' is no collective", name));
+    return *found;
+  }
+  const std::uint64_t type = attribute_number(node, "comm_type", line);
+  if (type >= collective_types.size()) refuse_line(line, fmt::format("comm_type {} is no collective", type));
+  return collective_types.at(type);
+}
+
+/// A process group's name, which is a text or a number; empty: the node says none.
+std::string group_in(const Json& node) {
+  const Json* attribute = attribute_of(node, "pg_name");
+  if (!attribute) return {};
+  if (const std::string name = text_of(*attribute, "stringVal"); !name.empty()) return name;
+  const Json* number = whole_value(*attribute);
+  return !number ? "" : number->is_string() ? number->get<std::string>() : number->dump();
+}
+
+/// What a collective is besides its kind.
+std::string problem_of(const Json& node, std::string_view type, std::size_t line) {
+  std::string out = type == "REDUCE_SCATTER_BLOCK" ? "block" : "";
+  const bool has_root = type == "BROADCAST" || type == "REDUCE" || type == "GATHER" || type == "SCATTER";
+  for (const char* name : {"root_rank", "root"})
+    if (const Json* root = attribute_of(node, name); root && has_root && out.empty())
+      if (const std::uint64_t rank = attribute_number(node, name, line); rank > 0) out = fmt::format("root={}", rank);
+  return out;
 }
 
 /// The widest type that divides it: the trace says bytes alone.
@@ -101,9 +142,14 @@ core::Element element_for(std::uint64_t bytes) {
 
 TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks, std::size_t line) {
   TracedCall call;
-  call.collective = type == "COMM_SEND_NODE"   ? "send"
-                    : type == "COMM_RECV_NODE" ? "recv"
-                                               : collective_named(attribute_number(node, "comm_type", line), line);
+  if (type == "COMM_COLL_NODE") {
+    const std::string_view name = collective_type(node, line);
+    call.problem = problem_of(node, name, line);
+    call.collective =
+        name == "REDUCE_SCATTER_BLOCK" ? "reduce_scatter" : collective_of(name).value_or(core::lower(name));
+  } else {
+    call.collective = type == "COMM_SEND_NODE" ? "send" : "recv";
+  }
   call.bytes = attribute_number(node, "comm_size", line);
   if (call.bytes > std::uint64_t{1} << 62U)
     refuse_line(line, fmt::format("comm_size {} is beyond all buffers", call.bytes));
@@ -126,6 +172,7 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
     n.resource = is_on_device(json) ? Resource::device : Resource::host;
   } else if (type == "COMM_COLL_NODE" || type == "COMM_SEND_NODE" || type == "COMM_RECV_NODE") {
     n.call = call_of(json, type, ranks, line);
+    n.group = group_in(json);
     n.resource = n.call.collective == "barrier" ? Resource::none : Resource::network;
   } else if (!type.empty() && type != "METADATA_NODE") {  // absent: INVALID_NODE, the number 0
     refuse_line(line, fmt::format("'{}' is no type of nodes", type));
@@ -300,7 +347,14 @@ bool is_chakra(std::string_view log) {
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
   ReadTrace out;
   out.says_elements = false;
-  const auto nodes = nodes_of(json, ranks);
+  auto nodes = nodes_of(json, ranks);
+  std::set<std::string> groups;
+  for (const ChakraNode& n : nodes)
+    if (n.resource == Resource::network) groups.insert(n.group);
+  out.groups = std::max<std::size_t>(1, groups.size());
+  if (groups.size() > 1)
+    for (ChakraNode& n : nodes)
+      if (!n.group.empty()) n.call.problem += fmt::format("{}group={}", n.call.problem.empty() ? "" : ",", n.group);
   out.trace.steps.push_back(step_of(nodes));
   out.trace.timed = std::ranges::none_of(
       nodes, [](const ChakraNode& n) { return n.resource == Resource::network && n.seconds == 0; });
@@ -309,10 +363,15 @@ ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
 }
 
 Imported read_chakra(std::string_view log, const Hints& hints) {
-  const ReadTrace t = read_chakra_trace(log, hints.ranks);
-  Imported out = trace_rows(t, hints);
+  // Whose number --ranks is, nobody knows where there are several groups.
+  ReadTrace t = read_chakra_trace(log, hints.ranks);
+  Hints known = hints;
+  if (t.groups > 1) known.ranks = 0;
+  if (t.groups > 1 && hints.ranks > 0) t = read_chakra_trace(log, 0);
+  Imported out = trace_rows(t, known);
   out.run().info.version = "Chakra";
   out.silent += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
+  if (t.groups > 1) out.silent += fmt::format("; how many ranks each of its {} process groups has", t.groups);
   if (!t.trace.timed) out.silent += "; how long collectives took, so that the step has no time";
   if (t.calls_of_no_size > 0)
     out.silent +=

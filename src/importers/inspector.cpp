@@ -9,6 +9,7 @@
 #include "core/json.hpp"
 #include "importers/importers.hpp"
 #include "importers/lines.hpp"
+#include "importers/trace_json.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -31,28 +32,35 @@ std::int64_t inspected_count(const Json& record, const char* part, const char* k
   return value.get<std::int64_t>();
 }
 
-/// Calls of one kind, size and group size; of each call the slowest of the ranks that are in the log.
+/// A call: its communicator, its number, and how often its first rank had been there with them, as in the logs of a job
+/// that was started again.
+using InspectedCall = std::tuple<std::string, std::int64_t, std::size_t>;
+/// Calls of one kind, size, group size and clock; of each call the slowest of the ranks that are in the log.
 struct InspectedCalls {
-  std::map<std::pair<std::string, std::int64_t>, double> slowest;  ///< by communicator and number: [s]
+  std::map<InspectedCall, double> slowest;                                          ///< [s]
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> seen;  ///< communicator, number, rank
   std::int64_t nodes = 0;
   bool of_several_ranks = false;
   std::string contradiction;  ///< of a call's time with its rates; empty: none
 };
-/// Collective, bytes as NCCL counts them, ranks.
-using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t>;
+/// Collective, bytes as NCCL counts them, ranks, and what took the time: "kernel_gpu", or another clock.
+using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t, std::string>;
+constexpr const char* known_version = "v4.0";
 
 struct InspectorLog {
   std::map<InspectedKey, InspectedCalls> calls;
   std::map<InspectedKey, std::size_t> first_line;
-  std::size_t left_out = 0;  ///< sends and receives
+  std::size_t left_out = 0;   ///< sends and receives
+  std::string other_version;  ///< of which nobody knows what it means
   Faults faults;
   core::RunInfo info;
 };
 
 /// The point with its size, which is the whole buffer's.
 core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& hints) {
-  const auto& [collective, bytes, ranks] = key;
+  const auto& [collective, bytes, ranks, clock] = key;
   core::Point p = collective_point(collective, ranks, bytes, hints);
+  if (clock != "kernel_gpu") add_problem(p, fmt::format("time={}", clock));
   take_parts(p, line, collective == "reduce_scatter");  // which NCCL counts by what a rank receives
   return p;
 }
@@ -72,28 +80,34 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
   const auto name = inspected<std::string>(record, "coll_perf", "coll", line);
   const InspectedKey key{collective_of(name).value_or(name),
                          inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
-                         inspected_count(record, "header", "n_ranks", line)};
+                         inspected_count(record, "header", "n_ranks", line),
+                         text_of(record.at("coll_perf"), "coll_timing_source").empty()
+                             ? "kernel_gpu"
+                             : text_of(record.at("coll_perf"), "coll_timing_source")};
   const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
   if (!(seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
   // Whole microseconds, so a short call's may be 0.
   if (!(seconds > 0)) return void(++log.faults.without_time);
   if (std::get<1>(key) == 0) return void(++log.faults.without_bytes);
   // All is read before any is kept, since a line may be torn.
-  const std::pair call{inspected<std::string>(record, "header", "id", line),
-                       inspected_count(record, "coll_perf", "coll_sn", line)};
+  const auto communicator = inspected<std::string>(record, "header", "id", line);
+  const std::int64_t call = inspected_count(record, "coll_perf", "coll_sn", line);
+  const std::int64_t rank = record.at("header").contains("rank") ? inspected_count(record, "header", "rank", line) : 0;
   const std::int64_t nodes = inspected_count(record, "header", "nnodes", line);
   const auto host = inspected<std::string>(record, "metadata", "hostname", line);
   const auto version = inspected<std::string>(record, "metadata", "inspector_output_format_version", line);
   std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, log.faults);
   InspectedCalls& calls = log.calls[key];
   log.first_line.emplace(key, line);
-  const auto [at, added] = calls.slowest.try_emplace(call, seconds);
+  const std::size_t before = calls.seen[{communicator, call, rank}]++;
+  const auto [at, added] = calls.slowest.try_emplace(InspectedCall{communicator, call, before}, seconds);
   at->second = std::max(at->second, seconds);
   calls.of_several_ranks |= !added;
   if (!contradiction.empty()) calls.contradiction = std::move(contradiction);
   calls.nodes = nodes;
   if (std::ranges::find(log.info.hosts, host) == log.info.hosts.end()) log.info.hosts.push_back(host);
   log.info.version = fmt::format("NCCL Inspector {}", version);
+  if (version != known_version) log.other_version = version;
 }
 
 core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, std::size_t line,
@@ -143,6 +157,9 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
   out.silent = "the element type, whether results were right, how long of a call a rank waited for others";
   const bool one_rank = std::ranges::none_of(log.calls, [](const auto& c) { return c.second.of_several_ranks; });
   if (one_rank) out.silent += ", what other ranks took (their logs are other files)";
+  if (!log.other_version.empty())
+    out.silent += fmt::format("; its format version is {}, of which {} is known: the times may mean something else",
+                              log.other_version, known_version);
   if (log.left_out > 0) out.silent += fmt::format("; {} sends and receives are left out", log.left_out);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "importers/lines.hpp"
 #include "importers/trace_json.hpp"
 #include "importers/traces.hpp"
@@ -36,11 +37,28 @@ std::uint64_t elements_in(const Json& dims, int depth = 0) {
   return n;
 }
 
+/// The operation in the name of a kernel that reduces: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
+/// ncclKernel_AllReduce_RING_LL_Sum_float. MinMax is either of two; what NCCL makes of an average keeps its name.
+std::string operation_in(std::string kernel) {
+  std::ranges::replace(kernel, '_', ' ');
+  std::ranges::replace(kernel, '(', ' ');
+  for (const std::string& word : words_of(kernel))
+    for (const std::string_view op : {"Sum", "Prod", "Max", "Min", "MinMax", "PreMulSum", "SumPostDiv"})
+      if (word == op) return core::lower(word);
+  return {};
+}
+
 /// Of NCCL's kernels, as PyTorch notes it.
-void fill_from_metadata(const Json& args, TracedCall& call) {
+void fill_from_metadata(const Json& args, const std::string& kernel, TracedCall& call) {
   const std::string name = text_of(args, "Collective name");
   call.collective = collective_of(name).value_or(name);
   call.ranks = std::max<std::int64_t>(0, whole_of(args, "Group size"));
+  const std::string& c = call.collective;
+  if (c == "allreduce" || c == "reduce" || c == "reduce_scatter") call.op = operation_in(kernel);
+  // The rank that PyTorch notes is the root, where there is one.
+  const bool has_root = c == "broadcast" || c == "reduce" || c == "gather" || c == "scatter";
+  if (const std::int64_t root = whole_of(args, "Rank"); has_root && root > 0)
+    call.problem = fmt::format("root={}", root);
   const auto element = element_of(text_of(args, "dtype"));
   const std::int64_t n = std::max(whole_of(args, "In msg nelems"), whole_of(args, "Out msg nelems"));
   if (!element || n <= 0) return;
@@ -83,7 +101,7 @@ void KinetoEvents::add(const Json& event, std::int64_t ranks) {
   } else if (is_kernel && name.starts_with("nccl")) {
     TracedCall call{.collective = {}, .when = interval_of(event)};
     const auto args = event.find("args");
-    if (args != event.end() && args->is_object()) fill_from_metadata(*args, call);
+    if (args != event.end() && args->is_object()) fill_from_metadata(*args, name, call);
     launched.push_back(std::move(call));
   } else if (is_kernel || category == "gpu_memcpy" || category == "gpu_memset") {
     kernels.push_back(interval_of(event));

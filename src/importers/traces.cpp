@@ -43,22 +43,26 @@ core::Point step_point(const ReadTrace& t, const Hints& hints) {
   return p;
 }
 
-/// A point for the calls of one kind, size, element type and group.
+/// A point for the calls of one kind, size, element type, group, operation and problem.
 std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Faults& faults) {
-  std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t>, std::vector<double>> calls;
+  std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t, std::string, std::string>,
+           std::vector<double>>
+      calls;
   for (const auto& s : t.trace.steps)
     for (const auto& c : s.calls)
       if (c.bytes > 0 && c.when.length() > 0) {
-        calls[{c.collective, c.bytes, c.element, c.ranks}].push_back(c.when.length());
+        calls[{c.collective, c.bytes, c.element, c.ranks, c.op, c.problem}].push_back(c.when.length());
       } else if (c.bytes > 0 && t.trace.timed) {
         ++faults.without_time;
       }
   std::vector<core::Point> out;
   for (auto& [key, seconds] : calls) {
-    const auto& [collective, bytes, element, ranks] = key;
+    const auto& [collective, bytes, element, ranks, op, problem] = key;
     core::Point p = collective_point(collective, ranks, static_cast<std::int64_t>(bytes), hints);
     if (t.says_elements) p.factors[Factor::dtype] = std::string(core::info(element).name);
     if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
+    if (!op.empty()) p.factors[Factor::op] = op;
+    if (!problem.empty()) add_problem(p, problem);
     const core::Summary of_calls = core::summarise(seconds);
     set_time(p, of_calls.median);
     p.metrics[Metric::time_s] = of_calls;

@@ -13,6 +13,7 @@ struct ReadTrace {
   std::string host;
   std::int64_t rank = -1;            ///< whose trace it is; -1: it does not say
   std::size_t calls_of_no_size = 0;  ///< collectives whose buffers the trace does not say
+  std::size_t groups = 1;            ///< process groups of Chakra's collectives
   bool says_elements = true;         ///< false: an element type is only what divides the buffer
 };
 

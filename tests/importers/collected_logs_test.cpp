@@ -17,7 +17,10 @@ using core::Metric;
 constexpr std::string_view table = R"(
 chakra_ctrl.json: 1 runs 2 rows, collective null+allreduce, problem trace:steps=1,calls=1,bytes=4096+null, ok; null B 2100 us nan GB/s; 4096 B 100 us nan GB/s
 chakra_cycle.json: refused: line 2: node 1: its dependencies form a cycle
+chakra_groups.json --ranks 8: 1 runs 3 rows, collective null+allreduce, problem trace:steps=1,calls=2,bytes=2048+group=1+group=2, ok; null B 400 us nan GB/s; 1024 B 300 us nan GB/s
+chakra_kinds.json --ranks 8: 1 runs 8 rows, collective null+all_gather+all_to_all+allreduce+broadcast+reduce_scatter, ranks 8, problem trace:steps=1,calls=7,bytes=14336+null+root=3+block, ok; null B 2800 us nan GB/s; 1024 B 500 us 0.001792 GB/s
 chakra_missing.json: 1 runs 1 rows, problem trace:steps=1,calls=1,bytes=0, ok; null B 2100 us nan GB/s; null B 2100 us nan GB/s
+chakra_no_type.json --ranks 8: refused: line 1: node 1 is a collective, but has no 'comm_type'
 chakra_ok.json: 1 runs 2 rows, collective null+allreduce, problem trace:steps=1,calls=1,bytes=4096+null, ok; null B 2100 us nan GB/s; 4096 B 100 us nan GB/s
 chakra_zero.json: 1 runs 1 rows, problem trace:steps=1,calls=1,bytes=0, ok; null B 2100 us nan GB/s; null B 2100 us nan GB/s
 imb_allgather_v.log: 1 runs 2 rows, collective all_gather+all_to_all, ranks 4, reduction max, ok; 4096 B 4 us 0.768 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'Alltoallv' (line 31: no kind of gradmeter's)
@@ -33,17 +36,19 @@ imb_processes_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
 imb_title_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 2048 B 2 us 1.024 GB/s; left out: 1 row of 0 bytes
 imb_types.log: 3 runs 3 rows, collective allreduce, ranks 4, dtype fp32+fp64, op sum+max, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
+inspector_clocks.jsonl: 1 runs 2 rows, collective allreduce, ranks 4, problem time=collective_cpu+null, device cuda, ok; 1048576 B 500 us 3.146 GB/s; 1048576 B 100 us 15.73 GB/s
 json_ranks4.json: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; mistrusted: 2 rows whose columns contradict each other
 json_ranks_step.json: refused: config: 'devices' has rank 1 where 8 should follow, since an entry stands for 8 ranks; nobody knows how many there are
 json_split.json: 1 runs 2 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=4, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 1048576 B 40.5 us 25.89 GB/s
-kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
-kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_cut.json: refused: line 1: it is no whole JSON; the program may not have ended
-kineto_inf.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
-kineto_list.json: 1 runs 2 rows, collective null+allreduce, ranks null+2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
-kineto_mixed.json: 1 runs 4 rows, collective null+all_gather+allreduce+send, ranks 8+2, dtype null+bf16+fp32, problem trace:steps=3,calls=9,bytes=3201024+null, device cuda, ok; null B 10000 us nan GB/s; 2048 B 100 us 0.02048 GB/s
-kineto_nan.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
-kineto_ok.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_inf.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_kinds.json: 1 runs 7 rows, collective null+all_to_all+all_to_allv+allreduce+broadcast, ranks 8, dtype null+fp32, op null+minmax+sum, problem trace:steps=2,calls=8,bytes=32768+null+root=3, device cuda, ok; null B 9995 us nan GB/s; 4096 B 50 us 0.08192 GB/s
+kineto_list.json: 1 runs 2 rows, collective null+allreduce, ranks null+2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_mixed.json: 1 runs 4 rows, collective null+all_gather+allreduce+send, ranks 8+2, dtype null+bf16+fp32, op null+sum, problem trace:steps=3,calls=9,bytes=3201024+null, device cuda, ok; null B 10000 us nan GB/s; 2048 B 100 us 0.02048 GB/s
+kineto_nan.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_ok.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 mscclpp.log --ranks 8: 1 runs 6 rows, collective allreduce, ranks 8, device cuda, in_place true+false, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_1gpu.log: 1 runs 6 rows, collective allreduce, ranks 1, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 0 GB/s; 4194304 B 80.9 us 0 GB/s
 nccl_all_types.log: 1 runs 144 rows, collective allreduce, ranks 8, dtype int8+uint8+int32+uint32+int64+uint64+fp16+fp32+fp64+bf16+fp8-e4m3+fp8-e5m2, op sum+prod+max+min+avg+mulsum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s

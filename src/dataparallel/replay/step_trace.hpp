@@ -15,8 +15,10 @@ struct TracedCall {
   std::string collective;   ///< as result files name it: "allreduce"
   std::uint64_t bytes = 0;  ///< of the whole buffer; 0: the trace does not say it
   core::Element element = core::Element::f32;
-  std::int64_t ranks = 0;  ///< of its group; 0: the trace does not say it
-  Interval when;           ///< may end after its step
+  std::int64_t ranks = 0;    ///< of its group; 0: the trace does not say it
+  Interval when;             ///< may end after its step
+  std::string op = {};       ///< of a reduction; empty: the trace does not say it
+  std::string problem = {};  ///< what it is besides, as result files name it: "root=3"; empty: nothing
 };
 /// What a rank does next in a replayed step.
 struct ReplayEvent {
