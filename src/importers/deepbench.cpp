@@ -56,9 +56,8 @@ std::map<std::string, std::string> bench_cells(std::string_view line, std::size_
   }
   const bool last_may_miss = table.columns.back() == "fwd_algo";
   if (words.size() + (last_may_miss ? 1 : 0) < table.columns.size())
-    refuse_line(number, fmt::format("the row is cut; it should have {} columns", table.columns.size()));
-  if (words.size() > table.columns.size())
-    refuse_line(number, fmt::format("the row has more than {} columns", table.columns.size()));
+    refuse_columns(number, words.size(), table.columns.size());
+  if (words.size() > table.columns.size()) refuse_columns(number, words.size(), table.columns.size());
   std::map<std::string, std::string> cells;
   for (std::size_t i = 0; i < words.size(); ++i) cells[table.columns[i]] = words[i];
   return cells;
@@ -193,7 +192,7 @@ bool read_bench_head(std::string_view line, std::size_t number, BenchTable& tabl
   const auto named = [&](std::string_view name) { return std::ranges::find(columns, name) != columns.end(); };
   if (!named("a_t") && !named("stride_w") && !named("timesteps") && !named("time_steps") && !named("floats"))
     return false;
-  if (!named("floats")) table = {};
+  if (!named("floats") || !table.columns.empty()) table = {};  // without a title its ranks are not known
   table.columns = columns;
   const auto units = units_of(line);
   table.unit = units.empty() ? 1e-6 : time_unit(units.front(), number);

@@ -40,8 +40,9 @@ std::int64_t processes_in(std::string_view line, std::size_t number) {
   constexpr std::string_view key = "#processes =";
   const std::size_t place = line.find(key);
   if (place == std::string_view::npos) return 0;
-  const auto words = words_of(line.substr(place + key.size()));
+  auto words = words_of(line.substr(place + key.size()));
   if (words.empty()) refuse_line(number, "'#processes =' has no number");
+  if (words[0].ends_with(';')) words[0].pop_back();  // "4; rank order (rowwise):" of -map
   return count_of(words[0], number);
 }
 
@@ -195,18 +196,22 @@ Imported read_imb(std::string_view log, const Hints& hints) {
         const bool is_pair = table.kind && table.kind->collective == "ping_pong";
         table.ranks = is_pair ? found : ranks_of(found, hints, number);
       }
+      // The title of a table's second head is lost.
+      if (words[0] == "#bytes" && !table.columns.empty()) table = {.name = "a table without a title", .kind = nullptr};
       if (words[0] == "#bytes") table.columns = words;
       return;
     }
-    if (words.empty() || table.name.empty()) return;
     const bool begins = begins_with_count(line);
+    if (table.name.empty() && !table.columns.empty() && begins)
+      faults.add_other("a table without a title", number, "nobody knows of what");
+    if (words.empty() || table.name.empty()) return;
     if (!table.kind) return begins ? faults.add_other(table.name, number) : void();
     if (table.columns.empty())
       return begins ? faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number)) : void();
     if (begins && table.ranks == 0 && hints.ranks == 0 &&
         (table.kind->by_parts || counts_parts(table.kind->collective)))
       refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");
-    constexpr std::array<std::string_view, 3> reasons{"out-of-mem.", "time-out.", "int-overflow."};
+    constexpr std::array<std::string_view, 3> reasons{"out-of-mem", "time-out", "int-overflow"};
     const bool failed = words.size() > 1 && is_count(words[0]) &&
                         std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
     if (failed) {

@@ -141,7 +141,7 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
     rows.add(line, number, line.starts_with('{'), [&](std::string_view row, bool) {
       const Json record = Json::parse(row, nullptr, /*allow_exceptions=*/false);
       if (!record.is_object())
-        refuse_line(number, "it is no whole JSON object; the job may have ended while it was written");
+        refuse_cut(number, "it is no whole JSON object; the job may have ended while it was written");
       read_record(record, number, log);
     });
   });

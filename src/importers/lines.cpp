@@ -76,21 +76,32 @@ bool has_form(std::string_view line, std::string_view form) {
 
 /// The length of what a launcher or a collector of logs has put before a line; 0: nothing.
 std::size_t prefix_length(std::string_view line) {
-  constexpr std::size_t longest = 64;
+  constexpr std::size_t longest = 64, longest_tag = 256;  // a tag has the host's whole name
   const auto past_blank = [&](std::size_t at) { return at + (line.substr(at).starts_with(' ') ? 1 : 0); };
   // mpirun --tag-output, --timestamp-output: [1,0]<stdout>:
   for (const std::string_view tag : {"<stdout>:", "<stderr>:"})
-    if (const std::size_t at = line.substr(0, longest).find(tag); at != std::string_view::npos) return at + tag.size();
+    if (const std::size_t at = line.substr(0, longest_tag).find(tag); at != std::string_view::npos)
+      return at + tag.size();
   // Kubernetes and the container runtimes: 2026-03-04T10:11:00.123456789Z stdout F
   if (has_form(line, "0000-00-00T00:00:00") || has_form(line, "0000-00-00 00:00:00")) {
     constexpr std::size_t seconds = 19;
     std::size_t end = std::min(line.find_first_not_of("0123456789.,", seconds), line.size());
     if (line.substr(end).starts_with('Z')) ++end;
-    if (has_form(line.substr(end), "+00:00") || has_form(line.substr(end), "-00:00")) end += 6;
+    for (const std::string_view zone : {"+00:00", "-00:00", "+0000", "-0000"}) {
+      if (!has_form(line.substr(end), zone)) continue;
+      end += zone.size();
+      break;
+    }
     for (const std::string_view stream : {" stdout F", " stderr F"})
       if (line.substr(end).starts_with(stream)) end += stream.size();
     return past_blank(end);
   }
+  // journals: Jun 04 10:11:12
+  constexpr std::array<std::string_view, 12> months{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  for (const std::string_view form : {" 00 00:00:00 ", "  0 00:00:00 "})
+    if (std::ranges::find(months, line.substr(0, 3)) != months.end() && has_form(line.substr(3), form))
+      return 3 + form.size();
   // kubectl --prefix, mpiexec -prepend-rank, torchrun: [pod/x/y] [0]:
   const std::size_t bracket = line.starts_with('[') ? line.substr(0, longest).find(']') : std::string_view::npos;
   if (bracket != std::string_view::npos && bracket + 1 < line.size()) {
@@ -159,11 +170,15 @@ std::string_view own_part(std::string_view line, const Message& message, const H
   return line.substr(0, message.begin + number_before_letter(message.host));
 }
 
+/// What stands before each line of one log, word by word.
+using Prefixes = std::set<std::string, std::less<>>;
+
 /// Lines without their ends and what is put before and around them.
 class PlainLines {
  public:
   /// `indentation`: how many blanks at most stand before each line besides.
-  explicit PlainLines(std::string_view text, std::size_t indentation = 0) : text_(text), indentation_(indentation) {}
+  explicit PlainLines(std::string_view text, const Prefixes& prefixes, std::size_t indentation = 0)
+      : text_(text), prefixes_(prefixes), indentation_(indentation) {}
   bool next() {
     if (text_.empty()) return false;
     ++number;
@@ -173,7 +188,12 @@ class PlainLines {
     text_.remove_prefix(has_end ? end + 1 : text_.size());
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find('\x1b') != std::string_view::npos) line = plain_ = without_escapes(line);
-    while (const std::size_t length = prefix_length(line)) line.remove_prefix(length);
+    for (bool goes_on = true; goes_on;) {
+      while (const std::size_t length = prefix_length(line)) line.remove_prefix(length);
+      const auto known = std::ranges::find_if(prefixes_, [this](const auto& p) { return line.starts_with(p); });
+      goes_on = known != prefixes_.end();
+      if (goes_on) line.remove_prefix(known->size());
+    }
     line.remove_prefix(std::min({line.find_first_not_of(' '), line.size(), indentation_}));
     return true;
   }
@@ -184,13 +204,36 @@ class PlainLines {
  private:
   std::string_view text_;
   std::string plain_;
+  const Prefixes& prefixes_;
   std::size_t indentation_;
 };
 
+/// What stands before # in several lines and ends like a name that somebody put there: "node01: " of pdsh,
+/// "worker-0  | " of compose, "(Worker pid=12) " of Ray. Only such a text, the same each time, is taken for no part of
+/// the tool's own output.
+Prefixes prefixes_in(std::string_view text) {
+  constexpr std::size_t longest = 128, least = 3, most = 64;
+  constexpr std::string_view ends = ":|)]";
+  std::map<std::string, std::size_t, std::less<>> counts;
+  const Prefixes none;
+  for (PlainLines lines(text, none); lines.next();) {
+    const std::size_t head = lines.line.find('#');
+    if (head == 0 || head > longest || lines.line.find(" NCCL ") != std::string_view::npos) continue;
+    const std::string_view before = lines.line.substr(0, head);
+    const std::size_t last = before.find_last_not_of(blanks);
+    if (last != std::string_view::npos && ends.find(before[last]) != std::string_view::npos)
+      ++counts[std::string(before)];
+  }
+  Prefixes out;
+  for (const auto& [prefix, count] : counts)
+    if (count >= least) out.insert(prefix);
+  return out.size() > most ? none : out;
+}
+
 /// Of the first line that begins with #, where all tools begin at the line's begin; without one, of all lines.
-std::size_t indentation_of(std::string_view text) {
+std::size_t indentation_of(std::string_view text, const Prefixes& prefixes) {
   std::size_t least = text.size();
-  for (PlainLines lines(text); lines.next();) {
+  for (PlainLines lines(text, prefixes); lines.next();) {
     const std::size_t begin = lines.line.find_first_not_of(' ');
     if (begin == std::string_view::npos) continue;
     if (lines.line[begin] == '#') return begin;
@@ -201,10 +244,10 @@ std::size_t indentation_of(std::string_view text) {
 
 /// Hosts of a log's messages and of nccl-tests' list of ranks. What begins with a part of a row is none: what is
 /// there once, and begins with a number or ends with another host, or is there without its number too.
-Hosts hosts_in(std::string_view text) {
+Hosts hosts_in(std::string_view text, const Prefixes& prefixes) {
   std::map<std::string, int, std::less<>> counts;
   if (text.find(" NCCL ") == std::string_view::npos) return {};
-  for (PlainLines lines(text); lines.next();) {
+  for (PlainLines lines(text, prefixes); lines.next();) {
     const Message message = message_in(lines.line);
     if (!message.host.empty() && lines.line.find_first_not_of(blanks) == message.begin)
       ++counts[std::string(message.host)];
@@ -238,8 +281,9 @@ std::size_t head_in(std::string_view line) {
 struct Tool {
   std::string_view format, name;
 };
-constexpr std::array tools{Tool{"nccl-tests", "nccl-tests"}, Tool{"osu", "OSU micro-benchmarks"},
-                           Tool{"imb", "Intel MPI Benchmarks"}, Tool{"param", "PARAM"}};
+constexpr std::array tools{Tool{"deepbench", "DeepBench"}, Tool{"nccl-tests", "nccl-tests"},
+                           Tool{"osu", "OSU micro-benchmarks"}, Tool{"imb", "Intel MPI Benchmarks"},
+                           Tool{"param", "PARAM"}};
 
 /// The format of the tool whose output begins with the line; empty: it begins none.
 std::string_view format_begun_by(std::string_view line) {
@@ -250,7 +294,8 @@ std::string_view format_begun_by(std::string_view line) {
   if (line.starts_with('#') &&
       (line.find("MPI Benchmarks") != std::string_view::npos || line.starts_with("# Benchmarking ")))
     return "imb";
-  return line.find("COMMS-RES") == std::string_view::npos ? "" : "param";
+  if (line.find("COMMS-RES") != std::string_view::npos) return "param";
+  return line.find("# of floats") == std::string_view::npos ? "" : "deepbench";
 }
 
 }  // namespace
@@ -274,12 +319,15 @@ bool is_count(std::string_view word) {
 
 bool begins_with_count(std::string_view line) {
   const auto words = words_of(line);
-  return !words.empty() && is_count(words[0]) &&
-         (words.size() == 1 || words[1].find_first_not_of("0123456789.e+-") == std::string::npos);
+  if (words.empty() || !is_count(words[0])) return false;
+  static const std::set<std::string, std::less<>> no_numbers{"nan", "-nan", "inf", "-inf"};
+  return words.size() == 1 || no_numbers.contains(words[1]) ||
+         words[1].find_first_not_of("0123456789.,e+-") == std::string::npos;
 }
 
 void each_line(std::string_view text, Faults& faults, const std::function<void(std::string_view, std::size_t)>& use) {
-  const Hosts hosts = hosts_in(text);
+  const Prefixes prefixes = prefixes_in(text);
+  const Hosts hosts = hosts_in(text, prefixes);
   std::string before;  // of what a message has cut in two, the first side
   std::size_t number_before = 0;
   const auto give_part = [&](std::string_view line, std::size_t number) {
@@ -295,7 +343,7 @@ void each_line(std::string_view text, Faults& faults, const std::function<void(s
     }
     give_part(line, number);
   };
-  for (PlainLines lines(text, indentation_of(text)); lines.next();) {
+  for (PlainLines lines(text, prefixes, indentation_of(text, prefixes)); lines.next();) {
     if (!lines.has_end) faults.unended_line = lines.number;
     const Message message = message_in(lines.line);
     const bool is_cut = message.begin != std::string_view::npos;
@@ -313,8 +361,21 @@ void each_line(std::string_view text, Faults& faults, const std::function<void(s
   if (!before.empty()) give(before, number_before);
 }
 
+std::string first_plain_line(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  const Prefixes prefixes = prefixes_in(text);
+  for (PlainLines lines(text, prefixes); lines.next();) {
+    const std::size_t begin = lines.line.find_first_not_of(blanks);
+    if (begin == std::string_view::npos || lines.line[begin] == '#') continue;
+    if (message_in(lines.line).begin != std::string_view::npos) continue;
+    return fmt::format("line {}: '{}{}'", lines.number, lines.line.substr(begin, longest),
+                       lines.line.size() > begin + longest ? "..." : "");
+  }
+  return {};
+}
+
 void Rows::end(bool of_log) {
-  if (!piece_.empty() && of_log) {
+  if (!piece_.empty() && of_log && piece_is_cut_) {
     faults_.cut_line = piece_line_;
   } else if (!piece_.empty()) {
     faults_.add_unreadable(why_);
@@ -322,19 +383,40 @@ void Rows::end(bool of_log) {
   piece_.clear();
 }
 
+namespace {
+
+/// Whether the last four words are numbers: of a row whose begin is hidden.
+bool ends_like_a_row(std::string_view line) {
+  constexpr std::size_t least = 4;
+  const auto words = words_of(line);
+  return words.size() >= least && std::ranges::all_of(words.end() - least, words.end(), [](const std::string& word) {
+           return word.find_first_not_of("0123456789.e+-") == std::string::npos &&
+                  word.find_first_of(digits) != std::string::npos;
+         });
+}
+
+}  // namespace
+
 void Rows::add(std::string_view line, std::size_t number, bool begins, const Read& read) {
   if (number == faults_.unended_line) {  // it may look like a whole one with other numbers
     if (begins || !piece_.empty()) faults_.cut_line = piece_.empty() ? number : piece_line_;
     piece_.clear();
     return;
   }
-  if (piece_.empty() && !begins) return;
+  if (piece_.empty() && !begins) {
+    if (ends_like_a_row(line))
+      faults_.add_unreadable(
+          fmt::format("line {}: something else stands before the row, or its begin is lost", number));
+    return;
+  }
+  bool is_cut = false;
   const auto refusal = [&](std::string_view row, bool joined) -> std::optional<std::string> {
     const Faults before = faults_;
     try {
       read(row, joined);
       return std::nullopt;
     } catch (const UsageError& e) {
+      is_cut = dynamic_cast<const CutRow*>(&e) != nullptr;
       faults_ = before;
       return e.what();
     }
@@ -348,12 +430,14 @@ void Rows::add(std::string_view line, std::size_t number, bool begins, const Rea
   }
   const auto why = begins ? refusal(line, false) : std::string();
   if (!why) return end();
+  const bool began_cut = is_cut;
   // What begins like a row is the rest of one only within a number.
   if (!piece_.empty() && (!begins || number_goes_on) && !refusal(joined, true)) {
     piece_.clear();
   } else if (begins) {
     end();
     piece_ = line;
+    piece_is_cut_ = began_cut;
     piece_line_ = number;
     why_ = *why;
   } else if (line.find_first_not_of("0123456789.e+-NA/ \t") == std::string_view::npos) {
@@ -375,10 +459,11 @@ void refuse_line(std::size_t number, const std::string& why) {
   throw UsageError(number == 0 ? why : fmt::format("line {}: {}", number, why));
 }
 
+void refuse_cut(std::size_t number, const std::string& why) { throw CutRow(fmt::format("line {}: {}", number, why)); }
+
 void refuse_columns(std::size_t number, std::size_t found, std::size_t expected) {
-  refuse_line(number, found < expected
-                          ? fmt::format("the row is cut; it should have {} columns", expected)
-                          : fmt::format("the row has {} columns, but its table's head names {}", found, expected));
+  if (found < expected) refuse_cut(number, fmt::format("the row is cut; it should have {} columns", expected));
+  refuse_line(number, fmt::format("the row has {} columns, but its table's head names {}", found, expected));
 }
 
 double number_of(const std::string& word, std::size_t line) {
@@ -391,8 +476,10 @@ double number_of(const std::string& word, std::size_t line) {
 }
 
 double number_of(const std::string& word, std::size_t decimals, std::size_t line) {
-  if (const std::size_t point = word.find('.'); point == std::string::npos || word.size() - point <= decimals)
-    refuse_line(line, fmt::format("'{}' is cut; it should have {} decimals", word, decimals));
+  const bool is_of_digits = word.find_first_not_of("-0123456789.") == std::string::npos;
+  if (const std::size_t point = word.find('.');
+      is_of_digits && (point == std::string::npos || word.size() - point <= decimals))
+    refuse_cut(line, fmt::format("'{}' is cut; it should have {} decimals", word, decimals));
   return number_of(word, line);
 }
 

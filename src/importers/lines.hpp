@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/element.hpp"
+#include "core/error.hpp"
 #include "core/result.hpp"
 #include "importers/importers.hpp"
 
@@ -42,6 +43,13 @@ struct Faults {
 /// logs print before it (mpirun's tags, srun's labels, times); without messages of NCCL, whose two sides are put
 /// together where one stands within a line. A line that begins with # has no blanks before it.
 void each_line(std::string_view text, Faults&, const std::function<void(std::string_view line, std::size_t number)>&);
+/// "line 1: 'node01 says ...'", the first line that neither is blank nor begins with #; empty: there is none.
+std::string first_plain_line(std::string_view text);
+
+/// A row that may have lost its end.
+struct CutRow : core::UsageError {
+  using core::UsageError::UsageError;
+};
 
 /// Rows of tables. Others may print between two pieces of one: these are put together, or counted as torn.
 class Rows {
@@ -59,6 +67,7 @@ class Rows {
   Faults& faults_;
   std::string piece_, why_;
   std::size_t piece_line_ = 0;
+  bool piece_is_cut_ = false;  // and not wrong besides
 };
 /// Leaves out by name what another tool has printed into the log, from its first line to the next line with which the
 /// format's own tool begins.
@@ -87,6 +96,8 @@ double number_of(const std::string& word, std::size_t decimals, std::size_t line
 std::int64_t count_of(const std::string& word, std::size_t line);
 /// "line 12: why"; of 0, which is no line, the reason alone.
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);
+/// Errors: CutRow, always.
+[[noreturn]] void refuse_cut(std::size_t number, const std::string& why);
 /// For a row that has more or fewer columns than its table's head names.
 [[noreturn]] void refuse_columns(std::size_t number, std::size_t found, std::size_t expected);
 

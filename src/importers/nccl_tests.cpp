@@ -227,7 +227,7 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
     if (!half.errors.empty() && half.errors != "N/A") number_of(half.errors, number);
     constexpr std::size_t error_digits = 5;  // 3e-07
     if (!row.errors_are_counts && has_errors && half.errors != "N/A" && half.errors.size() < error_digits)
-      refuse_line(number, fmt::format("'{}' is cut; an error is printed like 3e-07", half.errors));
+      refuse_cut(number, fmt::format("'{}' is cut; an error is printed like 3e-07", half.errors));
     constexpr double rounding = 0.02, digit = 0.02;
     const double rate = static_cast<double>(row.size) / half.seconds;
     constexpr double most = 2;  // busbw over algbw

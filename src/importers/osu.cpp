@@ -18,9 +18,10 @@ constexpr std::size_t osu_decimals = 2;
 
 /// What the lines that begin with "#" say of the rows below.
 struct OsuHead {
-  std::string title;       ///< "Allreduce Latency Test"
-  std::string collective;  ///< empty: no kind of ours
-  std::string problem;     ///< empty: plain calls
+  std::string title;          ///< "Allreduce Latency Test"
+  std::string collective;     ///< empty: no kind of ours
+  std::string problem;        ///< empty: plain calls
+  std::string why = no_kind;  ///< its rows are left out, where they are
   std::string device, buffers, dtype;
   std::string derived = {};  ///< data type, with gaps: "vector"; empty: none
   std::int64_t ranks = 0;    ///< 0: not said
@@ -90,8 +91,9 @@ std::string last_name(std::string_view line) {
 }
 
 /// What a line that is no head of ours makes of the rows below: they are of a table that is not read.
-void leave_table_out(OsuHead& head, std::string name) {
-  head = {.title = std::move(name), .collective = {}, .problem = {}, .device = {}, .buffers = {}, .dtype = {}};
+void leave_table_out(OsuHead& head, std::string name, const std::string& why) {
+  head = {
+      .title = std::move(name), .collective = {}, .problem = {}, .why = why, .device = {}, .buffers = {}, .dtype = {}};
 }
 
 /// "# MPI Alltoall Latency Test" of mpi4py, "# OMB-Py MPI Bcast Latency Test".
@@ -141,15 +143,16 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
     if (memory[0] == "H" && memory[1] == "H") head.device = "cpu";
     if (memory[0] != memory[1] || memory[0] == "M") head.buffers = fmt::format("send={},recv={}", memory[0], memory[1]);
   }
-  if (is_title_of_others(words)) leave_table_out(head, std::string(line.substr(2)));
+  if (is_title_of_others(words)) leave_table_out(head, std::string(line.substr(2)), "of another tool");
   if (!line.starts_with("# Size") || head.collective.empty()) return;
   // One title has a table for each element type (-T). Another table without a title is another program's.
-  if (!head.columns.empty() && !head.has_new_dtype) return leave_table_out(head, "a table without a title");
+  if (!head.columns.empty() && !head.has_new_dtype)
+    return leave_table_out(head, "a table without a title", "nobody knows of what");
   head.has_new_dtype = false;
   read_osu_columns(line, number, head);
   // How a rate counts the gaps of a derived type is not said.
   if (head.is_bandwidth && (head.sent > 0 || !head.derived.empty()))
-    leave_table_out(head, head.title + " of a derived data type");
+    leave_table_out(head, head.title + " of a derived data type", "whether its rate counts the gaps is not said");
 }
 
 /// Errors: UsageError for what is no row of this table.
@@ -214,12 +217,14 @@ Imported read_osu(std::string_view log, const Hints& hints) {
         out.run().info.version = std::string(line.substr(2));
         if (!head->collective.empty()) kind_of(head->collective, hints, number);
       }
+      if (!head && (line.starts_with("# Size") || is_title_of_others(words_of(line))))
+        leave_table_out(head.emplace(), "a table without a title", "nobody knows of what");
       return head ? read_osu_head(line, number, *head) : void();
     }
     if (!head || line.find_first_not_of(" \t") == std::string_view::npos) return;
     if (head->collective.empty()) {
       if (line.find_first_not_of("0123456789.e+- \t") != std::string_view::npos) return;
-      return faults.add_other(head->title, number);
+      return faults.add_other(head->title, number, head->why);
     }
     const bool begins = begins_with_count(line);
     if (begins && head->columns.empty())

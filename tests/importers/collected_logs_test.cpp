@@ -25,6 +25,7 @@ chakra_ok.json: 1 runs 2 rows, collective null+allreduce, problem trace:steps=1,
 chakra_zero.json: 1 runs 1 rows, problem trace:steps=1,calls=1,bytes=0, ok; null B 2100 us nan GB/s; null B 2100 us nan GB/s
 imb_allgather_v.log: 1 runs 2 rows, collective all_gather+all_to_all, ranks 4, reduction max, ok; 4096 B 4 us 0.768 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'Alltoallv' (line 31: no kind of gradmeter's)
 imb_defects.log: 1 runs 2 rows, collective allreduce, ranks 4, reduction max, ok+wrong; 1024 B 4 us 0.384 GB/s; 2048 B 4 us 0.768 GB/s
+imb_map.log: 1 runs 1 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 imb_mixed.log: 1 runs 2 rows, collective allreduce+reduce_scatter, ranks 4, problem null+block, reduction max, ok; 1024 B 4 us 0.384 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'PingPing' (line 31: no kind of gradmeter's)
 imb_multi.log: refused: it has no row to import; left out: 2 rows of 'Multi-Allreduce' (line 12: no kind of gradmeter's)
 imb_nbc.log: refused: it has no row to import; left out: 1 row of 'Iallreduce' (line 10: no kind of gradmeter's)
@@ -32,9 +33,11 @@ imb_ok.log: 1 runs 1 rows, collective allreduce, ranks 4, reduction max, ok; 102
 imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B no time; null B no time
 imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
 imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
+imb_overflow_old.log: 1 runs 6 rows, collective all_gather+broadcast, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
 imb_processes_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
 imb_title_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 2048 B 2 us 1.024 GB/s; left out: 1 row of 0 bytes
+imb_title_lost.log: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 3.932 GB/s; left out: 2 rows of 'a table without a title' (line 24: no kind of gradmeter's), 1 row of 0 bytes
 imb_types.log: 3 runs 3 rows, collective allreduce, ranks 4, dtype fp32+fp64, op sum+max, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 inspector_clocks.jsonl: 1 runs 2 rows, collective allreduce, ranks 4, problem time=collective_cpu+null, device cuda, ok; 1048576 B 500 us 3.146 GB/s; 1048576 B 100 us 15.73 GB/s
 json_ranks4.json: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; mistrusted: 2 rows whose columns contradict each other
@@ -56,6 +59,7 @@ nccl_alltoall.log: 1 runs 6 rows, collective all_to_all, ranks 8, dtype fp32, de
 nccl_alltoallv.log: 2 runs 12 rows, collective all_to_all+all_to_allv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 22.65 GB/s; 4194304 B 80.9 us 45.36 GB/s
 nccl_ansi.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_big_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, wrong+ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_blank_op.log --collective sendrecv: 1 runs 4 rows, collective sendrecv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 2097152 B 39.8 us 52.69 GB/s
 nccl_concat.log: 3 runs 18 rows, collective allreduce+all_gather+reduce_scatter, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
 nccl_concat_same.log: 2 runs 8 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 8388608 B 119 us 123.4 GB/s
 nccl_cputime.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem time=cpu, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -70,6 +74,7 @@ nccl_indent.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op su
 nccl_info_between.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_info_inside.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_iterations_stamp.log: 1 runs 2 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s
+nccl_journal.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_k8s.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_list_cut.log: 1 runs 6 rows, collective broadcast, ranks 64, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_list_gap.log: 1 runs 6 rows, collective broadcast, ranks 8, dtype fp32, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s; mistrusted: 6 rows whose columns contradict each other
@@ -81,14 +86,19 @@ nccl_old_allreduce.log: 1 runs 6 rows, collective allreduce, ranks 4, dtype fp32
 nccl_old_broadcast.log: 1 runs 6 rows, collective broadcast, ranks 4, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_old_reduce.log: 1 runs 6 rows, collective reduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_only_rows.log: refused: line 1: a row stands before the table's head, which says what its columns are, of which collective and how many ranks; give the whole log
+nccl_pdsh.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_roots.log: 1 runs 8 rows, collective broadcast, ranks 4, dtype fp32, problem null+root=1+root=2+root=3, device cuda, in_place false+true, ok; 1048576 B 40 us 26.21 GB/s; 1048576 B 70 us 14.98 GB/s
+nccl_row_glued.log: 1 runs 4 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s; left out: 1 row that cannot be read (line 19: something else stands before the row, or its begin is lost)
 nccl_sendrecv.log: 1 runs 6 rows, collective sendrecv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_settings.log: 4 runs 8 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem null+agg=20,unalign=1+blocking=barrier, device cuda, in_place false+true, cudagraph 10+null, ok; 1048576 B 20.5 us 89.51 GB/s; 1048576 B 39.8 us 46.11 GB/s
 nccl_split.log: 1 runs 6 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=8, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 51.85 GB/s
 nccl_srun_l.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_stamp.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 119.4 us 61.47 GB/s
 nccl_tag.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_tag_long.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_tag_rank3.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_then_osu.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s; left out: 3 rows of 'OSU micro-benchmarks' (line 30: another tool's, which --format osu reads)
+nccl_time_zone.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_two_ranks.log: 2 runs 12 rows, collective allreduce, ranks 2+8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_bfloat16.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype bf16, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_double.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -117,7 +127,7 @@ osu_barrier.log --ranks 8: refused: it has no row to import; left out: 1 row of 
 osu_bibw.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
 osu_bw.log --ranks 8: 1 runs 2 rows, collective ping_pong, ranks 2, dtype int8, device cpu, ok; 65536 B 7.28178 us 9 GB/s; 1048576 B 95.3251 us 11 GB/s
 osu_cuda_dd.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cuda, reduction avg, ok; 4 B 40 us 0.000175 GB/s; 1048576 B 900 us 2.039 GB/s
-osu_derived.log: 2 runs 4 rows, collective ping_pong, ranks 2, dtype int8, problem derived=vector+derived=unknown, device cpu, reduction avg, ok; 2 B 2 us 0.001 GB/s; 4 B 2.1 us 0.001905 GB/s; left out: 1 row of 'MPI Bandwidth Test of a derived data type' (line 19: no kind of gradmeter's)
+osu_derived.log: 2 runs 4 rows, collective ping_pong, ranks 2, dtype int8, problem derived=vector+derived=unknown, device cpu, reduction avg, ok; 2 B 2 us 0.001 GB/s; 4 B 2.1 us 0.001905 GB/s; left out: 1 row of 'MPI Bandwidth Test of a derived data type' (line 19: whether its rate counts the gaps is not said)
 osu_echo.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_get_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Get latency Test' (line 6: no kind of gradmeter's)
 osu_host.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
@@ -126,14 +136,16 @@ osu_indent.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype in
 osu_latency.log --ranks 8: 1 runs 3 rows, collective ping_pong, ranks 2, dtype int8, device cpu, reduction avg, ok; 8 B 1.6 us 0.005 GB/s; 1048576 B 110 us 9.533 GB/s
 osu_mbw_mr.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multiple Bandwidth / Message Rate Test' (line 6: no kind of gradmeter's)
 osu_multi_lat.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multi Latency Test' (line 5: no kind of gradmeter's)
+osu_nan.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 8 B 1500 us 9.333e-06 GB/s; left out: 1 row whose time or rate is 0 or less, 2 rows that cannot be read (line 7: 'nan' is no number)
 osu_persistent.log --ranks 8: 1 runs 1 rows, collective allreduce, ranks 8, dtype int32, problem persistent, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 4 B 2 us 0.0035 GB/s
 osu_put_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)
 osu_suite.log --ranks 8: 4 runs 10 rows, collective allreduce+ping_pong+all_to_all, ranks 8+2, dtype int32+int8, problem null+non-blocking, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1024 B 184.28 us 0.009724 GB/s; left out: 1 row of 'MPI Barrier Latency Test' (line 36: no kind of gradmeter's)
 osu_tag.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_tail_valid.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction max, ok+wrong; 4 B 2.5 us 0.0028 GB/s; 8 B 2.6 us 0.005385 GB/s
-osu_then_mpi4py.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'MPI Alltoall Latency Test' (line 11: no kind of gradmeter's)
+osu_then_imb.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 1 row of 'Intel MPI Benchmarks' (line 16: another tool's, which --format imb reads)
+osu_then_mpi4py.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'MPI Alltoall Latency Test' (line 11: of another tool)
 osu_title_glued.log --ranks 8: 2 runs 5 rows, collective allreduce+broadcast, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 2048 B 2 us 1.024 GB/s
-osu_title_lost.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'a table without a title' (line 11: no kind of gradmeter's)
+osu_title_lost.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'a table without a title' (line 11: nobody knows of what)
 param_forms.log: 1 runs 10 rows, collective allreduce+all_gather+all_gatherv+reduce_scatter+all_to_allv+all_to_all, ranks 8, dtype fp32+bf16, problem tag=myTag+tag=other+base+null+single, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 2.294 GB/s
 param_wrong_ranks.log --ranks 2: 1 runs 1 rows, collective allreduce, ranks 2, dtype fp32, reduction max, mistrusted; 1048576 B 400 us 2.621 GB/s; 1048576 B 400 us 2.621 GB/s; mistrusted: 1 row whose columns contradict each other
 rccl_in_place_only.log: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 81.3 us 90.28 GB/s

@@ -468,6 +468,16 @@ std::string prefix_of(std::size_t kind, std::size_t line) {
       return "\x1b[32m";
     case 9:
       return "    ";
+    case 10:
+      return "[prterun-gpu-dy-p5-48xlarge-12.pcluster-prod.eu-central-1.internal-2193412@1,0]<stdout>:";
+    case 11:
+      return fmt::format("2026-03-04T10:{:02}:{:02}.123+0000 ", line / 60 % 60, line % 60);
+    case 12:
+      return "gpu-node-01: ";
+    case 13:
+      return "worker-0  | ";
+    case 14:
+      return fmt::format("Mar  4 10:{:02}:{:02} node01 job[4711]: ", line / 60 % 60, line % 60);
     default:
       return "";
   }
@@ -503,7 +513,9 @@ std::string spoiled(Chance& chance, const Log& log, std::size_t lost) {
     }
   }
   if (chance.one_in(3)) lines.emplace_back("1 node done");
-  const std::size_t prefix = chance.one_in(2) ? 1 + chance.below(9) : 0;
+  // What others put before lines is known by the tool's own comments.
+  const auto comments = std::ranges::count_if(log.lines, [](const Line& l) { return l.text.starts_with('#'); });
+  const std::size_t prefix = chance.one_in(2) ? 1 + chance.below(comments < 3 ? 11 : 14) : 0;
   const std::string end = std::string(prefix == 8 ? "\x1b[0m" : "") + (chance.one_in(6) ? "\r\n" : "\n");
   std::string out;
   for (std::size_t i = 0; i < lines.size(); ++i) out += prefix_of(prefix, i) + lines[i] + end;
@@ -556,6 +568,66 @@ INSTANTIATE_TEST_SUITE_P(Tools, Generated,
                                            std::pair{"inspector", &draw_inspector},
                                            std::pair{"deepbench", &draw_deepbench}),
                          [](const auto& i) { return std::string(i.param.first); });
+
+// --- nccl-tests' JSON, of which nothing can be torn
+
+/// A process has an entry in the list, and several ranks.
+std::string draw_json(Chance& chance, std::vector<TrueRow>& rows) {
+  const auto& program = chance.of(nccl_programs);
+  const std::string kind = program.ours;
+  const auto each = static_cast<std::int64_t>(1 + chance.below(3)),
+             processes = static_cast<std::int64_t>(1 + chance.below(4)),
+             groups = chance.one_in(3) ? static_cast<std::int64_t>(1 + chance.below(3)) : 1, ranks = processes * each;
+  const std::size_t graph = chance.one_in(4) ? 5 : 0, calls = chance.one_in(4) ? 20 : 1;
+  std::vector<std::string> devices, results;
+  for (std::int64_t p = 0; p < processes * groups; ++p)
+    devices.push_back(fmt::format(R"({{"rank":{},"group":{},"hostname":"a"}})", p * each, p % groups));
+  const bool has_op = kind == "allreduce" || kind == "reduce_scatter" || kind == "reduce";
+  const bool has_root = kind == "broadcast" || kind == "reduce" || kind == "gather" || kind == "scatter";
+  for (std::size_t s = 0; s < 1 + chance.below(4); ++s) {
+    const std::int64_t size = std::int64_t{1 << 20} << s;
+    const double us = two_digits(10 + static_cast<double>(chance.below(40000)) / 100);
+    const double algbw = static_cast<double>(size) / us * 1e-3;
+    const bool is_nan = chance.one_in(8), wrong = chance.one_in(8);
+    const std::string half =
+        fmt::format(R"({{"time":{:f},"alg_bw":{},"bus_bw":{:f},"nwrong":{:f}}})", us,
+                    is_nan ? "\"nan\"" : fmt::format("{:f}", algbw), algbw * bus(kind, ranks), wrong ? 7.0 : 0.0);
+    results.push_back(fmt::format(
+        R"({{"size":{},"count":{},"type":"float","redop":"{}","root":"{:6}","out_of_place":{},"in_place":null}})", size,
+        size / 4, has_op ? "sum" : "none", has_root ? 0 : -1, half));
+    if (is_nan) continue;
+    TrueRow truth{.factors = collective(kind, ranks, size),
+                  .seconds = us * 1e-6,
+                  .status = wrong ? core::Status::wrong : core::Status::ok};
+    truth.factors[Factor::dtype] = "fp32";
+    if (has_op) truth.factors[Factor::op] = "sum";
+    truth.factors[Factor::in_place] = false;
+    truth.factors[Factor::algorithm] = "nccl";
+    truth.factors[Factor::device] = "cuda";
+    if (graph > 0) truth.factors[Factor::cudagraph] = static_cast<std::int64_t>(graph);
+    std::vector<std::string> problem;
+    if (groups > 1) problem.push_back(fmt::format("groups={}", groups));
+    if (calls > 1) problem.push_back(fmt::format("agg={}", calls));
+    if (!problem.empty()) truth.factors[Factor::problem] = fmt::format("{}", fmt::join(problem, ","));
+    rows.push_back(std::move(truth));
+  }
+  return fmt::format(
+      R"({{"version":2,"args":["./{}"],"env":[],"nccl_version":22809,"config":{{"nthreads":1,"ngpus":{},)"
+      R"("aggregated_iterations":{},"graph":{},"devices":[{}]}},"results":[{}]}})",
+      program.theirs, each, calls, graph, fmt::join(devices, ","), fmt::join(results, ","));
+}
+
+TEST(GeneratedJson, EachRowIsReadAsItIs) {
+  for (std::uint64_t n = 0; n < logs_of_a_tool; ++n) {
+    Chance chance(n);
+    std::vector<TrueRow> rows;
+    const std::string text = draw_json(chance, rows);
+    if (rows.empty()) continue;
+    const auto found = rows_of(read(text));
+    EXPECT_EQ(untrue_row(rows, found), "") << text;
+    EXPECT_EQ(untrue_row(found, rows), "") << text;
+  }
+}
 
 // Each world's lines are in their order, and of the same program.
 TEST(GeneratedWorlds, InOneLogAreRefusedOrMistrusted) {
