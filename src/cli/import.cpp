@@ -35,6 +35,8 @@ options::options_description describe_import() {
 /// "-": of standard input.
 std::string read_text(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown))
+    throw UsageError(fmt::format("'{}' is a directory; name the logs in it", path));
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing log", path));
   return {std::istreambuf_iterator<char>(in), {}};

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/lines.hpp"
 #include "importers/text.hpp"
 
 namespace gradmeter::importers {
@@ -47,6 +48,29 @@ const Format& format_of(std::string_view log, const std::string& name) {
   throw UsageError(fmt::format("no known log; --format names one of {}", fmt::join(names, ", ")));
 }
 
+/// What the user says of the log against a row's collective is refused, whatever the format.
+void check_collective(const std::vector<core::Run>& runs, const Hints& hints) {
+  if (hints.collective.empty()) return;
+  bool has_collective = false;
+  for (const core::Run& run : runs)
+    for (const core::Point& p : run.points) {
+      const std::string said = core::to_text(p.factors[core::Factor::collective]);
+      if (said == "null") continue;
+      has_collective = true;
+      kind_of(said, hints, 0);
+    }
+  if (!has_collective) throw UsageError("it has no collective; leave --collective out");
+}
+
+/// Why nothing was read.
+std::string why_empty(std::string_view log, const std::string& faults) {
+  if (!faults.empty()) return fmt::format("it has no row to import; {}", faults);
+  const bool is_json = log.find_first_not_of(" \t\r\n") == log.find_first_of("{[");
+  if (const std::string line = is_json ? "" : first_plain_line(log); !line.empty())
+    return fmt::format("it has no row to import; the first line that is no comment and no row is {}", line);
+  return "it has no row; a log that broke off before its first has nothing to import";
+}
+
 /// Runs with points, none with two of the same factors.
 std::vector<core::Run> without_repeats(std::vector<core::Run> runs) {
   std::vector<core::Run> out;
@@ -75,9 +99,9 @@ Imported import_log(std::string_view bytes, const std::string& label, const std:
     const Format& f = format_of(log, format);
     Imported out = f.read(log, hints);
     out.runs = without_repeats(std::move(out.runs));
-    if (out.runs.empty())
-      throw UsageError(out.faults.empty() ? "it has no row; a log that broke off before its first has nothing to import"
-                                          : fmt::format("it has no row to import; {}", out.faults));
+    if (out.runs.empty()) throw UsageError(why_empty(log, out.faults));
+    // Of several programs' logs, --collective is of those that do not name theirs.
+    if (f.read != read_nccl_tests) check_collective(out.runs, hints);
     const std::string id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(bytes));
     for (std::size_t i = 0; i < out.runs.size(); ++i) {
       core::RunInfo& info = out.runs[i].info;

@@ -1,3 +1,4 @@
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -108,6 +109,16 @@ std::int64_t root_of(const Json& row, const std::string& where) {
   return words[0] == "-1" ? -1 : count_of(words[0], 0);
 }
 
+/// A number that was measured. Nothing for what is none: nccl-tests writes "nan", others nan.
+std::optional<double> measured(const Json& times, const char* key, const std::string& where, Faults& faults) {
+  const auto found = times.find(key);
+  if (found != times.end() && (found->is_null() || (found->is_string() && *found == "nan"))) {
+    faults.add_unreadable(fmt::format("{}: '{}' is nan", where, key));
+    return std::nullopt;
+  }
+  return at<double>(times, key, where);
+}
+
 /// Nothing where it has no time.
 std::optional<core::Point> half(const Json& row, const Json& times, const std::string& where,
                                 const core::Factors& common, bool in_place, Faults& faults) {
@@ -122,8 +133,14 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   if (root > 0) add_problem(p, fmt::format("root={}", root));
   const bool of_cpu_time = times.contains("cpu_time");
   if (of_cpu_time) add_problem(p, "time=cpu");
-  const double seconds = at<double>(times, of_cpu_time ? "cpu_time" : "time", where) * 1e-6;
-  const double algbw = at<double>(times, "alg_bw", where) * 1e9, busbw = at<double>(times, "bus_bw", where) * 1e9;
+  std::array<double, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const auto number =
+        measured(times, std::array{of_cpu_time ? "cpu_time" : "time", "alg_bw", "bus_bw"}.at(i), where, faults);
+    if (!number) return std::nullopt;
+    numbers.at(i) = *number;
+  }
+  const double seconds = numbers[0] * 1e-6, algbw = numbers[1] * 1e9, busbw = numbers[2] * 1e9;
   if (!(seconds > 0)) {
     ++faults.without_time;
     return std::nullopt;

@@ -51,6 +51,26 @@ ParamUnits param_units(std::string_view head, std::size_t number) {
           .busbw = rate_unit(units[3], number)};
 }
 
+/// The table of a head by its columns; empty: that of collectives. Others have the same names for other things.
+std::string other_table(std::string_view head) {
+  auto words = words_of(head);
+  std::erase(words, "(B)");
+  for (std::string& word : words) word = word.substr(0, word.find('('));
+  std::vector<std::string> known{"COMMS-RES", "total-size", "nElementsPerRank", "Time", "p75", "p95", "Min", "Max",
+                                 "AlgBW",     "BusBW"};
+  if (words == known) return "";
+  known.emplace_back("TotalTime");
+  if (words == known) return "";
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(words, [&](const auto& w) { return w.starts_with(name); });
+  };
+  return has("COMMS-RES-QUANT")         ? "quantized collectives"
+         : has("ping")                  ? "pt2pt"
+         : has("nElementsPairPerRank")  ? "pairs of collectives"
+         : has("Comp") || has("TotalL") ? "collectives beside computation"
+                                        : "a table of other columns";
+}
+
 /// Nothing where it has no time or no bytes. `joined`: of pieces.
 std::optional<core::Point> param_row(const std::vector<std::string>& words, bool joined, std::size_t number,
                                      std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
@@ -95,12 +115,14 @@ bool is_param(std::string_view log) { return log.find("COMMS-RES") != std::strin
 Imported read_param(std::string_view log, const Hints& hints) {
   Imported out;
   std::int64_t ranks = 0;
-  std::size_t left_out = 0;
+  std::string table;  // other than of collectives
   bool is_collective = false;
   Faults faults;
   Rows rows(faults);
   ParamUnits units;
+  OtherTools others("param", faults, rows);
   each_line(log, faults, [&](std::string_view line, std::size_t number) {
+    if (others.takes(line, number)) return;
     if (const auto said = ranks_after(line, "groupSize ", number)) {
       ranks = ranks_of(said, hints, number);
       out.begin_run();
@@ -109,7 +131,8 @@ Imported read_param(std::string_view log, const Hints& hints) {
     const bool begins = !words.empty() && words[0].starts_with("COMMS-RES");
     if (begins && (words[0] == "COMMS-RES" || words[0] == "COMMS-RES-QUANT")) {
       rows.end();
-      is_collective = words[0] == "COMMS-RES" && line.find("BusBW") != std::string_view::npos;
+      table = other_table(line);
+      is_collective = table.empty();
       if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
       rows.add(line, number, begins, [&](std::string_view row, bool joined) {
@@ -117,7 +140,7 @@ Imported read_param(std::string_view log, const Hints& hints) {
           out.run().points.push_back(std::move(*p));
       });
     } else if (begins) {
-      ++left_out;
+      faults.add_other(table.empty() ? "a table without a head" : table, number);
     }
   });
   rows.end(true);
@@ -125,7 +148,6 @@ Imported read_param(std::string_view log, const Hints& hints) {
   for (auto& run : out.runs) run.info.version = "PARAM comms.py";
   out.silent = "the spread of times over iterations, whether results were right";
   if (ranks == 0 && hints.ranks == 0) out.silent += ", the number of ranks (--ranks says it)";
-  if (left_out > 0) out.silent += fmt::format("; {} rows of pt2pt and of quantized collectives are left out", left_out);
   return out;
 }
 

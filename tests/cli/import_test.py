@@ -39,6 +39,11 @@ def body(test):
     done = test.run("import", logs / "nccl_ok.log", "--ranks", "4", "--out", test.path("no.jsonl"))
     test.check(done.code == 2 and len(done.own_lines) == 1 and "line 13: it says 8 ranks, but --ranks 4" in done.err,
                "ranks that contradict the log are refused in one line", done)
+    for why, args in (("'{}' is a directory; name the logs in it".format(logs), [logs]),
+                      ("result 1: 'root' is missing or of another kind", [logs / "json_root_number.json"]),
+                      ("it says allreduce, but --collective broadcast; leave --collective out", [logs / "chakra_ok.json", "--collective", "broadcast"])):
+        done = test.run("import", *args, "--out", test.path("no.jsonl"))
+        test.check(done.code == 2 and len(done.own_lines) == 1 and why in done.err, f"refused in one line: {why}", done)
     done = test.run("replay", logs / "kineto.json.gz", "--thread-ranks", "2", "--seconds", "2")
     test.check(done.code == 0, "a compressed trace is replayed", done)
 

@@ -34,15 +34,20 @@ imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B n
 imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
 imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
 imb_overflow_old.log: 1 runs 6 rows, collective all_gather+broadcast, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
+imb_p2p.log: refused: it has no row to import; left out: 1 row of 'PingPong of IMB-P2P' (line 16: no kind of gradmeter's)
 imb_processes_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
 imb_title_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 2048 B 2 us 1.024 GB/s; left out: 1 row of 0 bytes
 imb_title_lost.log: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 3.932 GB/s; left out: 2 rows of 'a table without a title' (line 24: no kind of gradmeter's), 1 row of 0 bytes
 imb_types.log: 3 runs 3 rows, collective allreduce, ranks 4, dtype fp32+fp64, op sum+max, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 inspector_clocks.jsonl: 1 runs 2 rows, collective allreduce, ranks 4, problem time=collective_cpu+null, device cuda, ok; 1048576 B 500 us 3.146 GB/s; 1048576 B 100 us 15.73 GB/s
+inspector_v5.jsonl: 1 runs 1 rows, collective allreduce, ranks 4, device cuda, ok; 1048576 B 100 us 15.73 GB/s; 1048576 B 100 us 15.73 GB/s
+json_nan.json: 1 runs 1 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false, ok; 2097152 B 40.5 us 90.6 GB/s; 2097152 B 40.5 us 90.6 GB/s; left out: 1 row that cannot be read (result 1: 'alg_bw' is nan)
 json_ranks4.json: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, device cuda, in_place false+true, mistrusted; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; mistrusted: 2 rows whose columns contradict each other
 json_ranks_step.json: refused: config: 'devices' has rank 1 where 8 should follow, since an entry stands for 8 ranks; nobody knows how many there are
+json_root_number.json: refused: result 1: 'root' is missing or of another kind
 json_split.json: 1 runs 2 rows, collective allreduce, ranks 2, dtype fp32, op sum, problem groups=4, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 1048576 B 40.5 us 25.89 GB/s
+json_version_text.json: refused: the log: 'nccl_version' is missing or of another kind
 kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_cut.json: refused: line 1: it is no whole JSON; the program may not have ended
@@ -112,6 +117,7 @@ nccl_type_int8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype int8, op
 nccl_type_uint32.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_uint64.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint64, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_type_uint8.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype uint8, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_unknown_prefix.log: refused: it has no row to import; the first line that is no comment and no row is line 1: 'gpu-node-01 # nccl-tests version 2.17.1 nccl-headers=22703 n...'
 nccl_unnamed3.log --collective all_gather: 3 runs 18 rows, collective allreduce+reduce_scatter+all_gather, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
 nccl_unnamed_sum.log --collective all_gather: refused: line 16: its rows have the operation sum, but --collective all_gather; leave --collective out, or give it for the other programs' logs alone
 nccl_warn_glued.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -126,6 +132,7 @@ osu_alltoall56.log --ranks 8: 1 runs 3 rows, collective all_to_all, ranks 8, dev
 osu_barrier.log --ranks 8: refused: it has no row to import; left out: 1 row of 'MPI Barrier Latency Test' (line 4: no kind of gradmeter's)
 osu_bibw.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
 osu_bw.log --ranks 8: 1 runs 2 rows, collective ping_pong, ranks 2, dtype int8, device cpu, ok; 65536 B 7.28178 us 9 GB/s; 1048576 B 95.3251 us 11 GB/s
+osu_comma.log --ranks 4: refused: it has no row to import; left out: 1 row that cannot be read (line 5: '2,00' is no number)
 osu_cuda_dd.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cuda, reduction avg, ok; 4 B 40 us 0.000175 GB/s; 1048576 B 900 us 2.039 GB/s
 osu_derived.log: 2 runs 4 rows, collective ping_pong, ranks 2, dtype int8, problem derived=vector+derived=unknown, device cpu, reduction avg, ok; 2 B 2 us 0.001 GB/s; 4 B 2.1 us 0.001905 GB/s; left out: 1 row of 'MPI Bandwidth Test of a derived data type' (line 19: whether its rate counts the gaps is not said)
 osu_echo.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
@@ -137,6 +144,7 @@ osu_latency.log --ranks 8: 1 runs 3 rows, collective ping_pong, ranks 2, dtype i
 osu_mbw_mr.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multiple Bandwidth / Message Rate Test' (line 6: no kind of gradmeter's)
 osu_multi_lat.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multi Latency Test' (line 5: no kind of gradmeter's)
 osu_nan.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 8 B 1500 us 9.333e-06 GB/s; left out: 1 row whose time or rate is 0 or less, 2 rows that cannot be read (line 7: 'nan' is no number)
+osu_nccl.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, device cuda, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_persistent.log --ranks 8: 1 runs 1 rows, collective allreduce, ranks 8, dtype int32, problem persistent, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 4 B 2 us 0.0035 GB/s
 osu_put_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)
 osu_suite.log --ranks 8: 4 runs 10 rows, collective allreduce+ping_pong+all_to_all, ranks 8+2, dtype int32+int8, problem null+non-blocking, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1024 B 184.28 us 0.009724 GB/s; left out: 1 row of 'MPI Barrier Latency Test' (line 36: no kind of gradmeter's)
@@ -147,6 +155,7 @@ osu_then_mpi4py.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dty
 osu_title_glued.log --ranks 8: 2 runs 5 rows, collective allreduce+broadcast, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 2048 B 2 us 1.024 GB/s
 osu_title_lost.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'a table without a title' (line 11: nobody knows of what)
 param_forms.log: 1 runs 10 rows, collective allreduce+all_gather+all_gatherv+reduce_scatter+all_to_allv+all_to_all, ranks 8, dtype fp32+bf16, problem tag=myTag+tag=other+base+null+single, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 2.294 GB/s
+param_tables.log: 1 runs 1 rows, collective allreduce, ranks 8, dtype fp32, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 4.588 GB/s; left out: 1 row of 'a table of other columns' (line 8: no kind of gradmeter's), 1 row of 'collectives beside computation' (line 5: no kind of gradmeter's), 2 rows of 'pairs of collectives' (line 11: no kind of gradmeter's)
 param_wrong_ranks.log --ranks 2: 1 runs 1 rows, collective allreduce, ranks 2, dtype fp32, reduction max, mistrusted; 1048576 B 400 us 2.621 GB/s; 1048576 B 400 us 2.621 GB/s; mistrusted: 1 row whose columns contradict each other
 rccl_in_place_only.log: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 81.3 us 90.28 GB/s
 rccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
