@@ -119,7 +119,7 @@ std::string_view collective_type(const Json& node, std::size_t line) {
 std::string group_in(const Json& node) {
   const Json* attribute = attribute_of(node, "pg_name");
   if (!attribute) return {};
-  if (const std::string name = text_of(*attribute, "stringVal"); !name.empty()) return name;
+  if (std::string name = text_of(*attribute, "stringVal"); !name.empty()) return name;
   const Json* number = whole_value(*attribute);
   return !number ? "" : number->is_string() ? number->get<std::string>() : number->dump();
 }

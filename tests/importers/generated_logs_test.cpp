@@ -629,6 +629,33 @@ TEST(GeneratedJson, EachRowIsReadAsItIs) {
   }
 }
 
+// A script that runs one tool after another has one log of them.
+TEST(GeneratedMixes, RowsOfAnotherToolAreLeftOutOrTheirOwn) {
+  constexpr std::array draws{&draw_nccl, &draw_osu, &draw_imb, &draw_param};
+  std::size_t rows = 0, found_rows = 0;
+  for (std::uint64_t n = 0; n < logs_of_a_tool / 4; ++n) {
+    Chance chance(n);
+    std::vector<TrueRow> truth;
+    std::string text;
+    for (std::size_t part = 2 + chance.below(2); part > 0; --part) {
+      const Log log = chance.of(draws)(chance);
+      for (const Line& line : log.lines) text += line.text + "\n";
+      for (TrueRow row : log.rows) {
+        truth.push_back(row);
+        // Ranks that a log does not say, nobody says of it here.
+        if (log.ranks_hint > 0) row.factors[Factor::ranks] = {};
+        if (log.ranks_hint > 0) truth.push_back(std::move(row));
+      }
+      rows += log.rows.size();
+    }
+    if (!refusal(text).empty()) continue;
+    const auto found = rows_of(read(text));
+    found_rows += found.size();
+    EXPECT_EQ(untrue_row(truth, found), "") << text;
+  }
+  EXPECT_GT(found_rows, rows / 4);
+}
+
 // Each world's lines are in their order, and of the same program.
 TEST(GeneratedWorlds, InOneLogAreRefusedOrMistrusted) {
   int refused = 0;
