@@ -207,6 +207,7 @@ void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bo
     building_.start();
     while (rounds.round() == core::Stop::none) {
       if (!may_build_anew()) continue;
+      built_anew_ = true;
       if (const auto why = make_case(); !why.empty()) throw core::BackendError("kernel", "make_kernel_case", why);
     }
     f.stop = o.exact_samples ? core::Stop::budget : rounds.stop();
@@ -215,7 +216,8 @@ void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bo
   }
   noise.end();
   f.noise = noise.over(c_);
-  if (check_flops_ > 0 && !checked_last_) checked_sample();
+  // Behind the last block: what is built anew may compute at first, and no more.
+  if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
   if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);
   gather(f);
 }

@@ -74,6 +74,7 @@ class KernelBenchmark {
   double check_flops_ = 0;              ///< of one of these; 0: none is made
   double checks_s_ = 0, blocks_s_ = 0;  ///< of such checks; of the blocks that count, with them
   bool checked_last_ = false;           ///< the last block was checked
+  bool built_anew_ = false;
 };
 
 }  // namespace gradmeter::bench

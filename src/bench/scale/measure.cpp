@@ -111,8 +111,9 @@ void StepMeter::warm_up() {
 
 core::Stop StepMeter::round() {
   result_.stop = rounds_.round();
-  if (result_.stop != core::Stop::none && !verified_last_ && !std::exchange(verified_end_, true)) {
-    verifies_end_ = true;  // whoever stops computing after the last check is seen
+  if (result_.stop != core::Stop::none && !std::exchange(verified_end_, true)) {
+    // Whoever stops computing after the last check is seen, also where what is built anew computes again at first.
+    verifies_end_ = true;
     run_block(0, false);
     verifies_end_ = false;
   }
@@ -136,7 +137,6 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   if (keep) {
     const auto place = core::Random(source_.seed, 0).below(blocks_begun_++, samples + 1);
     if (may_verify()) verified = place;
-    verified_last_ = verified.has_value();
   }
   if (verifies_end_) verified = samples;
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));

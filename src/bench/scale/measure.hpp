@@ -94,8 +94,8 @@ class StepMeter {
   StepMeter& operator=(const StepMeter&) = delete;
 
   void warm_up();
-  /// Discarded samples, then a block of about 100 ms. Stop::none: another round is wanted. The first time there is
-  /// none, a step is verified behind the block, if none was in it.
+  /// Discarded samples, then a block of about 100 ms. Stop::none: another round is wanted. The first time it is
+  /// another, a step is verified behind the block.
   core::Stop round();
   const Measurement& result() const { return result_; }
 
@@ -120,7 +120,6 @@ class StepMeter {
   Measurement result_;
   Rounds rounds_;
   std::uint64_t blocks_begun_ = 0;
-  bool verified_last_ = false;          ///< a step of the last kept block was
   bool verified_end_ = false;           ///< behind the last block, once
   bool verifies_end_ = false;           ///< the block that runs is for that alone
   double blocks_s_ = 0, checks_s_ = 0;  ///< of all kept blocks, and of verified steps and verdicts in them
