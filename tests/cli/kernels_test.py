@@ -108,8 +108,8 @@ def published(test):
 def files(test):
     path, out = test.path("mine.csv"), test.path("f.jsonl")
     path.write_text("m,n,k,application\n32,32,32,good\n32,x,32,bad\n64,32,32,good\n")
-    done = test.run("kernels", "--problems", path, "--out", out, *QUICK, ranks=2, timeout=120,
-                    wrapper=["sh", "-c", '"$@"; echo $? >code.$OMPI_COMM_WORLD_RANK', "sh"])
+    done = test.run("kernels", "--problems", path, "--out", out, *QUICK, timeout=120,
+                    wrapper=[test.mpiexec, "-np", "2", "sh", "-c", '"$@"; echo $? >code.$OMPI_COMM_WORLD_RANK', "sh"])
     test.equal([test.path(f"code.{rank}").read_text() for rank in (0, 1)], ["2\n", "2\n"], "a file with a bad row ends with 2, on every rank")
     test.check(any("mine.csv:3:4: 'x'" in line for line in done.own_lines), "and names file, line and column", done)
     test.equal([p["status"] for p in support.points(out)], ["ok", "ok"], "after the good rows were measured")
