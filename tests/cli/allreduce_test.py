@@ -307,7 +307,7 @@ def body(test):
     injected_later(test)
     test.attempt(slow_rank, "the other rank was held up as much by other programs")
     wrong_while_timing(test)
-    timed_calls(test)
+    test.attempt(timed_calls, "beside other programs blocks are short, and the call that is checked may be the first of one, which follows no other")
     other_memory(test)
     failed_release(test)
     measured_table(test)
