@@ -41,7 +41,8 @@ constexpr bool is_integer(Element e) { return info(e).unit_roundoff == 0; }
 constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) < sizeof(float); }
 
 /// The table's names, and those of nccl-tests: float, double, half, bfloat16, fp8 (e4m3), f8e4m3, fp8_e4m3, f8e5m2,
-/// fp8_e5m2, int, char. Errors: UsageError with the names that there are; nccl-tests' unsigned types are not among them.
+/// fp8_e5m2, int, char. Errors: UsageError with the names that there are; nccl-tests' unsigned types are not among
+/// them.
 Element parse_element(std::string_view text);
 
 template <class T>

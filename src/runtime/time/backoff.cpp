@@ -24,7 +24,8 @@ SpinPolicy spin_policy_for(int runnable, int cores) {
 
 void Backoff::reset() {
   if (yielded_ == 0) spins_ = std::min(spin_policy_.spins, 2 * spins_);
-  spun_ = yielded_ = 0;
+  spun_ = 0;
+  yielded_ = 0;
 }
 
 void Backoff::wait() {
