@@ -148,7 +148,7 @@ TEST(ThreadRanks, AnErrorOfOneEndsTheWaitsOfTheOthersAndIsTheOneThatIsTold) {
 
 // Rank 0 leaves a broadcast, and its data with it, while rank 1 still copies them.
 TEST(ThreadRanks, WhoeverLeavesAfterAnErrorOfAnotherTakesNothingThatIsRead) {
-  constexpr std::size_t bytes = std::size_t{256} << 20;  // some tens of milliseconds; a mapping, which is gone at once
+  constexpr std::size_t bytes = std::size_t{64} << 20;  // some ten milliseconds; a mapping, which is gone at once
   std::atomic<bool> begun{false};
   const auto run = [&](const Communicator& c) {
     const Communicator pair = c.split(c.rank() / 2, c.rank());
