@@ -42,7 +42,7 @@ std::string model_command(const Row& row, const std::string& flags) {
 
 // --- efficiency over the mini-batch
 
-/// Of the rows whose intervals do not overlap, the two that are furthest apart; both null where all overlap.
+/// Finds the two rows that are furthest apart among those whose intervals do not overlap; both null where all overlap.
 struct Extremes {
   const Row *low = nullptr, *high = nullptr;
 };

@@ -45,7 +45,7 @@ struct StageNeeds {
   bool has(BufferKind) const;
   std::size_t buffer_bytes() const;  ///< of one set of buffers
   std::size_t resident_bytes() const;
-  /// Of the windows that so many ranks of a node share, of `ranks`.
+  /// The bytes of all windows on one node, which so many of the `ranks` ranks share.
   std::size_t window_bytes(int ranks_per_node, int ranks) const;
 };
 

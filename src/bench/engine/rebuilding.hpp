@@ -9,9 +9,9 @@
 
 namespace gradmeter::bench {
 
-/// Where its memory lies stays as it is for a whole launch, and changes the time of a step of 100 us by up to 1 %: of
-/// pairs of equal points in one launch, 9 of 39 had disjoint intervals. With other memory for every block, the interval
-/// has that too. What takes long to build keeps its memory: that is in so many pages that it matters less.
+/// A point that keeps its memory for a whole launch has one draw of what pages and addresses do to its time (about 1 %
+/// of a step of 100 us; results/truth.md, "Equal work, again"), and its interval does not know that. With other memory
+/// for every block it does. A point that takes long to build gets other memory in fewer blocks, or in none.
 class Rebuilding {
  public:
   /// Runs `make`; pads of memory that are held meanwhile, and until the next time, move what it allocates.

@@ -165,7 +165,7 @@ class InferSweep final : public Experiment {
     return {network_pass(p, inference), inference->implementation(), inference->left_to_host()};
   }
 
-  /// What an operation computes of random numbers is nothing but its result: they are checked one by one.
+  /// A layer table has no labels to be judged by, so its operations are checked one by one.
   TimedPass table_pass(const std::shared_ptr<model::ForwardOperations>& all) {
     TimedPass timed{.run = [this, all] { all->run(*queue_), queue_->synchronise(); }};
     timed.check = [run = timed.run] {

@@ -131,7 +131,7 @@ class ScaleSweep final : public Experiment {
     return {rows.point("scale", factors(p), 0), placed(p)};
   }
 
-  /// What reads no peer's memory has private memory where not all windows have room.
+  /// A point that exchanges nothing gets private memory where /dev/shm has no room for the windows of all points.
   ScalePoint placed(ScalePoint p) const {
     if (lacks_shm_ && !p.applies.transport) p.transport = dataparallel::TransportKind::mpi;
     return p;

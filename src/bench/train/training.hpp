@@ -37,7 +37,7 @@ struct TrainingTotals {
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
   std::string fault() const;  ///< in a line, where it is not right
-  /// Of a training that went on in another, of a strategy that observes nothing.
+  /// Adds the totals of another training of the same point. What strategies observe is that of the last one.
   TrainingTotals& operator+=(const TrainingTotals&);
 };
 

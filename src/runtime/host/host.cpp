@@ -1,6 +1,7 @@
 #include "runtime/host/host.hpp"
 
 #include <hwloc.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -163,11 +164,15 @@ LeftSegments left_segments(const std::filesystem::path& shm, const std::filesyst
     const std::string file = entry.path().filename().string();
     const bool is_segment =
         file.starts_with("vader_segment.") || file.starts_with("sm_segment.") || file.starts_with("osc_");
-    if (is_segment) sizes[entry.path().string()] = entry.file_size(error);
+    // Maps of other users' processes cannot be read, so nothing is known of their segments.
+    struct stat status {};
+    const bool is_known =
+        ::stat(entry.path().c_str(), &status) == 0 && (::geteuid() == 0 || status.st_uid == ::geteuid());
+    if (is_segment && is_known) sizes[entry.path().string()] = entry.file_size(error);
   }
   for (const auto& process : sizes.empty() ? fs::directory_iterator() : fs::directory_iterator(proc, error)) {
-    const auto maps = read_small_file(process.path() / "maps");
-    for (const auto line : lines(maps.value_or(""))) {
+    const std::string maps = read_small_file(process.path() / "maps").value_or("");
+    for (const auto line : lines(maps)) {
       if (const auto path = line.find('/'); path != std::string_view::npos) sizes.erase(std::string(line.substr(path)));
     }
   }

@@ -30,7 +30,8 @@ struct HostFacts {
 HostFacts read_host();
 /// In /dev/shm, where MPI keeps the windows that processes share; 0 where there is none.
 std::size_t shm_free_bytes();
-/// Segments of Open MPI in `shm` that none of the processes under `proc` maps: an mpirun that was killed leaves them.
+/// This user's segments of Open MPI in `shm` (root: all) that none of the processes under `proc` maps: an mpirun that
+/// was killed leaves them.
 struct LeftSegments {
   std::size_t count = 0, bytes = 0;
 };
