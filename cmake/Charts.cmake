@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gradmeter_chart_library(OUTPUT): the library that pages draw their charts with (Vega-Lite, from vl-convert) as a text
 # file; empty where vl-convert is not there. scripts/charts.sh installs it into build/charts.
 set(GRADMETER_CHARTS_PYTHON "" CACHE FILEPATH "a Python that has vl_convert; empty: build/charts, then python3")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gradmeter_embed(OUTPUT file.cpp HEADER header NAMESPACE ns FUNCTION name FILES ...): a C++ source that embeds these text
 # files by name, so that a copied program still has them. HEADER, the module's own, declares EmbeddedFile and the function.
 function(gradmeter_embed)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every foreign library, found once. Only its adapter includes it (docs/design.md).
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -16,13 +17,16 @@ if(GRADMETER_ONEDNN)
   # Debian's dnnl-config asks for OpenCL, which the CPU build never touches: take the library itself.
   find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
   find_library(DNNL_LIBRARY dnnl)
+  if(DNNL_INCLUDE_DIR)
+    file(STRINGS ${DNNL_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h onednn_2 REGEX "DNNL_VERSION_MAJOR 2$")  # 3 has another interface
+  endif()
 endif()
-if(GRADMETER_ONEDNN AND DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+if(DNNL_LIBRARY AND onednn_2)
   add_library(DNNL::dnnl UNKNOWN IMPORTED)
   set_target_properties(DNNL::dnnl PROPERTIES
     IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 else()
-  message(STATUS "no oneDNN: products are a reference's, kernels of libraries are refused (Debian: libdnnl-dev)")
+  message(STATUS "no oneDNN 2: products are a reference's, kernels of libraries are refused (Debian: libdnnl-dev)")
 endif()
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(ZLIB REQUIRED)

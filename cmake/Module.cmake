@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gradmeter_module(NAME [SOURCES ...] [USES modules and libraries whose headers its own headers need]
 #                  [PRIVATELY libraries its headers do not show])
 #                  [ALONE sources that never share a unity build's unit]

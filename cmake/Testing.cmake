@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gradmeter_test(MODULE [PROGRAM name] SOURCES ... [USES ...] [LABELS ...] [TIMEOUT s] [ALONE ...] [POLLS]):
 # GoogleTest cases in one process, ranks as threads. The program is test_MODULE unless named; ALONE as in Module.cmake. Where its
 # threads poll (POLLS) it runs with nothing beside it: on two cores a quarter of such a program then takes 16 s instead of 80.
@@ -22,6 +23,10 @@ set(GRADMETER_MPIEXEC_ENV
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
     OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1)
+
+if(GRADMETER_SANITIZE STREQUAL "thread")
+  set(GRADMETER_TSAN_ENV "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/thread_sanitizer.supp")
+endif()
 
 # The tests' own loops are short: a lower level compiles them in three quarters of the time. What they test keeps its own.
 add_library(gradmeter_test_options INTERFACE)
@@ -85,8 +90,7 @@ function(gradmeter_add_shards PROGRAM LABELS POLLS)
   # The thread sanitizer does not know how OpenMP's threads wait for each other (GCC's libgomp uses futexes of its own)
   # and reports a race for every element that they share, minutes of it: there a rank computes with one thread.
   if(GRADMETER_SANITIZE STREQUAL "thread")
-    list(APPEND environment OMP_NUM_THREADS=1)
-    list(APPEND environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/thread_sanitizer.supp")
+    list(APPEND environment OMP_NUM_THREADS=1 ${GRADMETER_TSAN_ENV})
   endif()
   foreach(shard RANGE 3)
     add_test(NAME ${PROGRAM}.${shard} COMMAND ${PROGRAM} --gtest_brief=1)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Is the machine as fast as it was, after an update or a repair? Ends with 1 where it is not.
 #   bash jobs/acceptance.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
 # Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.

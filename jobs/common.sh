@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What the scripts of this folder share; nothing to edit here. They source it in the repository's root and call
 #   begin QUESTION "$@"              submits and ends where that was asked for, else goes on: in a job of Slurm or outside

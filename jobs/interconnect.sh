@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What does each interconnect cost: the same training over TCP, shared memory and what else the MPI offers?
 #   bash jobs/interconnect.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
 # Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Which node computes slower than the others, when all compute the same at once?
 #   bash jobs/kernels-all-nodes.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
 # Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.

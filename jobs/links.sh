@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Which link between two nodes is slower than the others?
 #   bash jobs/links.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
 # Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command on those of its cores that are nearest to the GPU of this rank: the node-local rank's among the visible
 # ones, as gradmeter chooses where all ranks of a node see the same. A GPU whose place is not known, or none of whose
 # cores this rank may use, changes nothing but for a line that says so.
 #   mpirun -np 4 --bind-to none bash jobs/near-gpu.sh COMMAND...
 set -uo pipefail
 if [ $# -eq 0 ]; then
-  sed -n '2,5s/^# \?//p' "${BASH_SOURCE[0]}"
+  sed -n '3,6s/^# \?//p' "${BASH_SOURCE[0]}"
   exit 2
 fi
 devices=${GRADMETER_PCI_DEVICES:-/sys/bus/pci/devices}  # another folder in the tests

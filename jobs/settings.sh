@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
 # The one header to edit, for all scripts of this folder. A variable of the same name in the environment wins:
 #   NODES=8 bash jobs/weak-scaling.sh submit

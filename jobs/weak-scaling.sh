@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # How does efficiency depend on the mini-batch of a rank when the whole batch grows with the ranks?
 #   bash jobs/weak-scaling.sh [submit | chain JOBS] [SBATCH-FLAGS...]      see jobs/README.md
 # Slurm reads the next lines itself, before jobs/settings.sh; flags of sbatch win over them.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs vl-convert, which carries the library that draws charts and draws them without a browser, into the folder
 # build/charts: its wheel from the Python registry, checked by its version, nothing outside the tree.
 # Usage: scripts/charts.sh        exit status 0: it is there. Without it gradmeter's pages have tables only.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What nvcc makes of every .cu of a build: registers, spills and fused multiply-adds. Needs no GPU.
 
   scripts/check-device-code.py [build/cuda]

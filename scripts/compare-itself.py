@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds a program against itself: launches of the same commands go to two sides, and `gradmeter compare` should find no
 difference. The share of points that it calls different nevertheless is its rate of false alarms on this machine as it is now.
 Then every time of the second side is made longer in a copy of its file, and the sides are compared again: no point of it may

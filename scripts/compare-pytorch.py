@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the same networks from the same weights on the same batches in gradmeter and in PyTorch: do the losses agree,
 and which is faster? On several ranks PyTorch uses DistributedDataParallel over gloo.
 

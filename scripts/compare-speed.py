@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Is a newer build slower? Launches the programs of two builds in turn and prints, for each figure, the median over
 launches of both and the ratio of the medians with its 95 % interval (bootstrap over launches): what the executor costs
 a step, a training step's time outside kernels, kernel cases relative to the bare primitive of the same launch

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles every source and every header of src/ and tests/ by itself, without writing objects: a missing include, and a name that
 hides another, go unseen where several sources are compiled as one unit. Names each file that does not compile, and fails when
 there is one. Needs the preset alone, configured and not built.

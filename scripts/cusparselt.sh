@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs cuSPARSELt for CUDA 13, header and library, into the folder build/cusparselt, where configuring finds it: its
 # wheel from the Python registry, by its version, nothing outside the tree. 250 MB.
 # Usage: scripts/cusparselt.sh    exit status 0: it is there. Without it gradmeter has no sparse products in 2:4 on GPUs.

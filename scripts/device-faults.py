@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which test or sanitizer finds each barrier, event and wait of the device code when it is missing. Needs no GPU.
 
   scripts/device-faults.py [--only REGEX] [--first REGEX] [--seeds 20] [--no-sanitizer] [--scratch DIR [--resume]]
@@ -43,18 +44,20 @@ VALUES = [
     ("question", rf"{CHAIN}+(?:reached|launched)\(\)", "true"),
 ]
 # The host's half of the device code: what queues work, and waits for it.
-FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/queue.hpp", "src/runtime/pending.hpp", "src/runtime/transport/staged*",
-           "src/allreduce/mover/*", "src/allreduce/compressed/*", "src/dataparallel/*", "src/kernels/cases/*", "src/model/*"]
+FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/device.hpp", "src/runtime/transport/decorators*",
+           "src/allreduce/executor/*", "src/allreduce/coded/*", "src/allreduce/gpu/*", "src/allreduce/vendor/nccl*", "src/dataparallel/*",
+           "src/kernels/cases/*", "src/kernels/*/gpu_*.cpp", "src/kernels/*/cublaslt*.cpp", "src/kernels/*/cudnn*.cpp",
+           "src/kernels/*/cusparse*.cpp", "src/kernels/*/case.cpp", "src/kernels/gemm/gemm.cpp", "src/kernels/conv/conv.cpp", "src/model/*"]
 # The device's language itself, virtual time, which has no queue of a device, and what forwards a call.
-LEFT_OUT = r"src/runtime/cuda/launch\.hpp|src/dataparallel/(?:simulation/|decorators/forwarding)"
+LEFT_OUT = r"src/runtime/cuda/launch\.hpp|src/dataparallel/fabric/(?:simulation/|fabric\.hpp)"
 # A server's clock; members that forward a call; a graph's launch is said, not asked for.
 NOT_WAITS = r"server_client_->reached|override \{|^\s*inner_->launched\(\);"
 # Places, kinds and statements of which no test finds a fault, and why.
 REASONS = {
-    r"src/kernels/cuda/libraries/cudnn": "cuDNN is not emulated",
-    r"src/kernels/cuda/libraries/cusparse(?!lt)": "cuSPARSE is not emulated",
-    r"src/kernels/cuda/libraries/cusparselt_case": "a copy into pageable memory waits by itself under CUDA, and no late device has cuSPARSELt",
-    r"src/runtime/cuda/host_view": "pinned memory goes there when an address comes back, and the emulated device gives none out again",
+    r"src/kernels/(?:conv|rnn|cuda)/cudnn": "cuDNN is not emulated",
+    r"src/kernels/sparse/cusparse(?!lt)": "cuSPARSE is not emulated",
+    r"src/kernels/sparse/cusparselt": "a copy into pageable memory waits by itself under CUDA, and no late device has cuSPARSELt",
+    r"src/runtime/cuda/queue\.cpp:\d\d wait": "HostView, at the top: pinned memory goes there when an address comes back, and the emulated device gives none out again",
     r".* fence": "memory has one order on the emulated device, so that ThreadSanitizer alone sees one",
 }
 BEFORE = r"(?<![\w.:>])"
@@ -71,7 +74,7 @@ PROGRAMS = {
 LISTENERS = ["tests/support/device_environment.cpp", "tests/allreduce/late_queue_test.cpp", "tests/dataparallel/deferred_test.cpp",
              "tests/kernels/late_cases_test.cpp", "tests/model/network_test.cpp"]
 # Of these: what runs on such queues. DeferredEvents* leaves events out itself.
-ONLY = {"test_allreduce": "LateQueue*:Staged*", "test_dataparallel_threads": "*Deferred*-*DeferredEvents*",
+ONLY = {"test_allreduce": "LateQueue*:CollectiveSequence*", "test_dataparallel_threads": "*Deferred*-*DeferredEvents*",
         "test_model": "*WorksLater*"}
 # Code of the scratch copy. The first line of its files is for who reads them here.
 SWITCH, LISTENER = ((ROOT / "scripts/faults" / name).read_text().split("\n", 1)[1] for name in ("switch.inc", "listener.inc"))

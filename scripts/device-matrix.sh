@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests of device code over the emulated CUDA runtime under many orders of its work, and under sanitizers.
 # Usage: scripts/device-matrix.sh [--seeds N] [--out FILE] [PRESET...]
 #   --seeds N   orders a test runs under without a sanitizer (default: 20); with one 3
@@ -23,7 +24,7 @@ while [ $# -gt 0 ]; do
       ;;
     cuda-emulated | cuda-emulated-asan | cuda-emulated-tsan) presets+=("$1") ;;
     -h | --help)
-      sed -n '2,9s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,10s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) refuse "unknown argument '$1'; scripts/device-matrix.sh --help lists them" ;;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # Source this before mpirun on a workstation, a container or a CI runner:   . scripts/environment.sh
 # With the rank count known it can do more:                  GRADMETER_RANKS=4 . scripts/environment.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a layer table (docs/models.md) of a PyTorch module.
 
 usage: scripts/export-model.py torchvision.models:resnet50 --input 3x224x224 [--record FILE.json] >resnet50.csv

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plants a truth in result files and says whether gradmeter's findings name it first, and nothing that is false.
 
     . scripts/environment.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds gradmeter for the GPU of this machine, runs the tests of CUDA code on it, and measures what one GPU can show: in ten
 # minutes at most, with a CUDA toolkit and a compiler, and without MPI and oneDNN. Leaves a report and the rows measured.
 # Usage: scripts/gpu-check.sh [--out FOLDER] [--minutes N] [--debs FOLDER] [--emulated]
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
       ;;
     --emulated) emulated=true ;;
     -h | --help)
-      sed -n '2,13s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,14s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) refuse 2 "unknown argument '$1'; scripts/gpu-check.sh --help lists them" ;;

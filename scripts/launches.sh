@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Repeats a whole launch: the spread between launches (placement, memory layout, neighbours) is not seen inside one.
 # Usage: scripts/launches.sh N -- mpirun ... gradmeter SUBCOMMAND ... --out FILE
 # Adds --append to the command, so that each launch adds its own run to FILE. Stops at the first launch that fails,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Validation error by number format, over seeds: trains 784-100-10 on the digits with plain SGD.
 
 Usage: scripts/number-formats.py [--gradmeter PROGRAM] [--formats LIST] [--seeds N] [--epochs N] [--samples N]

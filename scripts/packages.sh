@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The one list of Debian and Ubuntu packages (Debian 12, Ubuntu 24.04), and their installation.
 # Run it:     scripts/packages.sh [build|test|gpu|slurm ...]          installs what is missing of these groups (default: build test)
 #             scripts/packages.sh --list [build|test|gpu|slurm ...]   prints the names, one a line
 # Source it:  defines gradmeter_packages GROUP... and gradmeter_install GROUP...
 
 gradmeter_packages_build=(
-  g++ cmake ninja-build ccache pkg-config git
+  g++ cmake ninja-build ccache pkg-config git dpkg-dev file
   libopenmpi-dev openmpi-bin
   libboost-program-options-dev libdnnl-dev libhwy-dev libhwloc-dev libfmt-dev nlohmann-json3-dev zlib1g-dev python3-venv
 )

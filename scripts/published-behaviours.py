@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Repeats three published behaviours of training strategies on this machine; results/strategies.md has the tables.
 
   stale      stale gradients hurt more at larger step sizes

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains in PyTorch what `gradmeter train` trains: a job of scripts/compare-pytorch.py, as one of its ranks.
 
     pytorch_training.py JOB.json      # alone, or under mpirun

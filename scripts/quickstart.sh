@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # From a fresh Debian 12 or Ubuntu 24.04 to the first scaling curve: installs what is missing, builds gradmeter, and
 # measures how training of a small network scales over this machine's cores. Leaves results/quickstart.jsonl and the page
 # results/quickstart.html.
@@ -6,7 +7,7 @@
 set -euo pipefail
 
 if [ $# -gt 0 ]; then
-  sed -n '2,5s/^# //p' "$0"
+  sed -n '3,6s/^# //p' "$0"
   [ "$1" = --help ] || [ "$1" = -h ] || exit 2
   exit 0
 fi

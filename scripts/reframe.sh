@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the check of packaging/reframe on this machine. Brings ReFrame into the folder build/reframe: its wheel from the
 # Python registry, by its version, nothing outside the tree.
 # Usage: scripts/reframe.sh --install                     exit status 0: ReFrame is there

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command under a real Slurm whose nodes are virtual hosts on this machine, or tests the job scripts of jobs/ there.
 set -uo pipefail
 

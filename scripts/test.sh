@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs every check; goes on after a failed check (not after a failed build), and
 # ends with ctest's own summaries and a table of the stages, with the files and tests that failed below theirs. Exit status 0:
 # everything passed. Every check looks at all files, wherever it runs; .ci/run is this command with --sanitizers.
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --quick) quick=true ;;
     --sanitizers) sanitizers=true ;;
     -h | --help)
-      sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,9s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # clang-tidy over C++ sources, several at once, naming each as it starts; names the files that have a finding at the end, and fails
 # when there is one.
 # Usage: scripts/tidy.sh [--preset NAME] [FILE ...]      (default: preset tidy, all that it compiles of src/)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Attacks gradmeter's own figures and says which attacks were noticed.
 
     . scripts/environment.sh

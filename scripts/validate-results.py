@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks gradmeter result files, line by line, against data/schema/result.schema.json, and their rows against what the
 figures in them are defined to be (docs/measurement.md).
 

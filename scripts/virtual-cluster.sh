@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command on a cluster that is made for it: virtual hosts joined by links of a chosen rate and latency, on one machine.
 # shellcheck disable=SC2317  # pass_on is called by a trap
 set -uo pipefail

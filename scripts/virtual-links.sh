@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # How fast the links of scripts/virtual-cluster.sh are, which sources it. They take its hosts, rate, latency, trunk, links, profile
 # and joined (what delays packets: bridges, netem or switch), and in_host, rack_of, is_rate, delay_by_netem.

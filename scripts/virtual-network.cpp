@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What scripts/virtual-cluster.sh needs beside ip and tc: a switch with a rate and a delay for kernels without netem,
 // and the two ends of a measured link. Linux only; the script compiles it.
 //   virtual-network switch FOLDER HOSTS BITS_PER_S DELAY_NS TRUNK_BITS_PER_S [A-B:BITS_PER_S:DELAY_NS...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The switch of virtual-network.cpp: a rate and a delay for kernels without netem, a trunk between two racks, single
 // links that are slower or later.
 #pragma once

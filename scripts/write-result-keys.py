@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of docs/result-file.md and the schema's factors and metrics from the program's own table.
 
 usage: scripts/write-result-keys.py path/to/gradmeter

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Finds calls of MPI, CUDA, NCCL and CUDA's other libraries whose error nobody looks at: those that stand as a statement.
 
     tests/checked_calls.py SOURCES

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The negative control of layering.cmake: plants one wrong include at a time in a source tree that is otherwise right.
 # Fails unless each is found and the right tree passes.
 #   cmake -D WORK=scratch/folder -P layering_control.cmake
@@ -35,7 +36,7 @@ function(expect_none file text)
   endif()
 endfunction()
 
-expect_fault(core/up.cpp "#include \"runtime/time/clock.hpp\"")
+expect_fault(core/up.cpp "#include \"runtime/clock.hpp\"")
 expect_fault(model/up.cpp "  #  include \"allreduce/ring.hpp\"")
 expect_fault(report/aside.cpp "#include \"bench/row.hpp\"")
 expect_fault(kernels/angled.cpp "#include <model/model.hpp>")

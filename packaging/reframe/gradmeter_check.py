@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A check of ReFrame: training on ranks, right, and how well it scales. Everything is read from the result file."""
 import json
 import pathlib

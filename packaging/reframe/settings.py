@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ReFrame's settings for this machine: no batch system, ranks by mpirun."""
 
 site_configuration = {

@@ -1,4 +1,8 @@
-# How Spack builds gradmeter: from a checkout, by `spack dev-build gradmeter@main` in it. See packaging/README.md.
+# SPDX-License-Identifier: Apache-2.0
+# How Spack 1.0 and later build gradmeter, from a checkout or an unpacked tarball. Never built yet: see packaging/README.md.
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
 from spack.package import *
 
 
@@ -8,6 +12,7 @@ class Gradmeter(CMakePackage, CudaPackage):
     license("Apache-2.0")
 
     version("main")
+    version("0.2.0")
 
     variant("mpi", default=True, description="Ranks are processes; without it they are threads of one")
     variant("onednn", default=True, description="Kernels by oneDNN; without it products are a slow reference's")
@@ -24,7 +29,8 @@ class Gradmeter(CMakePackage, CudaPackage):
     depends_on("nlohmann-json")
     depends_on("zlib-api")
     depends_on("mpi@3.1:", when="+mpi")
-    depends_on("onednn", when="+onednn")
+    depends_on("onednn@2.5:2", when="+onednn")  # 3 has another interface
+    depends_on("nccl@2.18:", when="+cuda")
 
     generator("ninja")
 
@@ -33,6 +39,8 @@ class Gradmeter(CMakePackage, CudaPackage):
             self.define_from_variant("GRADMETER_MPI", "mpi"),
             self.define_from_variant("GRADMETER_ONEDNN", "onednn"),
             self.define_from_variant("GRADMETER_CUDA", "cuda"),
+            self.define_from_variant("GRADMETER_NCCL", "cuda"),
+            self.define("GRADMETER_GLOO", False),  # one of the system would be found otherwise
             self.define("GRADMETER_TESTS", False),
             self.define("GRADMETER_BENCHMARKS", False),
         ]

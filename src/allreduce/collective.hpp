@@ -1,4 +1,5 @@
-// The module's interface: an all-reduce bound to a group of ranks, our own or a vendor's.
+// SPDX-License-Identifier: Apache-2.0
+// The module's interface: an all-reduce that is bound to a group of ranks, our own or a vendor's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +9,10 @@
 #include <string>
 
 #include "allreduce/reduce.hpp"
+#include "compression/codec.hpp"
 #include "core/element.hpp"
 #include "core/error.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::allreduce {
@@ -21,31 +23,31 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// What a call with a codec changes in this rank's contribution: it adds the residual that error feedback sends now,
-/// and subtracts what is lost or kept. Within fp32, the result is the sum over ranks of contribution (its share, of an
-/// average) and difference.
+/// The change that a codec makes to this rank's contribution: the residual that error feedback sends now is added, and
+/// what is lost or kept is subtracted. Within fp32, the result is the sum over ranks of contribution and difference (of
+/// their shares, for an average).
 struct CodingDifference {
   std::span<float> values = {};
-  double squares = 0;  ///< of the terms added and subtracted in fp32: scales the rounding errors
+  /// The sum of the squares of all terms added and subtracted in fp32, which scales the rounding errors.
+  double squares = 0;
 };
 
-/// Which tensors the buffer holds, since codecs encode tensor by tensor. Must last until the call is complete.
+/// The tensors that the buffer holds, since codecs encode tensor by tensor. It must last until the call is complete.
 struct TensorLayout {
-  /// The buffer's offset in all that a step exchanges: the key of what is kept from step to step [elements].
+  /// The buffer's offset in all that a step exchanges [elements]; it is the key of what is kept from step to step.
   std::size_t first = 0;
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
-  /// Null, or `count` zeros that a call with a codec fills in. The bits of the result stay the same.
+  /// Null, or `count` zeros that a call with a codec fills in; filling them in does not change the bits of the result.
   CodingDifference* difference = nullptr;
 };
 
-/// What an encoding needs besides the numbers: the key of its random draws, and its residuals.
+/// The input of an encoding besides the numbers: the key of its random draws, and its residuals.
 struct Encoding {
-  std::uint64_t seed = 0, step = 0;
-  std::uint32_t tensor = 0;
-  /// Residuals of error feedback, one element for each of the call's, read and updated; null: none. worker: of what
-  /// this rank encodes on the way; owner: of the sums that it finishes.
+  compression::Draw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
+  /// Residuals of error feedback, with one element for each element of the call, read and updated; null: none.
+  /// worker_residual: of what this rank encodes on the way; owner_residual: of the sums that this rank finishes.
   float *worker_residual = nullptr, *owner_residual = nullptr;
 };
 
@@ -53,15 +55,18 @@ struct Encoding {
 struct CodingTime {
   double encode_s = 0, decode_s = 0;
   std::uint64_t calls = 0;
+  /// Adds the times of a part, whose calls lie within the calls of this collective.
+  void add_times(const CodingTime& part) { encode_s += part.encode_s, decode_s += part.decode_s; }
 };
 
-/// One collective on buffers of equally many elements. The same memory: in place. All ranks make equal calls in the
-/// same order.
+/// One collective on buffers of equally many elements, which may be the same memory (in place). All ranks make equal
+/// calls in the same order.
 struct Call {
   runtime::ConstBuffer in = std::span<const float>{};
   runtime::Buffer out = std::span<float>{};
   Op op = Op::sum;
-  /// The type in which summands are added before they are rounded to the element: the element, or fp32 (see `reduce`).
+  /// The type in which summands are added before they are rounded to the element type: that type itself, or fp32 (see
+  /// `reduce`).
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
   Encoding encoding = {};
@@ -75,54 +80,62 @@ struct Call {
   }
 };
 
-/// What a rank waits for, for the watchdog's report.
+/// Says what a rank waits for, in the watchdog's report.
 struct Waiting {
   int peer = -1;  ///< -1: no particular peer
   std::uint32_t round = 0, rounds = 0;
 };
 
-/// What a codec keeps between the calls of one collective: error feedback, momentum, bases, the count of calls.
-class CodecState {
- public:
-  CodecState() = default;
-  CodecState(const CodecState&) = delete;
-  CodecState& operator=(const CodecState&) = delete;
-  virtual ~CodecState() = default;
-};
+/// The state that a codec keeps between the calls of one collective: error feedback, momentum, bases, the count of
+/// calls. Only the collective that hands it over knows its type.
+using CodecState = std::shared_ptr<void>;
+
+/// Waits for the queue before memory is freed that a call which was given up may still use. Errors are ignored, since
+/// the poll of that call has thrown them already.
+inline void wait_before_end(runtime::Queue& queue) noexcept {
+  try {
+    queue.synchronise();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): see above
+  }
+}
 
 class Collective {
  public:
   virtual ~Collective() = default;
   virtual const std::string& name() const = 0;
-  /// The algorithm that serves a call of so many bytes: itself, or the one that a selection chooses.
+  /// The name of the algorithm that serves a call of so many bytes: this one, or the one that a selection chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// Are buffers those of its queue's device? Otherwise they are host memory, or lie where transports reach a device's.
+  /// True where buffers are memory of its queue's device. Otherwise they are host memory, or the memory at which
+  /// transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// Does it read and write them there, and not where transports reach them?
+  /// True where it reads and writes buffers in the device's memory, and not in the memory at which transports reach
+  /// them.
   virtual bool reads_device() const { return false; }
-  /// Tells a library of buffers, which it then moves from where they lie (AlgorithmInfo::registers_buffers): memory of
-  /// runtime::map_registrable, until the collective goes; equal ones on all ranks, or none. Between calls only.
+  /// Tells a library of buffers, which it then moves without a copy (AlgorithmInfo::registers_buffers). They are memory
+  /// of runtime::map_registrable and stay until the collective ends; all ranks give equal buffers, or none. Call it
+  /// only between calls.
   /// Errors: BackendError with the library's own text, and where the collective registers nothing.
   virtual void register_buffers(std::span<const runtime::Buffer>) {
     throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");
   }
-  /// The buffers are ready. Errors: BackendError when the last call is not complete, or when they cannot be used.
+  /// Starts a call whose buffers are ready. Errors: BackendError when the last call is not complete, or when the
+  /// buffers cannot be used.
   virtual void start(const Call&) = 0;
-  /// Makes progress; true once the result is in `out` and the buffers are free. Does not block, unless the vendor's
-  /// library does.
+  /// Makes progress; true once the result is in `out` and the buffers may be used again. It does not block, unless the
+  /// vendor's library does.
   virtual bool advance() = 0;
   virtual Waiting waiting() const { return {}; }
-  /// Payload bytes that this rank has sent so far, and the sum of its schedule's messages. Null: not counted (a
-  /// vendor's library).
+  /// The payload bytes that this rank has sent so far, and those that its schedules' messages add up to. Null: they are
+  /// not counted (a vendor's library).
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
-  /// Null: there is no codec.
+  /// The time that a codec took; null: there is no codec.
   virtual std::optional<CodingTime> coding() const { return std::nullopt; }
-  /// Returns to the state before the first call, and hands over what a codec has kept; null: nothing is kept. Between
-  /// calls only. Moves memory, copies none.
-  virtual std::unique_ptr<CodecState> take_state() { return nullptr; }
+  /// Returns to the state before the first call, and hands over what a codec has kept; null: nothing is kept. Call it
+  /// only between calls. Memory is moved, not copied.
+  virtual CodecState take_state() { return nullptr; }
   /// Puts back what `take_state` of this collective has handed over.
-  virtual void restore_state(std::unique_ptr<CodecState>) {}
+  virtual void restore_state(const CodecState&) {}
   void forget() { (void)take_state(); }
 };
 

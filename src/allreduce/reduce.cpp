@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Highway compiles this file once for every instruction set and picks at run time.
 #include "allreduce/reduce.hpp"
 
@@ -7,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "allreduce/detail/reduce_small_floats.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Highway compiles this file once for every instruction set and picks at run time.
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
-#include "allreduce/detail/reduce_small_floats.hpp"
-#include "core/small_float.hpp"
+#include "allreduce/reduce.hpp"
+#include "core/element.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "allreduce/reduce_small_floats.cpp"

@@ -1,4 +1,6 @@
-// What is asked of an algorithm: which collective, over which ranks, with which parameters of its name.
+// SPDX-License-Identifier: Apache-2.0
+// The row of an algorithm, and the request that is put to it: which collective, over which ranks, with which parameters
+// of its name.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -15,7 +17,10 @@
 
 namespace gradmeter::allreduce {
 
-class Chooser;
+class Collective;
+class SizeTable;
+struct ExchangeSpec;
+struct Site;
 
 /// The operation on the numbers. wide: sums of 16-bit and 8-bit floats are kept in fp32 and rounded once.
 struct Arithmetic {
@@ -28,25 +33,57 @@ struct Arithmetic {
 struct Request {
   Shape shape = {};
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
-  core::ParsedName name = {};                   ///< with every parameter written out
-  std::uint32_t root = 0;                       ///< of a broadcast
-  std::shared_ptr<const Chooser> chooser = {};  ///< of a selection; null: by the machine, or as shipped
+  core::ParsedName name = {};  ///< with every parameter written out
+  std::uint32_t root = 0;      ///< the root of a broadcast
+  /// The table of a selection; null: the choice follows from the machine, or from the shipped table.
+  std::shared_ptr<const SizeTable> table = {};
   std::shared_ptr<const core::Machine> machine = {};
   Arithmetic arithmetic = {};
 };
 
+/// The code that moves the bytes.
+enum class Backend : std::uint8_t {
+  schedule,  ///< our executor, over any transport
+  vendor,    ///< a library's own transfers: no transport applies, its bytes are not counted
+  device,    ///< our own kernels on memory of GPUs: no transport applies
+  shared,    ///< our own code on memory that all ranks map: transport shm only
+  selection  ///< one of the others, chosen for each call by the buffer's size
+};
+
+/// One row of the registry. `parameters`: those that may follow the colon, with their defaults ("rows=0"); empty: none.
+/// `refusal` gives the reason why a request cannot be served, empty when it can be; null: every request can be.
+/// A row with Backend::schedule has make and cost; any other has bind.
+struct AlgorithmInfo {
+  std::string_view name, parameters = {}, cost_text, source;
+  Backend backend = Backend::schedule;
+  bool on_device = false;          ///< exchanges a device's memory itself
+  bool registers_buffers = false;  ///< its library can be told of buffers: Collective::register_buffers
+  /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.
+  bool adds_all_at_once = false;
+  std::string (*refusal)(const Request&) = nullptr;
+  std::vector<SchedulePtr> (*make)(const Request&) = nullptr;
+  StatedCost (*cost)(const Request&) = nullptr;
+  std::unique_ptr<Collective> (*bind)(const Request&, const Site&, const ExchangeSpec&) = nullptr;
+  /// The bytes that `bind` takes from the arena; null: none.
+  std::size_t (*arena_bytes)(const Request&, std::uint32_t rank, const ExchangeSpec&) = nullptr;
+};
 /// Empty when the request is for one of `kinds`; else "ring has no broadcast".
 std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> kinds);
+/// The refusal of a row that serves these kinds on any ranks.
+template <CollectiveKind... kinds>
+std::string only(const Request& r) {
+  return only_collectives(r, {kinds...});
+}
 
-/// Empty when the ranks are a power of two; else why not, and which algorithm to take.
+/// Empty when the number of ranks is a power of two; else the reason, and the algorithm to take instead.
 std::string only_powers_of_two(const Request&, std::string_view instead);
 /// Empty when every node holds the same number of ranks, one after another.
 std::string only_even_nodes(const Request&);
 
-/// A parameter's value. Errors: UsageError when it is no plain number of at least `least`.
+/// The value of a parameter. Errors: UsageError unless it is a plain number of at least `least`.
 std::uint32_t number(const Request&, std::string_view parameter, std::uint32_t least);
 
-/// How ranks lie on nodes, as the schedules see it: equally many on each node, node after node.
+/// The places of ranks on nodes, as the schedules see them: equally many on each node, node after node.
 /// `ranks_per_node` is 0 where nodes hold different numbers of ranks or a node's ranks are not consecutive.
 Shape shape_of(std::span<const int> node_of);
 

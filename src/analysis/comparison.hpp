@@ -1,14 +1,45 @@
-// Two sides, point by point: the ratio with its interval over launches, and what may be said of it.
+// SPDX-License-Identifier: Apache-2.0
+// The comparison of two sides that were launched several times each: the ratio of their points with its interval, and a
+// verdict. A launch is the replicate: the job's placement, memory layout and neighbours affect all samples of a launch
+// alike, so its samples are not independent.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "analysis/launches.hpp"
-#include "analysis/ratio.hpp"
 
 namespace gradmeter::analysis {
+
+/// exp(mean log b − mean log a) with its interval and the p-value of the ratio 1, after Welch (Biometrika 34, 1947),
+/// which does not assume equal spreads. With fewer than two launches on a side only the ratio is known, and the rest is
+/// NaN. All values must be positive. The ratio is that of the sides' geometric means.
+struct RatioEstimate {
+  Estimate ratio;
+  double p_value = std::numeric_limits<double>::quiet_NaN();
+};
+/// Errors: UsageError for an empty side and for a value that is not positive and finite.
+RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
+
+/// exp(mean log): the ratio is the quotient of both sides' geometric means. Errors: as of `estimate_ratio`.
+double geometric_mean(std::span<const double> values);
+
+/// The geometric mean of a side's launches with its 95 % interval: Student's t of the logarithms. Errors: as of
+/// `estimate_ratio`, and for a single launch.
+Estimate launch_interval(std::span<const double> values);
+
+/// Adjusts p-values for their number (Benjamini & Hochberg, J. R. Stat. Soc. B 57(1), 1995): rejecting those of at most
+/// 0.05 keeps the expected share of false rejections at 5 %. NaN does not count and stays NaN. Cost: O(n log n).
+std::vector<double> adjust_p_values(std::span<const double> p_values);
+
+/// Launches of each side after which the 95 % interval would exclude 1 or lie within `tolerance` around it, if ratio
+/// and spread stay the same; 0 if that takes more than `most_launches`, or if no spread is known.
+inline constexpr std::int64_t most_launches = 1000;
+std::int64_t launches_to_decide(std::span<const double> a, std::span<const double> b, double tolerance);
 
 enum class Verdict : std::uint8_t { slower, faster, undecided, same, missing };
 std::string_view name(Verdict);
@@ -16,19 +47,20 @@ std::string_view name(Verdict);
 struct ComparedPoint {
   std::string key;
   core::Point sample;
-  std::vector<double> a, b;  ///< medians of launches
-  RatioEstimate ratio{};     ///< of rates: above 1 the second side is better
-  double q_value = 0;        ///< the p-value adjusted for the number of points
+  std::vector<double> a, b;                                   ///< medians of launches
+  Estimate ratio;                                             ///< ratio of rates: above 1 the second side is better
+  double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the ratio 1
+  double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;
-  std::int64_t launches_needed = 0;  ///< of each side; 0: not known, or over `most_launches`
-  std::string reason;                ///< why missing or undecided
-  std::string left_out;              ///< launches of the second side that are in no number, and why
+  std::int64_t launches_needed = 0;  ///< launches of each side; 0: not known, or over `most_launches`
+  std::string reason;                ///< why the point is missing or undecided
+  std::string left_out;              ///< launches of the second side that count in no number, and why
 };
 
 struct Comparison {
   std::string a_name, b_name;
   Selection selection;
-  std::vector<ComparedPoint> points;  ///< those that matter first: slower, faster, undecided, same, missing
+  std::vector<ComparedPoint> points;  ///< by importance: slower, faster, undecided, same, missing
   std::size_t count(Verdict) const;
 };
 
@@ -38,14 +70,8 @@ struct Comparison {
 /// Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The points that do not pass a bar on the ratio: below it, undecided about it, missing, or with a launch on the
-/// second side that went wrong or is not trusted, however fast the others were. Empty: the bar is met.
-struct BarFailure {
-  const ComparedPoint* point;
-  std::string why;
-};
-std::vector<BarFailure> below_bar(const Comparison&, double bar);
-/// Why a point does not pass; none where it does.
+/// The reason why a point does not pass a bar on the ratio: it is below it, undecided about it, missing, or the second
+/// side has a launch that failed or is not trusted, however fast the others were. None if the point passes.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "analysis/findings.hpp"
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <cmath>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "analysis/detail/rows.hpp"
 #include "core/format.hpp"
@@ -21,7 +23,7 @@ struct KindRow {
   std::string_view name;
   Weight weight;
 };
-/// In the order of FindingKind.
+/// The kinds in the order of FindingKind.
 constexpr std::array kinds{KindRow{"mixed_machines", Weight::spoils},
                            KindRow{"outlier_launch", Weight::spoils},
                            KindRow{"shared_cores", Weight::spoils},
@@ -39,17 +41,18 @@ constexpr std::array kinds{KindRow{"mixed_machines", Weight::spoils},
                            KindRow{"crossover", Weight::described},
                            KindRow{"roofline", Weight::described},
                            KindRow{"replayed", Weight::described},
+                           KindRow{"compared", Weight::described},
                            KindRow{"not_trusted", Weight::counted},
                            KindRow{"no_figure", Weight::counted}};
 const KindRow& row_of(FindingKind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
 
-/// A change without a sure difference, and an exchange without a sure winner, describe.
+/// The weight of a finding: a change or an exchange without a difference beyond doubt only describes.
 Weight weight_of(const Finding& f) {
   const Weight weight = row_of(f.kind).weight;
   return weight == Weight::improvable && !(f.severity > 0) ? Weight::described : weight;
 }
 
-/// What spoils figures goes by kind, then by what it costs.
+/// Findings that spoil figures are ordered by kind, then by what they cost.
 bool is_before(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& f) {
     const Weight w = weight_of(f);
@@ -59,16 +62,15 @@ bool is_before(const Finding& a, const Finding& b) {
   return key(a) < key(b);
 }
 
-/// One for each experiment that was looked at and has nothing that spoils, is broken or can surely be improved.
-void find_nothing_wrong(const detail::Rows& rows, std::vector<Finding>& out) {
+/// Adds one for each experiment that has no finding that spoils, is broken or can be improved beyond doubt.
+void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& out) {
   static const std::set<std::string_view> looked_at{"scale", "allreduce", "links", "soak", "kernels", "infer"};
   for (const auto& experiment : rows.experiments()) {
     if (!looked_at.contains(experiment)) continue;
-    const bool has_something = std::any_of(out.begin(), out.end(), [&](const Finding& f) {
-      return f.experiment == experiment && weight_of(f) < Weight::fine;
-    });
+    const bool has_something = std::ranges::any_of(
+        out, [&](const Finding& f) { return f.experiment == experiment && weight_of(f) < Weight::fine; });
     Finding f{.kind = FindingKind::nothing_wrong, .experiment = experiment};
-    const detail::Row* least = nullptr;
+    const detail::MergedRow* least = nullptr;
     std::size_t used = 0;
     for (const auto& row : rows.all()) {
       const bool is_step = experiment == "scale";
@@ -84,7 +86,7 @@ void find_nothing_wrong(const detail::Rows& rows, std::vector<Finding>& out) {
     f.sentence = fmt::format("In {} row{} of {} no loss, slow part, shared core or outlying launch is shown", used,
                              used == 1 ? "" : "s", experiment);
     if (least) {
-      const Figure e = detail::efficiency_of(*least);
+      const Estimate e = detail::efficiency_of(*least);
       f.figures["least_efficiency"] = e;
       f.sentence +=
           fmt::format("; the lowest efficiency is {}, of {} at batch {}", detail::percent(e),
@@ -100,21 +102,18 @@ void find_nothing_wrong(const detail::Rows& rows, std::vector<Finding>& out) {
 std::string_view name(FindingKind kind) { return row_of(kind).name; }
 
 std::string share_in_words(double share) {
-  struct Fraction {
-    double value;
-    std::string_view words;
-  };
-  static constexpr std::array fractions{Fraction{1.0 / 4, "a quarter"}, Fraction{1.0 / 3, "a third"},
-                                        Fraction{1.0 / 2, "half"}, Fraction{2.0 / 3, "two thirds"},
-                                        Fraction{3.0 / 4, "three quarters"}};
   constexpr double near = 0.035;
-  for (const auto& f : fractions)
-    if (std::abs(share - f.value) <= near) return std::string(f.words);
+  for (const auto& [fraction, words] : {std::pair{1.0 / 4, "a quarter"},
+                                        {1.0 / 3, "a third"},
+                                        {1.0 / 2, "half"},
+                                        {2.0 / 3, "two thirds"},
+                                        {3.0 / 4, "three quarters"}})
+    if (std::abs(share - fraction) <= near) return words;
   return share > 0.95 ? "almost all" : detail::percent(share);
 }
 
 std::vector<Finding> findings(std::span<const core::Run> runs) {
-  const detail::Rows rows(runs);
+  const detail::MergedRows rows(runs);
   std::vector<Finding> out;
   for (auto* find :
        {detail::find_mixed_machines, detail::find_outlier_launches, detail::find_shared_cores, detail::find_slow_ranks,
@@ -123,7 +122,7 @@ std::vector<Finding> findings(std::span<const core::Run> runs) {
         detail::find_replays, detail::find_gaps})
     find(rows, out);
   find_nothing_wrong(rows, out);
-  std::stable_sort(out.begin(), out.end(), is_before);
+  std::ranges::stable_sort(out, is_before);
   return out;
 }
 
@@ -140,9 +139,8 @@ core::Json to_json(const Finding& f) {
     if (const auto* real = value.as<double>()) factors[key] = number(*real);
   }
   for (const Factor factor : f.over) over.push_back(core::name(factor));
-  for (const auto& [key, figure] : f.figures) {
+  for (const auto& [key, figure] : f.figures)
     figures[key] = {{"value", number(figure.value)}, {"low", number(figure.low)}, {"high", number(figure.high)}};
-  }
   return {{"kind", name(f.kind)},   {"experiment", f.experiment},
           {"factors", factors},     {"over", over},
           {"figures", figures},     {"probability", f.probability ? number(*f.probability) : core::Json(nullptr)},

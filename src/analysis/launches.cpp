@@ -1,21 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "analysis/launches.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <set>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <unordered_map>
 
-#include "analysis/conditions.hpp"
+#include "analysis/comparison.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "core/quoting.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::analysis {
 namespace {
 
 bool chosen(const core::Point& point, const Selection& selection) {
-  return std::all_of(selection.only.begin(), selection.only.end(),
-                     [&](const auto& wanted) { return core::to_text(point.factors[wanted.first]) == wanted.second; });
+  return std::ranges::all_of(
+      selection.only, [&](const auto& wanted) { return core::to_text(point.factors[wanted.first]) == wanted.second; });
 }
 
 std::string key_of(const core::Point& point) {
@@ -27,7 +36,7 @@ core::Point without(core::Point point, std::span<const core::Factor> ignored) {
   return point;
 }
 
-/// The last point of each key.
+/// The points of a run; of each key the last one.
 std::vector<core::Point> points_of(const core::Run& run, const Selection& selection) {
   std::map<std::string, std::size_t> places;
   std::vector<core::Point> out;
@@ -63,7 +72,7 @@ template <class Key>
 Key find_key(std::string_view what, std::span<const core::KeyInfo> table, const std::string& name) {
   std::vector<std::string> known;
   for (const auto& row : table) known.emplace_back(row.key);
-  const auto found = std::find(known.begin(), known.end(), name);
+  const auto found = std::ranges::find(known, name);
   if (found != known.end()) return static_cast<Key>(found - known.begin());
   const std::string near = core::nearest(name, known);
   throw core::UsageError(fmt::format("{} '{}' is not known{}; see gradmeter list {}s", what, name,
@@ -92,7 +101,7 @@ const LaunchedPoint* LaunchedPoints::find(const std::string& key) const {
 std::vector<Side> sides_by(core::Factor factor, std::span<const core::Run> runs, const std::string& baseline) {
   std::vector<Side> out;
   const auto side_of = [&](const std::string& name) -> Side& {
-    const auto found = std::find_if(out.begin(), out.end(), [&](const Side& s) { return s.name == name; });
+    const auto found = std::ranges::find_if(out, [&](const Side& s) { return s.name == name; });
     if (found != out.end()) return *found;
     return out.emplace_back(Side{.name = name, .runs = {}});
   };
@@ -107,7 +116,7 @@ std::vector<Side> sides_by(core::Factor factor, std::span<const core::Run> runs,
   std::vector<std::string> names;
   for (const Side& side : out) names.push_back(side.name);
   if (!baseline.empty()) {
-    const auto found = std::find(names.begin(), names.end(), baseline);
+    const auto found = std::ranges::find(names, baseline);
     if (found == names.end()) core::refuse_unknown(core::name(factor), baseline, names);
     std::rotate(out.begin(), out.begin() + (found - names.begin()), out.begin() + (found - names.begin()) + 1);
   }
@@ -148,6 +157,316 @@ core::Metric find_metric(const std::string& name) {
 }
 core::Factor find_factor(const std::string& name) {
   return find_key<core::Factor>("factor", core::factor_table(), name);
+}
+
+namespace {
+
+/// The values of each condition over the launches of a side.
+using Conditions = std::map<std::string, std::set<std::string>>;
+
+Conditions conditions_of(const Side& side) {
+  Conditions out;
+  for (const auto& run : side.runs) {
+    const core::RunInfo& info = run.info;
+    out["version"].insert(fmt::format("{} ({})", info.version, info.commit));
+    out["hosts"].insert(fmt::format("{}", fmt::join(info.hosts, ",")));
+    out["processor"].insert(info.cpu);
+    out["MPI"].insert(info.mpi);
+    out["binding"].insert(info.binding);
+    out["GPUs"].insert(fmt::format("{}", fmt::join(info.gpus, ", ")));
+    for (const auto& [name, version] : info.libraries) out["library " + name].insert(version);
+    for (const auto& [name, value] : info.environment) out["environment " + name].insert(value);
+  }
+  return out;
+}
+
+std::string shown(const Conditions& of, const std::string& name) {
+  const auto found = of.find(name);
+  return found == of.end() ? "none" : fmt::format("{}", fmt::join(found->second, " and "));
+}
+
+std::pair<std::string, std::string> first_and_last(const Side& side) {
+  const auto by_time = [](const core::Run& x, const core::Run& y) { return x.info.time < y.info.time; };
+  const auto [first, last] = std::ranges::minmax_element(side.runs, by_time);
+  return {first->info.time, last->info.time};
+}
+
+}  // namespace
+
+std::vector<std::string> differing_conditions(const Side& a, const Side& b) {
+  const Conditions of_a = conditions_of(a), of_b = conditions_of(b);
+  std::set<std::string> names;
+  for (const auto& [name, values] : of_a) names.insert(name);
+  for (const auto& [name, values] : of_b) names.insert(name);
+  std::vector<std::string> out;
+  for (const auto& name : names) {
+    const std::string before = shown(of_a, name), after = shown(of_b, name);
+    if (before != after) out.push_back(fmt::format("{}: {} to {}", name, before, after));
+  }
+  return out;
+}
+
+bool launched_in_two_blocks(const Side& a, const Side& b) {
+  if (a.runs.size() < 2 || b.runs.size() < 2) return false;
+  const auto [a_first, a_last] = first_and_last(a);
+  const auto [b_first, b_last] = first_and_last(b);
+  return a_last < b_first || b_last < a_first;
+}
+
+std::string machine_of(const core::RunInfo& info) {
+  std::string out = core::key_part(info.cpu);
+  for (const auto& host : info.hosts) out += " " + core::key_part(host);
+  for (const auto& gpu : info.gpus) out += "|" + core::key_part(gpu);
+  return out;
+}
+
+std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
+  const auto has = [&](std::string_view flag) { return info.command.find(flag) != std::string::npos; };
+  if (!info.command.starts_with("gradmeter ") || has(" --force") || has(" --resume")) return "";
+  const std::string ranks = info.ranks > 1 && !has("--thread-ranks") ? fmt::format("mpirun -np {} ", info.ranks) : "";
+  return fmt::format("scripts/launches.sh {} -- {}{}", launches, ranks, info.command);
+}
+
+std::string origin_of(const core::RunInfo& info) {
+  std::string out = fmt::format("{}|{}|{}", core::key_part(info.fingerprint), core::key_part(info.version),
+                                core::key_part(info.commit));
+  for (const auto& [name, version] : info.libraries)
+    out += fmt::format("|{} {}", core::key_part(name), core::key_part(version));
+  return out;
+}
+
+namespace {
+
+using core::Metric;
+using core::Point;
+using Launches = std::vector<const Point*>;
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+std::string identity(const std::string& origin, const Point& p) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::key_part(p.experiment), core::name(p.status), p.factors.key(),
+                     core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
+}
+
+/// The median of a number over the launches that have it.
+template <class Value>
+double median_of(const Launches& launches, const Value& value) {
+  std::vector<double> values;
+  for (const Point* p : launches)
+    if (const double v = value(*p); std::isfinite(v)) values.push_back(v);
+  return values.empty() ? none : core::median(values);
+}
+
+Estimate interval_of(const Launches& launches, Metric metric) {
+  std::vector<double> values;
+  for (const Point* p : launches) values.push_back(p->metrics.number(metric));
+  const bool positive = std::ranges::all_of(values, [](double v) { return v > 0 && std::isfinite(v); });
+  return positive ? launch_interval(values) : Estimate{};
+}
+
+core::Summary merge_summaries(const Launches& launches, Metric metric) {
+  const auto summary_of = [metric](const Point& p) { return p.metrics[metric].as<core::Summary>(); };
+  core::Summary out;
+  for (const auto& [key, statistic] : core::statistics) {
+    out.*statistic =
+        median_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : none; });
+  }
+  for (const Point* p : launches) out.n += summary_of(*p) ? summary_of(*p)->n : 0;
+  const auto interval = interval_of(launches, metric);
+  out.ci95_low = interval.low;
+  out.ci95_high = interval.high;
+  return out;
+}
+
+/// The metrics that are an end of another's interval: that metric, whose name stands before the ending with or without
+/// its unit, and the end.
+using IntervalEnds = std::map<Metric, std::pair<Metric, double Estimate::*>>;
+const IntervalEnds& interval_ends() {
+  static const IntervalEnds ends = [] {
+    std::map<std::string, Metric, std::less<>> metrics;
+    for (std::size_t i = 0; i < core::metric_count; ++i)
+      metrics.emplace(core::name(static_cast<Metric>(i)), static_cast<Metric>(i));
+    IntervalEnds out;
+    for (const auto& [name, metric] : metrics) {
+      for (const auto& [ending, end] : {std::pair{"_ci95_low", &Estimate::low}, {"_ci95_high", &Estimate::high}}) {
+        if (!name.ends_with(ending)) continue;
+        const std::string base = name.substr(0, name.size() - std::string_view(ending).size());
+        for (const std::string& of : {base + "_s", base})
+          if (const auto found = metrics.find(of); found != metrics.end()) out[metric] = {found->second, end};
+      }
+    }
+    return out;
+  }();
+  return ends;
+}
+
+core::Value merge_metric(const Launches& launches, Metric metric) {
+  const core::Value& last = launches.back()->metrics[metric];
+  if (last.as<core::Summary>()) return merge_summaries(launches, metric);
+  if (last.as<bool>()) {
+    return std::ranges::any_of(launches, [metric](const Point* p) {
+      const auto* truth = p->metrics[metric].as<bool>();
+      return truth && *truth;
+    });
+  }
+  // A timeline covers one step: it is that of the last launch.
+  if (!last.as<double>() || metric == Metric::timeline_step_s) return last;
+  if (const auto found = interval_ends().find(metric); found != interval_ends().end()) {
+    const auto& [of, end] = found->second;
+    return interval_of(launches, of).*end;
+  }
+  return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
+}
+
+/// "wire 93 %, straggle 7 %" as shares; empty where the text is something else.
+std::map<std::string, double> shares_of(const std::string& candidates) {
+  std::map<std::string, double> out;
+  std::istringstream words(candidates);
+  std::string answer, sign;
+  for (double percent = 0; words >> answer >> percent >> sign;) out[answer] = percent / 100;
+  return out;
+}
+
+/// Merges the verdicts of all launches: each launch votes by the shares of its candidates. If launches lack shares, as
+/// baselines do, it is their common word, or undecided.
+void merge_verdicts(const Launches& launches, Point& out) {
+  constexpr double decided = 2.0 / 3;
+  std::map<std::string, double> votes;
+  bool all_have_shares = true, all_agree = true;
+  std::size_t nothing_lost = 0;  // launches whose verdict is that nothing is lost
+  for (const Point* p : launches) {
+    const auto text = [p](Metric m) { return core::is_null(p->metrics[m]) ? "" : core::to_text(p->metrics[m]); };
+    const auto shares = shares_of(text(Metric::bound_by_candidates));
+    all_have_shares = all_have_shares && !shares.empty();
+    all_agree = all_agree && text(Metric::bound_by) == core::to_text(out.metrics[Metric::bound_by]);
+    nothing_lost += text(Metric::bound_by) == "compute";
+    for (const auto& [answer, share] : shares) votes[answer] += share / static_cast<double>(launches.size());
+  }
+  if (!all_have_shares) {
+    if (all_agree) return;
+    out.metrics[Metric::bound_by] = "undecided";
+    out.metrics[Metric::bound_by_probability] = {};
+    return;
+  }
+  std::vector<std::pair<std::string, double>> candidates(votes.begin(), votes.end());
+  std::ranges::stable_sort(candidates, [](auto& a, auto& b) { return a.second > b.second; });
+  // A launch leaves a loss that only the machine's state may explain away undecided, however likely "compute" is.
+  const bool contradicts = candidates.front().first == "compute" && 3 * nothing_lost < 2 * launches.size();
+  const bool is_undecided = candidates.front().second < decided || contradicts;
+  out.metrics[Metric::bound_by] = is_undecided ? "undecided" : candidates.front().first;
+  out.metrics[Metric::bound_by_probability] = candidates.front().second;
+  std::string text;
+  for (const auto& [answer, share] : candidates)
+    if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", answer, 100 * share);
+  out.metrics[Metric::bound_by_candidates] = text;
+}
+
+/// Keeps a rank that two thirds of the launches name.
+void merge_slowest(const Launches& launches, Point& out) {
+  std::map<std::string, std::vector<const Point*>> named;
+  for (const Point* p : launches) named[core::to_text(p->metrics[Metric::slowest_rank])].push_back(p);
+  for (const Metric m : {Metric::slowest_rank, Metric::slowest_host}) out.metrics[m] = {};
+  for (const auto& [rank, by] : named) {
+    if (3 * by.size() < 2 * launches.size()) continue;
+    for (const Metric m : {Metric::slowest_rank, Metric::slowest_host}) out.metrics[m] = by.back()->metrics[m];
+  }
+}
+
+Point merge(const Launches& launches) {
+  Point out = *launches.back();
+  out.raw_times_s.clear();
+  if (launches.size() == 1) return out;
+  launches.back()->metrics.each([&](Metric m, const core::Value&) { out.metrics[m] = merge_metric(launches, m); });
+  if (!core::is_null(out.metrics[Metric::bound_by])) merge_verdicts(launches, out);
+  merge_slowest(launches, out);
+  return out;
+}
+
+}  // namespace
+
+std::vector<MergedPoint> merge_launches(std::span<const core::Run* const> runs) {
+  std::unordered_map<std::string, std::size_t> places;
+  std::vector<std::vector<SourceRow>> sources;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::string origin = origin_of(runs[r]->info);
+    for (std::size_t p = 0; p < runs[r]->points.size(); ++p) {
+      const auto [place, is_new] = places.try_emplace(identity(origin, runs[r]->points[p]), sources.size());
+      if (is_new) sources.emplace_back();
+      sources[place->second].push_back({r, p});
+    }
+  }
+  places.clear();
+  std::vector<MergedPoint> out;
+  out.reserve(sources.size());
+  for (auto& of_point : sources) {
+    Launches launches;
+    for (const SourceRow& row : of_point) launches.push_back(&runs[row.run]->points[row.point]);
+    out.push_back({merge(launches), launches.size(), std::move(of_point)});
+  }
+  return out;
+}
+
+std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
+  std::vector<const core::Run*> all;
+  for (const core::Run& run : runs) all.push_back(&run);
+  return merge_launches(all);
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void check(const std::error_code& error, const char* call, const fs::path& path) {
+  if (error) throw core::BackendError("file system", call, fmt::format("'{}': {}", path.string(), error.message()));
+}
+
+/// Times and ids of ours consist of these characters already; a foreign file's must not lead out of the directory.
+std::string file_name(const core::RunInfo& run) {
+  std::string name = fmt::format("{}-{}", run.time, run.run_id);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
+  return name + ".jsonl";
+}
+
+}  // namespace
+
+std::vector<fs::path> result_files(const fs::path& directory) {
+  std::error_code error;
+  std::vector<fs::path> out;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().extension() == ".jsonl") out.push_back(entry->path());
+  if (error)
+    throw core::UsageError(fmt::format("cannot read the directory '{}': {}", directory.string(), error.message()));
+  std::ranges::sort(out);
+  return out;
+}
+
+Side earlier_runs(const Side& now, const fs::path& directory, std::size_t most, core::Reading reading) {
+  std::set<std::string> own;
+  for (const auto& run : now.runs) own.insert(run.info.run_id);
+  const std::string machine = machine_of(now.runs.front().info);
+  Side past{.name = "history", .runs = {}};
+  for (const auto& path : result_files(directory)) {
+    for (auto& run : core::read_results(path, reading, core::Samples::left_out).runs)
+      if (machine_of(run.info) == machine && own.insert(run.info.run_id).second) past.runs.push_back(std::move(run));
+  }
+  std::ranges::stable_sort(past.runs, [](const auto& x, const auto& y) { return x.info.time < y.info.time; });
+  if (past.runs.size() > most) past.runs.erase(past.runs.begin(), past.runs.end() - static_cast<std::ptrdiff_t>(most));
+  return past;
+}
+
+fs::path archive(const fs::path& file, const core::RunInfo& first, const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  check(error, "mkdir", directory);
+  fs::path kept = directory / file_name(first);
+  if (fs::exists(kept, error)) return kept;
+  const fs::path partial = directory / fmt::format(".{}.{}", kept.filename().string(), ::getpid());
+  fs::copy_file(file, partial, error);
+  check(error, "copy", partial);
+  fs::rename(partial, kept, error);
+  check(error, "rename", kept);
+  return kept;
 }
 
 }  // namespace gradmeter::analysis

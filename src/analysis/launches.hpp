@@ -1,5 +1,12 @@
-// What each launch measured of each point: result files turned into replicates.
+// SPDX-License-Identifier: Apache-2.0
+// Launches as replicates: the values of each point by launch, sides of a comparison, launches of one point merged into
+// one, the conditions in which launches differ, and directories of past ones.
 #pragma once
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 #include <span>
@@ -10,13 +17,21 @@
 
 namespace gradmeter::analysis {
 
-/// One of the things compared: a name to show, and the runs that are its launches.
+/// A number with its 95 % interval, which is NaN if not known.
+struct Estimate {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double low = std::numeric_limits<double>::quiet_NaN();
+  double high = std::numeric_limits<double>::quiet_NaN();
+  bool has_interval() const { return std::isfinite(low) && std::isfinite(high); }
+};
+
+/// One of the things compared: its name, and the runs that are its launches.
 struct Side {
   std::string name;
   std::vector<core::Run> runs;
 };
 
-/// Which points are looked at, what makes two of them the same, and which number of them is compared.
+/// Selects the points to compare, the factors that identify a point, and the metric.
 struct Selection {
   core::Metric metric = core::Metric::time_s;
   std::map<core::Factor, std::string> only;  ///< values, as text
@@ -25,20 +40,21 @@ struct Selection {
 
 /// A point over all launches of a side.
 struct LaunchedPoint {
-  core::Point sample;                  ///< the last launch's, without ignored factors
-  std::vector<double> values;          ///< the metric's median in each launch that measured it
-  std::size_t launches = 0;            ///< that have the point at all
-  std::string reason;                  ///< of the first launch that has it and no number of it
-  std::set<std::string> origins = {};  ///< machines and builds of the launches: of several they are no replicates
+  core::Point sample;          ///< the last launch's, without ignored factors
+  std::vector<double> values;  ///< the metric's median in each launch that measured it
+  std::size_t launches = 0;    ///< number of launches that have the point at all
+  std::string reason;          ///< reason of the first launch that has the point but no number for it
+  /// machines and builds of the launches; with several, the launches are no replicates
+  std::set<std::string> origins = {};
 };
 
-/// By experiment and factors, in order of first appearance.
+/// The points of some runs by experiment and factors, in order of first appearance.
 class LaunchedPoints {
  public:
   /// A key that a run has twice, as training has one for each epoch, counts once, with its last value.
   LaunchedPoints(std::span<const core::Run>, const Selection&);
   const std::vector<std::string>& keys() const { return keys_; }
-  /// Null where no launch has it.
+  /// The point; null if no launch has it.
   const LaunchedPoint* find(const std::string& key) const;
 
  private:
@@ -50,15 +66,72 @@ class LaunchedPoints {
 /// first. Errors: UsageError where no point has the baseline, or where there is one value only.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
-/// Errors: UsageError where a launch is there twice: it would be held against itself, or make an interval too narrow.
+/// Errors: UsageError if a launch is there twice: it would be compared with itself, or make an interval too narrow.
 void refuse_twice(std::span<const Side>);
 
-/// +1: more is better (a rate, a share), −1: less is (a time).
-/// Errors: UsageError for a metric that has no better direction.
+/// +1: larger is better (a rate, a share), −1: smaller is (a time). Errors: UsageError for a metric without a better
+/// direction.
 int better_direction(core::Metric);
 
-/// By name. Errors: UsageError with the nearest known one.
+/// Finds a key by its name. Errors: UsageError with the nearest known one.
 core::Metric find_metric(const std::string& name);
 core::Factor find_factor(const std::string& name);
+
+// The conditions, beside the points' factors, in which two sides' launches differ, and whether their order in time
+// confounds them.
+
+/// "commit: 1a2b to 3c4d", a line each: program, hosts, processor, MPI, libraries, environment, GPUs. Empty: none.
+std::vector<std::string> differing_conditions(const Side& a, const Side& b);
+
+/// Whether every launch of one side began before every launch of the other: then a drift of the machine looks like a
+/// difference.
+bool launched_in_two_blocks(const Side& a, const Side& b);
+
+/// Hosts, processor and GPUs: the part of the conditions that updates of drivers and libraries leave unchanged.
+std::string machine_of(const core::RunInfo&);
+
+/// Fingerprint, version, commit and libraries: launches of two origins are not replicates of each other.
+std::string origin_of(const core::RunInfo&);
+
+/// "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...": the command for this many more launches of the run. Empty if
+/// the run's command is unknown or not gradmeter's, or would replace or only complete the file.
+std::string repeat_command(const core::RunInfo&, std::int64_t launches);
+
+// Launches of one point merged into one: statements and charts of a side cover all its launches.
+
+/// A point by its places: `runs[run].points[point]`.
+struct SourceRow {
+  std::size_t run = 0, point = 0;
+  auto operator<=>(const SourceRow&) const = default;
+};
+
+struct MergedPoint {
+  core::Point point;
+  std::size_t launches;
+  std::vector<SourceRow> sources = {};  ///< one for each launch
+};
+
+/// Merges points of equal experiment, status, factors, step and epoch, measured on machines of one fingerprint by one
+/// build (`origin_of`), in order of first appearance: each number and statistic becomes its median over launches; the
+/// 95 % interval of a summary, or of a metric whose ends are metrics (efficiency_ci95_low), becomes that over launches,
+/// or none if a value is not positive; a truth holds if any launch has it; the verdict is that of the launches' mean
+/// candidates; the slowest rank is kept if two thirds name it; other whole numbers and texts are the last launch's. A
+/// point of one launch stays as it is, without its samples. Cost: O(n log n).
+std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
+std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
+
+// A directory of past results of machines, as the baseline of today's.
+
+/// The result files in a directory, sorted by name. Errors: UsageError where it is none.
+std::vector<std::filesystem::path> result_files(const std::filesystem::path& directory);
+
+/// The newest `most` launches in the directory from the machine of `now` (hosts, processor, GPUs), except those of
+/// `now` itself. If there are none, the side has no runs.
+Side earlier_runs(const Side& now, const std::filesystem::path& directory, std::size_t most, core::Reading);
+
+/// Copies a result file into the directory, named by its first run's time and id, whole or not at all (a temporary file
+/// is renamed). Returns the path; nothing is written where it is there already. Errors: BackendError.
+std::filesystem::path archive(const std::filesystem::path& file, const core::RunInfo& first,
+                              const std::filesystem::path& directory);
 
 }  // namespace gradmeter::analysis

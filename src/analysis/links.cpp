@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Judges links and windows by robust deviations: by the spread of values, which a few outliers do not change.
 #include "analysis/links.hpp"
 
 #include <algorithm>
@@ -5,9 +7,10 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <vector>
 
-#include "analysis/robust.hpp"
 #include "core/format.hpp"
+#include "core/statistics.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::analysis {
@@ -16,12 +19,21 @@ namespace {
 using core::Factor;
 using core::Metric;
 using core::Point;
-using What = LinkFinding::What;
 
-constexpr double least_deviation = 0.01;  // of the median: machines are not steadier
+/// The median distance of values from what is expected of them, scaled to the standard deviation of a normal
+/// distribution (1.4826 times the median absolute deviation), but at least `floor`: machines are not steadier. Errors:
+/// UsageError when empty.
+double robust_deviation(std::vector<double> off, double floor) {
+  for (double& x : off) x = std::fabs(x);
+  return std::max(1.4826 * core::median(off), floor);
+}
 
-/// One way of one link, by its time: what a slow link has more of.
-struct Way {
+/// The bounds beyond which a link is slow: see `link_findings`.
+constexpr double slow_deviations = 5, slow_window_ratio = 1.1, slow_latency_ratio = 1.25;
+constexpr double least_deviation = 0.01;  // share of the median; machines are not steadier
+
+/// One way of one link. It is judged by its time: a slow link needs more.
+struct DirectedLink {
   int from, to;
   std::string from_host, to_host;
   double seconds, low, high;  ///< median and its interval [s]
@@ -29,77 +41,58 @@ struct Way {
 };
 
 /// Links of one kind, whose times can be compared.
-struct Kind {
+struct LinkGroup {
   bool latency = false, within_node = false;
-  std::vector<Way> ways;
+  std::vector<DirectedLink> links;
 };
 
 std::string text_of(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
 
-std::optional<Way> way_of(const Point& p, Metric metric) {
+std::optional<DirectedLink> directed_link(const Point& p, Metric metric) {
   const auto* s = p.metrics[metric].as<core::Summary>();
   const auto* from = p.factors[Factor::from_rank].as<std::int64_t>();
   const auto* to = p.factors[Factor::to_rank].as<std::int64_t>();
   if (!s || !from || !to || !(s->median > 0)) return {};
   const bool has_interval = std::isfinite(s->ci95_low);
-  return Way{.from = static_cast<int>(*from),
-             .to = static_cast<int>(*to),
-             .from_host = text_of(p.metrics[Metric::from_host]),
-             .to_host = text_of(p.metrics[Metric::to_host]),
-             .seconds = s->median,
-             .low = has_interval ? s->ci95_low : s->median,
-             .high = has_interval ? s->ci95_high : s->median,
-             .bytes_per_s = p.metrics.number(Metric::link_bytes_per_s)};
+  return DirectedLink{.from = static_cast<int>(*from),
+                      .to = static_cast<int>(*to),
+                      .from_host = text_of(p.metrics[Metric::from_host]),
+                      .to_host = text_of(p.metrics[Metric::to_host]),
+                      .seconds = s->median,
+                      .low = has_interval ? s->ci95_low : s->median,
+                      .high = has_interval ? s->ci95_high : s->median,
+                      .bytes_per_s = p.metrics.number(Metric::link_bytes_per_s)};
 }
 
-std::vector<Kind> kinds_of(std::span<const Point> points) {
-  std::map<std::tuple<std::string, bool, bool>, Kind> kinds;
+std::vector<LinkGroup> link_groups(std::span<const Point> points) {
+  std::map<std::tuple<std::string, bool, bool>, LinkGroup> groups;
   for (const Point& p : points) {
     if (p.experiment != "links" || p.status != core::Status::ok) continue;
     if (text_of(p.factors[Factor::pattern]) != "one-way") continue;
     core::Factors others = p.factors;
     others[Factor::from_rank] = others[Factor::to_rank] = core::Value{};
     for (const Metric metric : {Metric::time_s, Metric::latency_s}) {
-      const auto way = way_of(p, metric);
-      if (!way) continue;
-      const bool within = way->from_host == way->to_host, latency = metric == Metric::latency_s;
-      Kind& kind = kinds[{others.key(), within, latency}];
-      kind.latency = latency;
-      kind.within_node = within;
-      kind.ways.push_back(*way);
+      const auto link = directed_link(p, metric);
+      if (!link) continue;
+      const bool within = link->from_host == link->to_host, latency = metric == Metric::latency_s;
+      LinkGroup& group = groups[{others.key(), within, latency}];
+      group.latency = latency;
+      group.within_node = within;
+      group.links.push_back(*link);
     }
   }
-  std::vector<Kind> out;
-  for (auto& [key, kind] : kinds) out.push_back(std::move(kind));
+  std::vector<LinkGroup> out;
+  for (auto& [key, group] : groups) out.push_back(std::move(group));
   return out;
 }
 
-struct Robust {
-  double median = 0, deviation = 0;
-};
-double median_time(const Kind& k) {
-  std::vector<double> times;
-  for (const Way& w : k.ways) times.push_back(w.seconds);
-  return core::median(times);
-}
-
-/// What is judged as one: a host, or within a node a rank.
-std::string end_of(const Kind& k, const std::string& host, int rank) {
-  return k.within_node ? fmt::format("rank {} on {}", rank, host) : host;
-}
-
-std::string figure(const Kind& k, double seconds, double bytes_of_way) {
-  return k.latency ? core::to_text(core::Seconds{seconds})
-                   : core::to_text(core::BytesPerSecond{bytes_of_way / seconds});
-}
-
-class Judge {
+/// Finds the slow links of a group, and the slow ends: hosts, or within a node ranks.
+class LinkClassifier {
  public:
-  Judge(const Kind& k, const LinkBounds& b) : kind_(k), bounds_(b) {
-    // Bytes of a window: the same for all links of a kind.
-    bytes_ = k.ways.front().bytes_per_s * k.ways.front().seconds;
-    for (const Way& w : k.ways) {
-      const auto from = end_of(k, w.from_host, w.from), to = end_of(k, w.to_host, w.to);
+  explicit LinkClassifier(const LinkGroup& g) : group_(g) {
+    bytes_ = g.links.front().bytes_per_s * g.links.front().seconds;
+    for (const DirectedLink& w : g.links) {
+      const auto from = end_of(w.from_host, w.from), to = end_of(w.to_host, w.to);
       ends_[from].sent.push_back(w.seconds);
       ends_[to].received.push_back(w.seconds);
       for (const auto& [end, rank] : {std::pair{from, w.from}, std::pair{to, w.to}}) {
@@ -110,65 +103,72 @@ class Judge {
     find_usual();
   }
 
-  double usual() const { return all_.median; }
+  double usual() const { return usual_; }
 
   void add_to(std::vector<LinkFinding>& out) {
     judge_ends(out);
     judge_links(out);
-    if (!kind_.latency) judge_ratios(out);  // a round trip goes both ways
+    if (!group_.latency) judge_ratios(out);  // a round trip covers both ways
   }
 
  private:
-  struct End {
+  struct Endpoint {
     std::vector<double> sent, received;
     int rank = -1;
-    double sends = 0, receives = 0;  ///< medians where they are slow; else 0
+    double sends = 0, receives = 0;  ///< medians of a slow end's links; else 0
   };
 
+  std::string end_of(const std::string& host, int rank) const {
+    return group_.within_node ? fmt::format("rank {} on {}", rank, host) : host;
+  }
+  std::string figure(double seconds) const {
+    return group_.latency ? core::to_text(core::Seconds{seconds})
+                          : core::to_text(core::BytesPerSecond{bytes_ / seconds});
+  }
   bool has_ends() const { return ends_.size() >= 4; }
 
-  /// What is usual, and by how much links differ from what their ends explain. One of four hosts has half of all
-  /// links: so the median is that of the hosts' medians.
+  /// Finds the usual time, and how much links differ from what their ends explain. One of four hosts has half of all
+  /// links: so the usual time is the median of the hosts' medians.
   void find_usual() {
-    all_.median = median_time(kind_);
-    std::vector<double> medians;
+    std::vector<double> times, medians;
+    for (const DirectedLink& w : group_.links) times.push_back(w.seconds);
+    usual_ = core::median(times);
     for (auto& [name, end] : ends_) {
       if (!has_ends()) break;
       end.sends = core::median(end.sent);
       end.receives = core::median(end.received);
       medians.insert(medians.end(), {end.sends, end.receives});
     }
-    if (has_ends()) all_.median = core::median(medians);
+    if (has_ends()) usual_ = core::median(medians);
     std::vector<double> off;
-    for (const Way& w : kind_.ways) off.push_back(w.seconds - expected(w));
-    all_.deviation = robust_deviation(std::move(off), least_deviation * all_.median);
+    for (const DirectedLink& w : group_.links) off.push_back(w.seconds - expected(w));
+    deviation_ = robust_deviation(std::move(off), least_deviation * usual_);
   }
 
-  double ratio_bound() const { return kind_.latency ? bounds_.latency_ratio : bounds_.window_ratio; }
+  double ratio_bound() const { return group_.latency ? slow_latency_ratio : slow_window_ratio; }
   bool is_slow(double seconds, double expected) const {
-    return seconds >= expected * ratio_bound() && seconds - expected >= bounds_.deviations * all_.deviation;
+    return seconds >= expected * ratio_bound() && seconds - expected >= slow_deviations * deviation_;
   }
   std::string compared(double seconds, const char* whose = "the usual") const {
-    const double ratio = kind_.latency ? seconds / all_.median : all_.median / seconds;
-    return fmt::format("{}, {:.2f} of {} {} ({:.0f} robust deviations)", figure(kind_, seconds, bytes_), ratio, whose,
-                       figure(kind_, all_.median, bytes_), (seconds - all_.median) / all_.deviation);
+    const double ratio = group_.latency ? seconds / usual_ : usual_ / seconds;
+    return fmt::format("{}, {:.2f} of {} {} ({:.0f} robust deviations)", figure(seconds), ratio, whose, figure(usual_),
+                       (seconds - usual_) / deviation_);
   }
 
   void judge_ends(std::vector<LinkFinding>& out) {
     if (!has_ends()) return;
     for (auto& [name, end] : ends_) {
-      if (!is_slow(end.sends, all_.median)) end.sends = 0;
-      if (!is_slow(end.receives, all_.median)) end.receives = 0;
+      if (!is_slow(end.sends, usual_)) end.sends = 0;
+      if (!is_slow(end.receives, usual_)) end.receives = 0;
       const double worst = std::max(end.sends, end.receives);
       if (worst == 0) continue;
-      LinkFinding f{.what = What::host,
-                    .latency = kind_.latency,
-                    .deviations = (worst - all_.median) / all_.deviation,
-                    .ratio = worst / all_.median,
-                    .from = end.rank,
+      LinkFinding f{.from = end.rank,
+                    .latency = group_.latency,
+                    .deviations = (worst - usual_) / deviation_,
+                    .ratio = worst / usual_,
                     .name = name};
       // A round trip's way is one: both medians say the same.
-      const std::string way = kind_.latency                       ? "latency of its links"
+      const std::string way = group_.latency                      ? "latency of its links"
                               : end.sends > 0 && end.receives > 0 ? "sends and receives at"
                               : end.sends > 0                     ? "sends at"
                                                                   : "receives at";
@@ -177,114 +177,294 @@ class Judge {
     }
   }
 
-  /// What the two ends alone explain.
-  double expected(const Way& w) const {
-    const double sends = ends_.at(end_of(kind_, w.from_host, w.from)).sends;
-    const double receives = ends_.at(end_of(kind_, w.to_host, w.to)).receives;
-    if (!kind_.latency) return std::max({all_.median, sends, receives});
-    return all_.median + std::max(0.0, sends - all_.median) + std::max(0.0, receives - all_.median);
+  /// The time that the two ends alone explain.
+  double expected(const DirectedLink& w) const {
+    const double sends = ends_.at(end_of(w.from_host, w.from)).sends;
+    const double receives = ends_.at(end_of(w.to_host, w.to)).receives;
+    if (!group_.latency) return std::max({usual_, sends, receives});
+    return usual_ + std::max(0.0, sends - usual_) + std::max(0.0, receives - usual_);
   }
 
-  std::string name_of(const Way& w, const char* arrow) const {
+  std::string name_of(const DirectedLink& w, const char* arrow) const {
     return fmt::format("{} (rank {}) {} {} (rank {})", w.from_host, w.from, arrow, w.to_host, w.to);
   }
-  const Way* other_way(const Way& w) const {
-    for (const Way& o : kind_.ways) {
+  const DirectedLink* other_way(const DirectedLink& w) const {
+    for (const DirectedLink& o : group_.links)
       if (o.from == w.to && o.to == w.from) return &o;
-    }
     return nullptr;
   }
-  bool is_slow_link(const Way& w) const { return is_slow(w.seconds, expected(w)) && w.low > expected(w); }
+  bool is_slow_link(const DirectedLink& w) const { return is_slow(w.seconds, expected(w)) && w.low > expected(w); }
 
   void judge_links(std::vector<LinkFinding>& out) const {
-    for (const Way& w : kind_.ways) {
+    for (const DirectedLink& w : group_.links) {
       if (!is_slow_link(w)) continue;
-      const Way* other = other_way(w);
+      const DirectedLink* other = other_way(w);
       const bool both = other && is_slow_link(*other);
-      if (both && w.from > w.to) continue;  // said with the first
-      LinkFinding f{.what = What::link,
-                    .latency = kind_.latency,
-                    .both_ways = both,
-                    .deviations = (w.seconds - all_.median) / all_.deviation,
-                    .ratio = w.seconds / all_.median,
-                    .from = w.from,
+      if (both && w.from > w.to) continue;  // the first way's finding names it
+      LinkFinding f{.from = w.from,
                     .to = w.to,
+                    .latency = group_.latency,
+                    .both_ways = both,
+                    .deviations = (w.seconds - usual_) / deviation_,
+                    .ratio = w.seconds / usual_,
                     .name = name_of(w, both ? "<>" : ">")};
-      f.text = fmt::format("{}: {} {}", f.name, kind_.latency ? "latency" : "bandwidth", compared(w.seconds));
-      if (both && !kind_.latency) f.text += fmt::format("; {} back", figure(kind_, other->seconds, bytes_));
-      if (!both && other && !kind_.latency) {
-        f.text += fmt::format("; the other way {}", figure(kind_, other->seconds, bytes_));
-      }
+      f.text = fmt::format("{}: {} {}", f.name, group_.latency ? "latency" : "bandwidth", compared(w.seconds));
+      if (both && !group_.latency) f.text += fmt::format("; {} back", figure(other->seconds));
+      if (!both && other && !group_.latency) f.text += fmt::format("; the other way {}", figure(other->seconds));
       out.push_back(std::move(f));
     }
   }
 
-  /// What the ends do not explain of the difference between the two ways.
+  /// A link's time divided by what its ends explain.
+  double unexplained(const DirectedLink& w) const { return w.seconds / expected(w); }
+
+  /// Links whose two ways differ beyond what the ends explain.
   void judge_ratios(std::vector<LinkFinding>& out) const {
-    struct Pair {
-      const Way *slow, *fast;
-      double ratio;
-    };
-    std::vector<Pair> pairs;
+    std::vector<std::pair<const DirectedLink*, const DirectedLink*>> pairs;  // the slower way first
     std::vector<double> logs;
-    for (const Way& w : kind_.ways) {
-      const Way* o = w.from < w.to ? other_way(w) : nullptr;
-      if (!o) continue;
-      const double there = w.seconds / expected(w), back = o->seconds / expected(*o);
-      pairs.push_back(there > back ? Pair{&w, o, there / back} : Pair{o, &w, back / there});
-      logs.push_back(std::log(there / back));
+    for (const DirectedLink& w : group_.links) {
+      const DirectedLink* back = w.from < w.to ? other_way(w) : nullptr;
+      if (!back) continue;
+      pairs.emplace_back(&w, back);
+      if (unexplained(w) <= unexplained(*back)) std::swap(pairs.back().first, pairs.back().second);
+      logs.push_back(std::log(unexplained(w) / unexplained(*back)));
     }
     if (pairs.size() < 2) return;
     const double middle = core::median(logs);
     for (double& l : logs) l -= middle;
     const double deviation = robust_deviation(std::move(logs), least_deviation);
-    for (const Pair& p : pairs) {
-      const double deviations = std::log(p.ratio) / deviation;
-      const bool apart = p.slow->low / expected(*p.slow) > p.fast->high / expected(*p.fast);
-      if (p.ratio < bounds_.window_ratio || deviations < bounds_.deviations || !apart) continue;
-      if (is_slow_link(*p.slow)) continue;  // said there
-      LinkFinding f{.what = What::asymmetry,
+    for (const auto& [slow, fast] : pairs) {
+      const double ratio = unexplained(*slow) / unexplained(*fast), deviations = std::log(ratio) / deviation;
+      const bool apart = slow->low / expected(*slow) > fast->high / expected(*fast);
+      if (ratio < slow_window_ratio || deviations < slow_deviations || !apart) continue;
+      if (is_slow_link(*slow)) continue;  // its own finding names it
+      LinkFinding f{.from = slow->from,
+                    .to = slow->to,
+                    .asymmetric = true,
                     .deviations = deviations,
-                    .ratio = p.ratio,
-                    .from = p.slow->from,
-                    .to = p.slow->to,
-                    .name = name_of(*p.slow, ">")};
+                    .ratio = ratio,
+                    .name = name_of(*slow, ">")};
       f.text = fmt::format("{}: {}, the other way {}: {:.2f} times ({:.0f} robust deviations)", f.name,
-                           figure(kind_, p.slow->seconds, bytes_), figure(kind_, p.fast->seconds, bytes_), p.ratio,
-                           deviations);
+                           figure(slow->seconds), figure(fast->seconds), ratio, deviations);
       out.push_back(std::move(f));
     }
   }
 
-  const Kind& kind_;
-  const LinkBounds& bounds_;
-  Robust all_;  ///< times [s]
-  double bytes_ = 0;
-  std::map<std::string, End> ends_;
+  const LinkGroup& group_;
+  double usual_ = 0, deviation_ = 0;  // usual time and deviation [s]
+  double bytes_ = 0;                  // bytes of a window: the same for all links of a group
+  std::map<std::string, Endpoint> ends_;
 };
 
 }  // namespace
 
-std::vector<LinkFinding> link_findings(std::span<const Point> points, const LinkBounds& bounds) {
+std::vector<LinkFinding> link_findings(std::span<const Point> points) {
   std::vector<LinkFinding> out;
-  for (const Kind& kind : kinds_of(points)) Judge(kind, bounds).add_to(out);
-  std::stable_sort(out.begin(), out.end(), [](const LinkFinding& a, const LinkFinding& b) {
-    return std::pair(a.what != What::host, -a.deviations) < std::pair(b.what != What::host, -b.deviations);
+  for (const LinkGroup& group : link_groups(points)) LinkClassifier(group).add_to(out);
+  std::ranges::stable_sort(out, [](const LinkFinding& a, const LinkFinding& b) {
+    return std::pair(!a.is_host(), -a.deviations) < std::pair(!b.is_host(), -b.deviations);
   });
   return out;
 }
 
 std::vector<std::string> links_below(std::span<const Point> points, double share) {
   std::vector<std::string> out;
-  for (const Kind& kind : kinds_of(points)) {
-    const double usual = Judge(kind, {}).usual();
-    for (const Way& w : kind.ways) {
+  for (const LinkGroup& group : link_groups(points)) {
+    const double usual = LinkClassifier(group).usual();
+    for (const DirectedLink& w : group.links) {
       if (w.low * share <= usual) continue;
       out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", w.from_host, w.from, w.to_host,
-                                w.to, kind.latency ? "latency" : "bandwidth",
-                                kind.latency ? w.seconds / usual : usual / w.seconds));
+                                w.to, group.latency ? "latency" : "bandwidth",
+                                group.latency ? w.seconds / usual : usual / w.seconds));
     }
   }
+  return out;
+}
+
+namespace {
+
+constexpr double least_share_apart = 0.02;  // share of the usual time
+constexpr double disturbed_deviations = 5, disturbed_ratio = 1.1;
+constexpr double drift_sigmas = 3, least_drift = 0.02, outlier_ratio = 10;
+constexpr std::size_t most_outliers = 5, fewest_intervals = 6;
+
+/// The intervals of one rank, by their number.
+struct Series {
+  std::string host;
+  std::map<std::int64_t, std::size_t> place;  ///< place of an interval
+  std::vector<std::int64_t> interval;
+  std::vector<double> elapsed_s, median_s, longest_s;
+  double usual_s = 0, deviation_s = 0;
+};
+
+std::map<int, Series> series_of(std::span<const core::Point> points) {
+  std::map<int, std::map<std::int64_t, const core::Point*>> ordered;
+  for (const auto& p : points) {
+    const auto* rank = p.factors[Factor::from_rank].as<std::int64_t>();
+    const auto* interval = p.factors[Factor::interval].as<std::int64_t>();
+    const bool timed = p.metrics[Metric::time_s].as<core::Summary>();
+    if (p.experiment != "soak" || p.status != core::Status::ok || !rank || !interval || !timed) continue;
+    ordered[static_cast<int>(*rank)][*interval] = &p;
+  }
+  std::map<int, Series> out;
+  for (const auto& [rank, intervals] : ordered) {
+    Series& s = out[rank];
+    for (const auto& [interval, p] : intervals) {
+      const auto& windows = p->metrics[Metric::time_s].get<core::Summary>();
+      s.host = core::to_text(p->metrics[Metric::from_host]);
+      s.place[interval] = s.interval.size();
+      s.interval.push_back(interval);
+      s.elapsed_s.push_back(p->metrics.number(Metric::elapsed_s));
+      s.median_s.push_back(windows.median);
+      s.longest_s.push_back(windows.max);
+    }
+    s.usual_s = core::median(s.median_s);
+    std::vector<double> off;
+    for (const double m : s.median_s) off.push_back(m - s.usual_s);
+    s.deviation_s = robust_deviation(std::move(off), least_share_apart * s.usual_s);
+  }
+  return out;
+}
+
+bool is_disturbed(const Series& s, std::size_t i) {
+  return s.median_s[i] >= disturbed_ratio * s.usual_s &&
+         s.median_s[i] - s.usual_s >= disturbed_deviations * s.deviation_s;
+}
+
+/// Intervals that follow each other directly, or with one between, are one disturbance.
+void add_interval(std::vector<SoakDisturbance>& open, const SoakDisturbance& now, double gap_s) {
+  for (auto& d : open) {
+    if (d.rank != now.rank || now.from_s - d.to_s > gap_s) continue;
+    d.to_s = now.to_s;
+    d.ratio = std::max(d.ratio, now.ratio);
+    d.deviations = std::max(d.deviations, now.deviations);
+    return;
+  }
+  open.push_back(now);
+}
+
+std::vector<SoakDisturbance> disturbances_of(const std::map<int, Series>& ranks) {
+  std::vector<SoakDisturbance> out;
+  const Series& first = ranks.begin()->second;
+  const std::size_t count = first.interval.size();
+  const double gap_s =
+      count > 1 ? 2.5 * (first.elapsed_s.back() - first.elapsed_s.front()) / static_cast<double>(count - 1) : 0;
+  for (const std::int64_t interval : first.interval) {
+    std::vector<SoakDisturbance> now;
+    for (const auto& [rank, s] : ranks) {
+      const auto at = s.place.find(interval);
+      if (at == s.place.end() || !is_disturbed(s, at->second)) continue;
+      const double t = s.elapsed_s[at->second], m = s.median_s[at->second];
+      now.push_back({.rank = rank,
+                     .host = s.host,
+                     .from_s = t,
+                     .to_s = t,
+                     .ratio = m / s.usual_s,
+                     .deviations = (m - s.usual_s) / s.deviation_s});
+    }
+    if (2 * now.size() > ranks.size() && ranks.size() > 2) {  // more than half of the ranks: no single rank is named
+      SoakDisturbance all = *std::ranges::max_element(now, [](auto& a, auto& b) { return a.ratio < b.ratio; });
+      all.rank = -1;
+      all.host.clear();
+      now = {all};
+    }
+    for (const auto& d : now) add_interval(out, d, gap_s);
+  }
+  return out;
+}
+
+/// Theil and Sen's slope over the whole soak, as a share of the usual time; Mann and Kendall's statistic.
+SoakDrift trend(const std::vector<double>& values, double usual) {
+  std::vector<double> slopes;
+  double sum = 0;
+  const auto n = static_cast<double>(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t j = i + 1; j < values.size(); ++j) {
+      slopes.push_back((values[j] - values[i]) / static_cast<double>(j - i));
+      sum += values[j] > values[i] ? 1 : values[j] < values[i] ? -1 : 0;
+    }
+  }
+  if (slopes.empty()) return {};
+  const double deviation = std::sqrt(n * (n - 1) * (2 * n + 5) / 18);
+  return {.share = core::median(slopes) * (n - 1) / usual, .sigmas = sum / deviation};
+}
+
+bool is_drift(const SoakDrift& d) { return std::fabs(d.sigmas) > drift_sigmas && std::fabs(d.share) > least_drift; }
+
+std::vector<SoakDrift> drifts_of(const std::map<int, Series>& ranks) {
+  const std::size_t count = ranks.begin()->second.interval.size();
+  if (count < fewest_intervals) return {};
+  std::vector<SoakDrift> out;
+  std::vector<double> together;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<double> now;
+    for (const auto& [rank, s] : ranks)
+      if (i < s.median_s.size()) now.push_back(s.median_s[i] / s.usual_s);
+    together.push_back(core::median(now));
+  }
+  const SoakDrift all = trend(together, 1);
+  if (is_drift(all)) out.push_back(all);
+  for (const auto& [rank, s] : ranks) {
+    SoakDrift own = trend(s.median_s, s.usual_s);
+    own.rank = rank;
+    own.host = s.host;
+    // A drift of all ranks is named once.
+    if (is_drift(own) && std::fabs(own.share - (is_drift(all) ? all.share : 0)) > least_drift) out.push_back(own);
+  }
+  return out;
+}
+
+std::vector<SoakDisturbance> outliers_of(const std::map<int, Series>& ranks) {
+  std::vector<SoakDisturbance> out;
+  for (const auto& [rank, s] : ranks) {
+    for (std::size_t i = 0; i < s.longest_s.size(); ++i) {
+      const double ratio = s.longest_s[i] / s.usual_s;
+      if (ratio >= outlier_ratio)
+        out.push_back({.rank = rank, .host = s.host, .from_s = s.elapsed_s[i], .to_s = s.elapsed_s[i], .ratio = ratio});
+    }
+  }
+  std::ranges::stable_sort(out, [](const auto& a, const auto& b) { return a.ratio > b.ratio; });
+  if (out.size() > most_outliers) out.resize(most_outliers);
+  return out;
+}
+
+std::string who(int rank, const std::string& host) {
+  return rank < 0 ? "most ranks at once" : fmt::format("{} (rank {})", host, rank);
+}
+
+}  // namespace
+
+SoakFindings soak_findings(std::span<const core::Point> points) {
+  const auto ranks = series_of(points);
+  SoakFindings out;
+  if (ranks.empty()) return out;
+  const Series& first = ranks.begin()->second;
+  out.intervals = first.interval.size();
+  out.seconds = first.elapsed_s.back();
+  out.disturbances = disturbances_of(ranks);
+  out.drifts = drifts_of(ranks);
+  out.outliers = outliers_of(ranks);
+  return out;
+}
+
+std::vector<std::string> soak_sentences(const SoakFindings& f) {
+  std::vector<std::string> out;
+  for (const auto& d : f.disturbances) {
+    const std::string when = d.from_s == d.to_s ? fmt::format("at {:.1f} s", d.from_s)
+                                                : fmt::format("from {:.1f} s to {:.1f} s", d.from_s, d.to_s);
+    out.push_back(fmt::format("disturbed {}: {}, {:.2f} times {} usual window ({:.0f} robust deviations)", when,
+                              who(d.rank, d.host), d.ratio, d.rank < 0 ? "their" : "its", d.deviations));
+  }
+  for (const auto& d : f.drifts) {
+    out.push_back(fmt::format("drift: windows of {} took {:.1f} % {} at the end than at the begin ({:.1f} sigmas)",
+                              d.rank < 0 ? "all ranks" : who(d.rank, d.host), 100 * std::fabs(d.share),
+                              d.share > 0 ? "longer" : "less", std::fabs(d.sigmas)));
+  }
+  for (const auto& o : f.outliers) {
+    out.push_back(fmt::format("a single window of {:.0f} times the usual, about {:.1f} s: {}", o.ratio, o.from_s,
+                              who(o.rank, o.host)));
+  }
+  if (out.empty()) out.emplace_back("no disturbance, no drift, no outlier");
   return out;
 }
 

@@ -1,6 +1,8 @@
-// Which links and hosts are slower than the others of a run, and which links are faster one way than the other.
+// SPDX-License-Identifier: Apache-2.0
+// Findings from rows of `links` and of a soak: links and hosts that are slower than the others, links that are faster
+// one way than the other, and changes over hours of windows between the same ranks.
 #pragma once
-#include <cstdint>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,33 +14,66 @@ namespace gradmeter::analysis {
 /// A link or a host that stands out among those of the same kind: links within a node and links between nodes are two
 /// kinds, latency and bandwidth two measures of each.
 struct LinkFinding {
-  enum class What : std::uint8_t { host, link, asymmetry };
-  What what = What::link;
-  bool latency = false;    ///< else bandwidth
-  bool both_ways = false;  ///< of a link: slow from `to` to `from` too
-  /// Its time (half a round trip, a window) beyond the usual one, in robust standard deviations: 1.4826 times the
-  /// median absolute deviation of links from what their ends explain, but at least 1 % of the usual time. Of an
-  /// asymmetry of the two ways' ratio. Usual is the median of the hosts' medians; below four hosts of the links.
+  int from = -1, to = -1;   ///< ranks of a link; a host has its first rank and -1
+  bool latency = false;     ///< whether it concerns latency; else bandwidth
+  bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
+  bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
+  /// The excess of its time (half a round trip, a window) over the usual one, in robust standard deviations: 1.4826
+  /// times the median absolute deviation of links from what their ends explain, but at least 1 % of the usual time. For
+  /// an asymmetry, of the ratio of the two ways. The usual time is the median of the hosts' medians, or with fewer than
+  /// four hosts, of the links.
   double deviations = 0;
-  double ratio = 1;                  ///< its time, divided by the usual one; of an asymmetry by the other way's
-  int from = -1, to = -1;            ///< ranks; of a host its first rank and -1
+  double ratio = 1;                  ///< its time divided by the usual one; for an asymmetry, by the other way's
   std::string name = {}, text = {};  ///< "host5", "host2 (1) > host5 (4)"; a sentence with its figures
+  bool is_host() const { return to < 0; }
 };
 
-/// What `link_findings` calls slow: a time that is so much longer than what its ends' medians lead to expect (of a
-/// host: than the usual), by so many robust deviations, and whose 95 % interval lies above that too.
-struct LinkBounds {
-  double deviations = 5, window_ratio = 1.1, latency_ratio = 1.25;
-};
+/// Judges points of `links` (pattern one-way), each size, transport and injection by itself. With four hosts or more
+/// (within a node: ranks), a host is judged by the median of its links, each way by itself. A link of a slow host is
+/// named only if it is slower than its ends explain: the slower end's median, or for latencies the sum of both. A time
+/// is slow if it is 5 robust deviations and 10 % (latencies of links: 25 %) longer than its ends' medians suggest (for
+/// a host: than the usual time), and its 95 % interval lies above that too. The largest first, hosts before links.
+/// Cost: O(links log links).
+std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
-/// Of points of `links` (pattern one-way), each size, transport and injection by itself. A host is judged by the median
-/// of its links, each way by itself, where there are four hosts or more (within a node: ranks). Links of a slow host
-/// are named only where they are slower than it explains: by the slower end's median; latencies of both ends add up.
-/// The largest first, hosts before links. Cost: O(links log links).
-std::vector<LinkFinding> link_findings(std::span<const core::Point>, const LinkBounds& = {});
-
-/// The links whose bandwidth is below `share` of the usual one of its kind, or whose latency is above the usual
+/// Links whose bandwidth is below `share` of the usual one of their kind, or whose latency is above the usual one
 /// divided by it, by the whole 95 % interval.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
+
+/// A time of a soak in which a rank's windows took longer than its usual ones.
+struct SoakDisturbance {
+  int rank = -1;  ///< -1: most ranks at once
+  std::string host = {};
+  double from_s = 0, to_s = 0;  ///< the middles of its first and its last interval, from the soak's begin
+  double ratio = 1;             ///< median of its worst interval, or the one window, divided by the rank's usual median
+  /// its excess in robust deviations of the rank's intervals (at least 2 % of the median)
+  double deviations = 0;
+};
+
+/// The trend of the medians over the whole soak.
+struct SoakDrift {
+  int rank = -1;  ///< -1: of all ranks together
+  std::string host = {};
+  double share = 0;   ///< growth of times from begin to end: 0.1 is 10 %
+  double sigmas = 0;  ///< Mann-Kendall's statistic
+};
+
+struct SoakFindings {
+  std::size_t intervals = 0;
+  double seconds = 0;                         ///< time of the last interval's middle
+  std::vector<SoakDisturbance> disturbances;  ///< intervals, in the order of time
+  std::vector<SoakDrift> drifts;              ///< that of all ranks first, if there is one
+  /// the longest single windows, at most five, of over ten times the usual one
+  std::vector<SoakDisturbance> outliers;
+};
+
+/// Judges rows of one soak, in any order. A rank's usual median is that of its intervals; an interval is disturbed when
+/// it takes 5 robust deviations and 10 % longer. A slow host lengthens one in ranks - 1 windows of the other ranks,
+/// which their medians do not show with four ranks or more. A drift is named beyond 3 sigmas and 2 %. Cost: O(ranks ·
+/// intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
+SoakFindings soak_findings(std::span<const core::Point>);
+
+/// Says each disturbance, drift and outlier in a sentence.
+std::vector<std::string> soak_sentences(const SoakFindings&);
 
 }  // namespace gradmeter::analysis

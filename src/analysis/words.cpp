@@ -1,6 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "analysis/words.hpp"
 
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <string_view>
@@ -16,48 +16,44 @@ namespace {
 using core::Factor;
 using core::ParsedName;
 
-struct Words {
-  std::string_view name, words;
-};
-constexpr std::array codec_words{Words{"none", "uncompressed gradients"},
-                                 Words{"bf16", "bf16 gradients"},
-                                 Words{"fp16", "fp16 gradients"},
-                                 Words{"fp8-e4m3", "fp8-e4m3 gradients"},
-                                 Words{"fp8-e5m2", "fp8-e5m2 gradients"},
-                                 Words{"lns4", "4-bit logarithmic gradients"},
-                                 Words{"natural8", "8-bit powers of two"},
-                                 Words{"onebit", "signs of gradients"},
-                                 Words{"qsgd-elias", "Elias-coded gradients"},
-                                 Words{"qsgd1", "1-bit gradients"},
-                                 Words{"qsgd2", "2-bit gradients"},
-                                 Words{"qsgd4", "4-bit gradients"},
-                                 Words{"qsgd8", "8-bit gradients"},
-                                 Words{"terngrad", "ternary gradients"}};
-constexpr std::array strategy_words{Words{"ad-psgd", "asynchronous gossip"},
-                                    Words{"adacomm", "averaging at adaptive intervals"},
-                                    Words{"bmuf", "block-momentum averaging"},
-                                    Words{"d-psgd", "averaging with neighbours"},
-                                    Words{"dc-asgd", "delay-compensated parameter server"},
-                                    Words{"diloco", "DiLoCo"},
-                                    Words{"easgd", "elastic averaging"},
-                                    Words{"es", "evolution strategies"},
-                                    Words{"independent", "no exchange"},
-                                    Words{"model-averaging", "model averaging"},
-                                    Words{"population", "population-based training"},
-                                    Words{"ps-async", "asynchronous parameter server"},
-                                    Words{"ps-backup", "parameter server with backup workers"},
-                                    Words{"ps-softsync", "softsync parameter server"},
-                                    Words{"ps-ssp", "stale-synchronous parameter server"},
-                                    Words{"ps-sync", "synchronous parameter server"},
-                                    Words{"sharded", "sharded optimizer"},
-                                    Words{"slowmo", "slow momentum"},
-                                    Words{"sync", "synchronous SGD"}};
+/// The words for names in sentences.
+using Words = std::map<std::string_view, std::string_view>;
+const Words& codec_words() {
+  static const Words words{
+      {"none", "uncompressed gradients"},  {"bf16", "bf16 gradients"},         {"fp16", "fp16 gradients"},
+      {"fp8-e4m3", "fp8-e4m3 gradients"},  {"fp8-e5m2", "fp8-e5m2 gradients"}, {"lns4", "4-bit logarithmic gradients"},
+      {"natural8", "8-bit powers of two"}, {"onebit", "signs of gradients"},   {"qsgd-elias", "Elias-coded gradients"},
+      {"qsgd1", "1-bit gradients"},        {"qsgd2", "2-bit gradients"},       {"qsgd4", "4-bit gradients"},
+      {"qsgd8", "8-bit gradients"},        {"terngrad", "ternary gradients"}};
+  return words;
+}
+const Words& strategy_words() {
+  static const Words words{{"ad-psgd", "asynchronous gossip"},
+                           {"adacomm", "averaging at adaptive intervals"},
+                           {"bmuf", "block-momentum averaging"},
+                           {"d-psgd", "averaging with neighbours"},
+                           {"dc-asgd", "delay-compensated parameter server"},
+                           {"diloco", "DiLoCo"},
+                           {"easgd", "elastic averaging"},
+                           {"es", "evolution strategies"},
+                           {"independent", "no exchange"},
+                           {"model-averaging", "model averaging"},
+                           {"population", "population-based training"},
+                           {"ps-async", "asynchronous parameter server"},
+                           {"ps-backup", "parameter server with backup workers"},
+                           {"ps-softsync", "softsync parameter server"},
+                           {"ps-ssp", "stale-synchronous parameter server"},
+                           {"ps-sync", "synchronous parameter server"},
+                           {"sharded", "sharded optimizer"},
+                           {"slowmo", "slow momentum"},
+                           {"sync", "synchronous SGD"}};
+  return words;
+}
 
-/// Empty where the table has no such name.
-std::string_view found(std::span<const Words> table, std::string_view name) {
-  for (const auto& row : table)
-    if (row.name == name) return row.words;
-  return {};
+/// The words for a name; the name itself if the table lacks it.
+std::string words_for(const std::string& name, const Words& table) {
+  const auto found = table.find(name);
+  return found == table.end() ? name : std::string(found->second);
 }
 
 /// "1 %" of "0.01"; the text itself where it is no number.
@@ -81,17 +77,15 @@ std::string codec_in_words(const ParsedName& name) {
   if (name.base == "randomk") return fmt::format("random {}of gradients", share);
   if (name.base == "powersgd")
     return parameter("rank").empty() ? "low-rank gradients" : fmt::format("rank-{} gradients", parameter("rank"));
-  const auto words = found(codec_words, name.base);
-  return words.empty() ? name.base : std::string(words);
+  return words_for(name.base, codec_words());
 }
 
 std::string without_parameters(Factor f, const ParsedName& name) {
   if (f == Factor::codec) return codec_in_words(name);
-  const auto words = f == Factor::strategy ? found(strategy_words, name.base) : std::string_view{};
-  return words.empty() ? name.base : std::string(words);
+  return f == Factor::strategy ? words_for(name.base, strategy_words()) : name.base;
 }
 
-/// The parameters in which `name` differs from one of `beside` that has the same words.
+/// The parameters in which `name` differs from a value of `beside` with the same words.
 std::string telling_parameters(Factor f, const ParsedName& name, std::span<const core::Value> beside) {
   std::map<std::string, std::string> telling;
   for (const auto& value : beside) {

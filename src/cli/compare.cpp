@@ -1,20 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter compare: result files held against each other, with an interval over launches. One process.
 #include <cstdio>
 #include <functional>
 
 #include "analysis/comparison.hpp"
-#include "analysis/conditions.hpp"
-#include "analysis/history.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
+#include "analysis/findings.hpp"
+#include "analysis/launches.hpp"
+#include "bench/engine/flags.hpp"
+#include "cli/commands.hpp"
 #include "cli/result_input.hpp"
-#include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "core/printable.hpp"
-#include "core/quoting.hpp"
-#include "report/tables.hpp"
+#include "report/comparison_table.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -24,37 +22,45 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t points_shown = 12;
 
-options::options_description describe_compare() {
-  options::options_description d("Flags", 110);
-  d.add_options()("help,h", "this text");
-  add_text(d, "by", "", "sides are the values of this factor over all files: interconnect, precision, codec, ...");
-  add_text(d, "baseline", "", "with --by: the value that the others are held against; default the first in the files");
+FlagList describe_compare() {
+  FlagList d("Flags", 110);
+  add_switch(d, "help,h", "this text");
+  add_text(d, "by", "", "compare the values of this factor across all files: interconnect, precision, codec, ...");
+  add_text(d, "baseline", "",
+           "with --by: the value with which the others are compared; default: the first in the files");
   add_text(d, "metric", "time_s",
-           "what is compared, see gradmeter list metrics; of a time the ratio is of its inverse");
+           "what is compared (gradmeter list metrics); a ratio of times is inverted, so that above 1 is faster");
   add_text(d, "where", "", "only points with these values: ranks=4,precision=bf16");
-  add_text(d, "ignore", "", "factors in which points may differ and still be the same: transport,threads");
-  add_text(d, "tolerance", "0.05", "an interval within 1 ± this is same");
-  add_text(d, "fail-below", "", "exit 1 unless every point's interval lies at or above this ratio; missing ones fail");
+  add_text(d, "ignore", "", "factors that may differ between compared points: transport,threads");
+  add_text(d, "tolerance", "0.05", "the verdict is same if the interval lies within 1 ± this");
+  add_text(d, "fail-below", "",
+           "exit 1 unless the whole interval of every point is at or above this ratio; missing points fail");
   add_text(d, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");
   add_text(d, "csv", "", "all points as CSV in this file, - for standard output instead of tables");
-  add_text(d, "history", "", "the first side is this directory's past launches on this machine; a pass is kept there");
-  add_text(d, "last", "10", "with --history: launches at most that are looked back to");
-  add_switch(d, "all", "every point, not only those that matter most");
+  add_text(d, "findings", "", "the verdicts as JSON lines in this file, - for standard output instead of tables");
+  add_text(d, "history", "",
+           "compare with past launches of this machine in this directory; a result that passes is added to them");
+  add_text(d, "last", "10", "with --history: maximum number of past launches");
+  add_switch(d, "all", "show every point, not only the most important ones");
   add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
   add_wide_flag(d);
+  add_legend_flag(d);
   return d;
 }
 
 struct CompareOptions {
   std::vector<std::string> words;
   std::optional<core::Factor> by;
-  std::string baseline, junit, csv, history;
+  std::string baseline, junit, csv, findings, history;
   analysis::Selection selection;
   double tolerance = 0.05;
+  report::Legend legend = report::Legend::brief;
   std::optional<double> bar;
   std::size_t last = 10;
   core::Reading reading = core::Reading::strict;
   bool all = false;
+  /// Standard output is for a program: it has no tables and no sentences.
+  bool is_for_programs() const { return csv == "-" || findings == "-"; }
 };
 
 std::map<core::Factor, std::string> read_where(const Flags& f) {
@@ -86,8 +92,11 @@ CompareOptions read_compare_options(const Flags& f) {
   CompareOptions o;
   o.words = f.words();
   if (f.has("by")) o.by = analysis::find_factor(f.text("by"));
-  for (auto [name, to] :
-       {std::pair{"baseline", &o.baseline}, {"junit", &o.junit}, {"csv", &o.csv}, {"history", &o.history}}) {
+  for (auto [name, to] : {std::pair{"baseline", &o.baseline},
+                          {"junit", &o.junit},
+                          {"csv", &o.csv},
+                          {"findings", &o.findings},
+                          {"history", &o.history}}) {
     if (f.has(name)) *to = f.text(name);
   }
   o.selection.metric = analysis::find_metric(f.text("metric"));
@@ -99,6 +108,7 @@ CompareOptions read_compare_options(const Flags& f) {
   }
   if (o.by) o.selection.ignored.push_back(*o.by);
   o.tolerance = parse_number("--tolerance", f.text("tolerance"), 1e-6, 1);
+  o.legend = read_legend(f);
   if (f.has("fail-below")) o.bar = parse_number("--fail-below", f.text("fail-below"), 1e-6, 1e6);
   o.last = parse_count("--last", f.text("last"), 1, 10000);
   if (f.on("lenient")) o.reading = core::Reading::lenient;
@@ -106,16 +116,17 @@ CompareOptions read_compare_options(const Flags& f) {
   return o;
 }
 
+std::vector<core::Run> all_runs(const CompareOptions& o) {
+  std::vector<core::Run> out;
+  for (const auto& word : o.words) std::ranges::move(runs_of(word, o.reading), std::back_inserter(out));
+  return out;
+}
+
 /// The first is what the others are held against.
 std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   std::vector<analysis::Side> sides;
   if (o.by) {
-    std::vector<core::Run> runs;
-    for (const auto& word : o.words) {
-      auto more = runs_of(word, o.reading);
-      std::move(more.begin(), more.end(), std::back_inserter(runs));
-    }
-    const analysis::Side all{"the files", std::move(runs)};
+    const analysis::Side all{"the files", all_runs(o)};
     analysis::refuse_twice({&all, 1});
     return analysis::sides_by(*o.by, all.runs, o.baseline);
   }
@@ -143,10 +154,10 @@ void print_comparison(const CompareOptions& o, const analysis::Comparison& c, st
 std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons, double bar) {
   std::size_t failures = 0;
   for (const auto& c : comparisons) {
-    for (const auto& failure : analysis::below_bar(c, bar)) {
-      if (++failures > points_shown) continue;
-      core::print(stderr, "gradmeter: below {}: {}: {}\n", bar, report::comparison_label(c, *failure.point),
-                  failure.why);
+    for (const auto& point : c.points) {
+      const auto why = analysis::why_below(point, bar);
+      if (!why || ++failures > points_shown) continue;
+      core::print(stderr, "gradmeter: below {}: {}: {}\n", bar, report::comparison_label(c, point), *why);
     }
   }
   if (failures > points_shown) core::print(stderr, "gradmeter: and {} points more\n", failures - points_shown);
@@ -158,6 +169,11 @@ int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& com
     std::string text;
     for (const auto& c : comparisons) text += report::comparison_csv(c);
     write_text(o.csv, text);
+  }
+  if (!o.findings.empty()) {
+    std::string text;
+    for (const auto& c : comparisons) text += analysis::to_json(report::comparison_verdict(c)).dump() + "\n";
+    write_text(o.findings, text);
   }
   if (!o.bar) return static_cast<int>(core::ExitCode::done);
   if (!o.junit.empty()) write_text(o.junit, report::comparison_junit(comparisons, *o.bar));
@@ -191,14 +207,14 @@ int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& si
   std::vector<analysis::Comparison> comparisons;
   for (std::size_t i = 1; i < sides.size(); ++i) {
     comparisons.push_back(analysis::compare(sides.front(), sides[i], o.selection, o.tolerance));
-    if (o.csv == "-") continue;
+    if (o.is_for_programs()) continue;
     if (!o.by) print_conditions(sides.front(), sides[i]);
     if (o.by) core::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
     print_comparison(o, comparisons.back(), width);
   }
-  if (o.csv != "-") {
-    core::print("{}\n", report::comparison_legend(o.tolerance));
-    for (const auto& c : comparisons) core::print("{}\n", report::comparison_verdict(c));
+  if (!o.is_for_programs()) {
+    core::print("{}\n", report::comparison_legend(o.tolerance, o.legend));
+    for (const auto& c : comparisons) core::print("{}\n", report::comparison_verdict(c).sentence);
     core::print("next: {}\n", next_command(o, sides.back(), comparisons));
   }
   return finish(o, comparisons);
@@ -208,22 +224,19 @@ void keep_files(const CompareOptions& o) {
   for (const auto& word : o.words) {
     for (const auto& path : files_of(word)) {
       const auto runs = core::read_results(path, o.reading).runs;
-      core::print(stderr, "kept: {}\n", core::printable(analysis::keep(path, runs.front().info, o.history).string()));
+      core::print(stderr, "kept: {}\n",
+                  core::printable(analysis::archive(path, runs.front().info, o.history).string()));
     }
   }
 }
 
 /// A first result has no past: it is kept, and is the baseline of the next. One that does not pass is not kept.
 int compare_with_history(const CompareOptions& o, std::size_t width) {
-  analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = {}};
-  for (const auto& word : o.words) {
-    auto more = runs_of(word, o.reading);
-    std::move(more.begin(), more.end(), std::back_inserter(now.runs));
-  }
+  const analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
   analysis::refuse_twice({&now, 1});
   std::error_code error;
   analysis::Side past;
-  if (fs::exists(o.history, error)) past = analysis::past_of(now, o.history, o.last, o.reading);
+  if (fs::exists(o.history, error)) past = analysis::earlier_runs(now, o.history, o.last, o.reading);
   int code = static_cast<int>(core::ExitCode::done);
   if (past.runs.empty()) {
     core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(o.history));
@@ -235,24 +248,22 @@ int compare_with_history(const CompareOptions& o, std::size_t width) {
   return code;
 }
 
-}  // namespace
-
 Usage compare_usage() {
   return {
       .flags = describe_compare(),
       .about =
-          "gradmeter compare FIRST SECOND...: which points differ beyond what launches do anyway\n"
+          "gradmeter compare FIRST SECOND...: which points differ by more than repeated launches do\n"
           "gradmeter compare FILE... --by FACTOR: the same between the values of a factor\n"
           "gradmeter compare FILE... --history DIR: against this machine's past\n"
           "\n"
           "A side is a result file, a directory of them, or a comma list; each run in them is a launch\n"
-          "(--out FILE --append adds one). Take several of each side, in turn; a row says how many would decide it.\n"
+          "(--out FILE --append adds one). Measure several launches of each side, in turn; an undecided row says how\n"
+          "many would be needed.\n"
           "Exit code 1: --fail-below is not met.",
       .words = "sides"};
 }
 
-int run_compare_command(const Flags& flags, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+int run_compare_command(const Flags& flags, const Invocation&) {
   const CompareOptions options = read_compare_options(flags);
   if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
   refuse_too_many(options.words);
@@ -263,5 +274,13 @@ int run_compare_command(const Flags& flags, const Invocation& invocation) {
   }
   return compare_sides(options, read_sides(options), table_width(flags));
 }
+
+}  // namespace
+
+const Command compare_command{.name = "compare",
+                              .summary = "two or more results: which points differ by more than repeated launches do",
+                              .with_ranks = false,
+                              .usage = compare_usage,
+                              .run = run_compare_command};
 
 }  // namespace gradmeter::cli

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter completion: commands, flags and their values for a shell's completion, from the tables that --help prints.
 #include <array>
+#include <utility>
 
+#include "bench/engine/flags.hpp"
 #include "bench/engine/version.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flag_facts.hpp"
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
@@ -13,40 +15,46 @@ namespace gradmeter::cli {
 namespace {
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
     text.replace(at, what.size(), by);
-  }
   return text;
 }
 
-/// For words within '…' of bash and zsh.
+/// Quotes text for words within '…' of bash and zsh.
 std::string shell_quoted(const std::string& text) { return replaced(text, "'", R"('\'')"); }
 
-std::string names_of(const std::vector<FlagFacts>& flags) {
+std::string names_of(const FlagList& list) {
   std::string out;
-  for (const auto& f : flags) out += fmt::format("{}{}", out.empty() ? "" : " ", f.name);
+  for (const auto& f : list.flags) out += fmt::format("{}--{}", out.empty() ? "" : " ", f.name);
   return out;
+}
+
+/// The values that a flag takes, where gradmeter list knows them: --codec codecs, --strategy strategies. Empty for
+/// numbers, files and free text.
+std::vector<std::string> known_values(const FlagDescription& f) {
+  if (!f.takes_value) return {};
+  return member_names(f.name.ends_with('y') ? f.name.substr(0, f.name.size() - 1) + "ies" : f.name + "s");
 }
 
 std::string command_names() {
   std::string out;
-  for (const auto& c : commands()) out += fmt::format("{} ", c.name);
+  for (const Command* c : commands()) out += fmt::format("{} ", c->name);
   return out + "--help --version";
 }
 
-/// Where there is nothing to offer, readline's own completion of file names follows (complete -o default).
+/// readline's own completion of file names follows where there is nothing to offer (complete -o default).
 std::string bash_completion() {
   std::string values, words;
-  for (const auto& c : commands()) {
-    const Usage usage = c.usage();
-    const auto flags = flag_facts(usage);
-    for (const auto& f : flags) {
-      const std::string also = f.short_name.empty() ? "" : fmt::format("|{}:{}", c.name, f.short_name);
-      const std::string offer =
-          f.values.empty() ? "" : fmt::format("_gradmeter_values '{}'; ", fmt::join(f.values, " "));
-      if (f.takes_value) values += fmt::format("    {}:{}{}) {}return ;;\n", c.name, f.name, also, offer);
+  for (const Command* c : commands()) {
+    const Usage usage = c->usage();
+    for (const auto& f : usage.flags.flags) {
+      const std::string also = f.short_name.empty() ? "" : fmt::format("|{}:-{}", c->name, f.short_name);
+      const auto known = known_values(f);
+      const std::string offer = known.empty() ? "" : fmt::format("_gradmeter_values '{}'; ", fmt::join(known, " "));
+      if (f.takes_value) values += fmt::format("    {}:--{}{}) {}return ;;\n", c->name, f.name, also, offer);
     }
-    words += fmt::format("    {}) flags='{}' words='{}' ;;\n", c.name, names_of(flags), fmt::join(usage.choices, " "));
+    words += fmt::format("    {}) flags='{}' words='{}' ;;\n", c->name, names_of(usage.flags),
+                         fmt::join(usage.choices, " "));
   }
   constexpr const char* script = R"(# bash completion of gradmeter {version}, by: gradmeter completion bash
 _gradmeter_values() {{ # WORDS: a comma list of these
@@ -74,21 +82,37 @@ _gradmeter() {{
   case $cur in -*) words=$flags ;; esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }}
+_gradmeter_launched() {{ # after mpirun -np 2 PATH/gradmeter: as if the line began there
+  local i
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    [ "${{COMP_WORDS[i]##*/}}" = gradmeter ] || continue
+    local rest=("${{COMP_WORDS[@]:i}}") at=$((COMP_CWORD - i))
+    local COMP_WORDS=("${{rest[@]}}") COMP_CWORD=$at
+    _gradmeter
+    return
+  done
+}}
 complete -o bashdefault -o default -F _gradmeter gradmeter
+# What completes a launcher already is left alone.
+for _gradmeter_launcher in mpirun mpiexec; do
+  complete -p "$_gradmeter_launcher" &>/dev/null ||
+    complete -o bashdefault -o default -F _gradmeter_launched "$_gradmeter_launcher"
+done
+unset _gradmeter_launcher
 )";
   return fmt::format(fmt::runtime(script), fmt::arg("version", bench::version()), fmt::arg("commands", command_names()),
                      fmt::arg("values", values), fmt::arg("words", words));
 }
 
 /// One argument of _arguments: '--out=[help]:out:_files'.
-std::string zsh_argument(const FlagFacts& f) {
+std::string zsh_argument(const FlagDescription& f) {
   std::string help = f.help;
   for (const char* special : {"\\", "[", "]"}) help = replaced(help, special, fmt::format("\\{}", special));
-  if (!f.takes_value) return fmt::format("'{}[{}]'", f.name, shell_quoted(help));
-  const std::string what = f.name.substr(2);
-  const std::string action =
-      f.values.empty() ? "_files" : fmt::format("_sequence compadd - {}", fmt::join(f.values, " "));
-  return fmt::format("'{}=[{}]:{}:{}'", f.name, shell_quoted(help), what, action);
+  if (!f.takes_value) return fmt::format("'--{}[{}]'", f.name, shell_quoted(help));
+  const auto known = known_values(f);
+  const std::string action = known.empty() ? "_files" : fmt::format("_sequence compadd - {}", fmt::join(known, " "));
+  return fmt::format("'--{}=[{}]:{}:{}'", f.name, shell_quoted(help), f.name, action);
 }
 
 std::string zsh_completion() {
@@ -96,9 +120,8 @@ std::string zsh_completion() {
       "#compdef gradmeter\n# zsh completion of gradmeter {}, by: gradmeter completion zsh\n_gradmeter() {{\n"
       "  local -a commands=(\n",
       bench::version());
-  for (const auto& c : commands()) {
-    out += fmt::format("    '{}:{}'\n", c.name, shell_quoted(replaced(std::string(c.summary), ":", "\\:")));
-  }
+  for (const Command* c : commands())
+    out += fmt::format("    '{}:{}'\n", c->name, shell_quoted(replaced(std::string(c->summary), ":", "\\:")));
   out += R"(  )
   if (( CURRENT == 2 )); then
     _describe command commands
@@ -109,10 +132,10 @@ std::string zsh_completion() {
   (( CURRENT-- ))
   case $command in
 )";
-  for (const auto& c : commands()) {
-    const Usage usage = c.usage();
-    out += fmt::format("    {}) _arguments", c.name);
-    for (const auto& f : flag_facts(usage)) out += fmt::format(" \\\n      {}", zsh_argument(f));
+  for (const Command* c : commands()) {
+    const Usage usage = c->usage();
+    out += fmt::format("    {}) _arguments", c->name);
+    for (const auto& f : usage.flags.flags) out += fmt::format(" \\\n      {}", zsh_argument(f));
     if (!usage.choices.empty()) {
       out += fmt::format(" \\\n      '*:{}:({})'", usage.words, fmt::join(usage.choices, " "));
     } else if (!usage.words.empty()) {
@@ -126,21 +149,21 @@ std::string zsh_completion() {
          "  compdef _gradmeter gradmeter\nfi\n";
 }
 
-/// For words within '…' of fish.
+/// Quotes text for words within '…' of fish.
 std::string fish_quoted(const std::string& text) { return replaced(replaced(text, "\\", "\\\\"), "'", "\\'"); }
 
 std::string fish_completion() {
   std::string out = fmt::format("# fish completion of gradmeter {}, by: gradmeter completion fish\n", bench::version());
-  for (const auto& c : commands()) {
-    const Usage usage = c.usage();
-    out += fmt::format("complete -c gradmeter -n __fish_use_subcommand -f -a {} -d '{}'\n", c.name,
-                       fish_quoted(std::string(c.summary)));
-    const std::string here = fmt::format("complete -c gradmeter -n '__fish_seen_subcommand_from {}'", c.name);
-    for (const auto& f : flag_facts(usage)) {
-      out += fmt::format("{} -l {}", here, f.name.substr(2));
-      if (!f.short_name.empty()) out += fmt::format(" -s {}", f.short_name.substr(1));
-      if (!f.values.empty()) {
-        out += fmt::format(" -x -a \"(__fish_append , {})\"", fmt::join(f.values, " "));
+  for (const Command* c : commands()) {
+    const Usage usage = c->usage();
+    out += fmt::format("complete -c gradmeter -n __fish_use_subcommand -f -a {} -d '{}'\n", c->name,
+                       fish_quoted(std::string(c->summary)));
+    const std::string here = fmt::format("complete -c gradmeter -n '__fish_seen_subcommand_from {}'", c->name);
+    for (const auto& f : usage.flags.flags) {
+      out += fmt::format("{} -l {}", here, f.name);
+      if (!f.short_name.empty()) out += fmt::format(" -s {}", f.short_name);
+      if (const auto known = known_values(f); !known.empty()) {
+        out += fmt::format(" -x -a \"(__fish_append , {})\"", fmt::join(known, " "));
       } else if (f.takes_value) {
         out += " -r";
       }
@@ -151,24 +174,18 @@ std::string fish_completion() {
   return out;
 }
 
-struct Shell {
-  const char* name;
-  std::string (*completion)();
-};
-constexpr std::array shells{Shell{"bash", bash_completion}, Shell{"zsh", zsh_completion},
-                            Shell{"fish", fish_completion}};
+constexpr std::array shells{std::pair{"bash", &bash_completion}, std::pair{"zsh", &zsh_completion},
+                            std::pair{"fish", &fish_completion}};
 
 std::vector<std::string> shell_names() {
   std::vector<std::string> out;
-  for (const auto& s : shells) out.emplace_back(s.name);
+  for (const auto& [name, completion] : shells) out.emplace_back(name);
   return out;
 }
 
-}  // namespace
-
 Usage completion_usage() {
-  options::options_description d("Flags");
-  d.add_options()("help,h", "this text");
+  FlagList d("Flags");
+  add_switch(d, "help,h", "this text");
   return {.flags = d,
           .about =
               "gradmeter completion SHELL: a script with which bash, zsh or fish completes commands, flags, values\n"
@@ -180,16 +197,23 @@ Usage completion_usage() {
           .choices = shell_names()};
 }
 
-int run_completion_command(const Flags& flags, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
-  const auto words = flags.words();
+int run_completion_command(const Flags& flags, const Invocation&) {
+  const auto& words = flags.words();
   if (words.size() != 1) throw core::UsageError("completion: name one shell: bash, zsh or fish");
-  for (const auto& s : shells) {
-    if (words[0] != s.name) continue;
-    core::print("{}", s.completion());
+  for (const auto& [name, completion] : shells) {
+    if (words[0] != name) continue;
+    core::print("{}", completion());
     return static_cast<int>(core::ExitCode::done);
   }
   core::refuse_unknown("shell", words[0], shell_names());
 }
+
+}  // namespace
+
+const Command completion_command{.name = "completion",
+                                 .summary = "what bash, zsh or fish completes: commands, flags, their values",
+                                 .with_ranks = false,
+                                 .usage = completion_usage,
+                                 .run = run_completion_command};
 
 }  // namespace gradmeter::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter import: logs of other benchmarks as a result file. One process.
 #include <filesystem>
 #include <fstream>
@@ -5,13 +6,13 @@
 #include <iterator>
 #include <set>
 
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
-#include "cli/output.hpp"
+#include "bench/engine/flags.hpp"
+#include "bench/engine/output.hpp"
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "core/printable.hpp"
+#include "core/result.hpp"
 #include "importers/importers.hpp"
 
 namespace gradmeter::cli {
@@ -19,15 +20,16 @@ namespace {
 
 using core::UsageError;
 
-options::options_description describe_import() {
-  options::options_description d("Flags", 110);
-  d.add_options()("help,h", "this text");
+FlagList describe_import() {
+  FlagList d("Flags", 110);
+  add_switch(d, "help,h", "this text");
   std::string names = "auto";
-  for (const auto& f : importers::formats()) names += fmt::format(", {}", f.name);
+  for (const auto* f : importers::formats()) names += fmt::format(", {}", f->name);
   add_text(d, "format", "auto", names.c_str());
-  add_text(d, "ranks", "", "of logs that do not say it");
-  add_text(d, "collective", "", "of logs that do not say it: allreduce, all_gather, ...");
-  add_text(d, "interconnect", "", "a label for the link, as in other commands");
+  add_text(d, "ranks", "", "number of ranks, if the log does not have it");
+  add_text(d, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
+  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_switch(d, "strict", "make --ranks an error if the log itself has the number of ranks");
   add_output_flags(d);
   return d;
 }
@@ -53,13 +55,30 @@ importers::Hints read_hints(const Flags& f) {
 /// A log that the file has already would make its runs' names ambiguous, and count one launch twice.
 void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlags& output) {
   std::set<std::string> known;
-  if (output.append && std::filesystem::exists(output.path)) {
+  if (output.append && std::filesystem::exists(output.path))
     for (const auto& run : core::read_results(output.path).runs) known.insert(run.info.run_id);
-  }
   for (const auto& log : logs) {
     const std::string& id = log.runs.front().info.run_id;
     if (!known.insert(id).second) throw UsageError(fmt::format("{}: this log is imported already; give each once", id));
   }
+}
+
+/// Notes that --ranks did nothing for a log: each of its points has a number of ranks of its own, and a different one.
+/// Errors: UsageError with --strict.
+void note_unused_ranks(const importers::Imported& log, std::int64_t given, bool strict) {
+  std::set<std::int64_t> said;
+  for (const auto& run : log.runs) {
+    for (const auto& p : run.points) {
+      const auto* const ranks = p.factors[core::Factor::ranks].as<std::int64_t>();
+      if (!ranks || *ranks == given) return;
+      said.insert(*ranks);
+    }
+  }
+  if (said.empty()) return;
+  const std::string why = fmt::format("{}: --ranks {} is not used, since the log says ranks itself: {}",
+                                      core::printable(log.runs.front().info.run_id), given, fmt::join(said, ", "));
+  if (strict) throw UsageError(fmt::format("{}; leave --ranks out", why));
+  core::print(stderr, "{}\n", why);
 }
 
 int import_logs(const Flags& f) {
@@ -70,6 +89,8 @@ int import_logs(const Flags& f) {
   std::vector<importers::Imported> logs;  // all are read before anything is written
   for (const auto& path : f.words())
     logs.push_back(importers::import_log(read_text(path), path, f.text("format"), hints));
+  if (hints.ranks > 0)
+    for (const auto& log : logs) note_unused_ranks(log, hints.ranks, f.on("strict"));
   check_output(output, {}, "allreduce");
   refuse_twice(logs, output);
   for (const auto& log : logs) {
@@ -84,28 +105,35 @@ int import_logs(const Flags& f) {
     }
     const std::string id = core::printable(log.runs.front().info.run_id);
     const std::string runs = log.runs.size() > 1 ? fmt::format(" in {} runs", log.runs.size()) : "";
-    core::print("{}: {} points{}; it does not say {}\n", id, points, runs, core::printable(log.silent));
+    core::print("{}: {}{}; it does not say {}\n", id, report::counted(points, "point"), runs,
+                core::printable(log.not_stated));
     if (!log.faults.empty()) core::print("{}: {}\n", id, core::printable(log.faults));
   }
   return static_cast<int>(core::ExitCode::done);
 }
 
-}  // namespace
-
 Usage import_usage() {
   return {.flags = describe_import(),
           .about =
-              "gradmeter import LOG... --out FILE: logs of other benchmarks as a result file, for compare and report; "
-              "-: a pipe\n"
+              "gradmeter import LOG... --out FILE: turns logs of other benchmarks into a result file, for compare and\n"
+              "report; - reads a pipe\n"
               "\n"
               "gradmeter import all_reduce_perf.log osu.log --ranks 8 --out results/others.jsonl",
           .words = "logs"};
 }
 
-int run_import_command(const Flags& flags, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+int run_import_command(const Flags& flags, const Invocation&) {
   if (flags.words().empty()) throw UsageError("import: name logs; see gradmeter import --help");
   return import_logs(flags);
 }
+
+}  // namespace
+
+const Command import_command{
+    .name = "import",
+    .summary = "logs of nccl-tests, OSU, PARAM, DeepBench, PyTorch's profiler … as a result file",
+    .with_ranks = false,
+    .usage = import_usage,
+    .run = run_import_command};
 
 }  // namespace gradmeter::cli

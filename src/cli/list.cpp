@@ -1,14 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter list: the members of every registry, with their sources.
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "bench/engine/flags.hpp"
 #include "bench/train/step_size.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
-#include "cli/list_models.hpp"
-#include "cli/list_problems.hpp"
-#include "cli/terminal.hpp"
+#include "cli/commands.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -18,59 +21,70 @@
 #include "core/result.hpp"
 #include "core/table.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
-#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/op.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "model/registry.hpp"
+#include "model/table/layer_table.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
-struct Kind {
-  std::string_view name;
-  std::vector<Member> (*members)();
+using core::Align;
+using kernels::KernelKind;
+
+/// One line of the list.
+struct Member {
+  std::string name, about, source;
+  std::string wire = {};                         ///< of a codec: bits of an element
+  std::string parameters = {};                   ///< that its name takes, with defaults
+  std::string unit = {};                         ///< of a factor or metric
+  std::string kind = {};                         ///< of a factor or metric: which values it takes
+  std::string sends = {};                        ///< of a strategy: bytes of a rank and step, for a model of M bytes
+  std::optional<model::LayerTable> layers = {};  ///< of a layer table
 };
 
-std::vector<Member> algorithms() {
+Member member(std::string_view name, std::string_view about, std::string_view source) {
+  return {std::string(name), std::string(about), std::string(source)};
+}
+
+/// `describe` makes a member of each row of a registry.
+template <class Rows, class Describe>
+std::vector<Member> members_of(const Rows& rows, const Describe& describe) {
   std::vector<Member> out;
-  for (const auto& a : allreduce::algorithms()) {
-    out.push_back({std::string(a.name), std::string(a.cost_text), std::string(a.source)});
-  }
+  for (const auto& row : rows) out.push_back(describe(row));
   return out;
 }
+
+std::vector<Member> algorithms() {
+  return members_of(allreduce::algorithms(), [](const auto& a) { return member(a.name, a.cost_text, a.source); });
+}
 std::vector<Member> strategies() {
-  std::vector<Member> out;
-  for (const auto& s : dataparallel::strategies()) {
-    out.push_back({.name = std::string(s.name),
-                   .about = std::string(s.rule),
-                   .source = std::string(s.source),
-                   .wire = {},
-                   .parameters = std::string(s.parameters),
-                   .sends = std::string(s.bytes_text)});
-  }
+  return members_of(dataparallel::strategies(), [](const auto& s) {
+    Member out = member(s.name, s.rule, s.source);
+    out.parameters = s.parameters;
+    out.sends = s.bytes_text;
+    return out;
+  });
+}
+/// Describes a rule with the parameters that its name takes.
+template <class Row>
+Member rule_with_parameters(const Row& row) {
+  Member out = member(row.name, row.rule, row.source);
+  out.parameters = row.parameters;
   return out;
 }
 std::vector<Member> optimizers() {
-  std::vector<Member> out;
-  for (const auto& o : dataparallel::optimizers()) {
-    out.push_back({std::string(o.name), std::string(o.rule), std::string(o.source), "", std::string(o.parameters)});
-  }
-  return out;
+  return members_of(dataparallel::optimizers(), [](const auto& o) { return rule_with_parameters(o); });
 }
 std::vector<Member> updates() {
-  std::vector<Member> out;
-  for (const auto& u : dataparallel::update_formats()) {
-    out.push_back({std::string(u.name), std::string(u.rule), std::string(u.source)});
-  }
-  return out;
+  return members_of(dataparallel::update_formats(), [](const auto& u) { return member(u.name, u.rule, u.source); });
 }
 std::vector<Member> step_size_rules() {
-  std::vector<Member> out;
-  for (const auto& r : bench::step_size_rules()) {
-    out.push_back({std::string(r.name), std::string(r.rule), std::string(r.source), "", std::string(r.parameters)});
-  }
-  return out;
+  return members_of(bench::step_size_rules(), [](const auto& r) { return rule_with_parameters(r); });
 }
 /// One member for all precisions of a backend, which follow each other.
 template <class Row>
@@ -95,20 +109,15 @@ std::vector<Member> kernels() {
   return out;
 }
 std::vector<Member> transports() {
-  std::vector<Member> out;
-  for (const auto& t : runtime::transport_table()) {
-    out.push_back({std::string(t.name), std::string(t.about), std::string(t.source)});
-  }
-  return out;
+  return members_of(runtime::transport_table(), [](const auto& t) { return member(t.name, t.about, t.source); });
 }
 std::vector<Member> codecs() {
   std::vector<Member> out{{"none", "fp32 on the wire", "", "32"}};
   for (const auto& c : compression::codecs()) {
     const auto codec = compression::find_codec(c.name);
     std::string parameters;
-    for (const auto& [key, value] : codec->parsed.parameters) {
+    for (const auto& [key, value] : codec->parsed.parameters)
       parameters += fmt::format("{}{}={}", parameters.empty() ? "" : ",", key, value);
-    }
     const bool dense_weights = !dataparallel::Coding::why_dense_weights(*codec).empty();
     out.push_back({std::string(c.name), fmt::format("{}{}", c.rule, dense_weights ? "; servers' weights dense" : ""),
                    std::string(c.source), std::string(c.wire_text), parameters});
@@ -116,22 +125,15 @@ std::vector<Member> codecs() {
   return out;
 }
 std::vector<Member> precisions() {
-  std::vector<Member> out;
-  for (const auto& p : kernels::precision_table()) {
-    out.push_back({std::string(p.name), std::string(p.about), std::string(p.source)});
-  }
-  return out;
+  return members_of(kernels::precision_table(), [](const auto& p) { return member(p.name, p.about, p.source); });
 }
 std::vector<Member> keys(std::span<const core::KeyInfo> table) {
-  std::vector<Member> out;
-  for (const auto& k : table) {
-    out.push_back({.name = std::string(k.key),
-                   .about = std::string(k.meaning),
-                   .source = {},
-                   .unit = std::string(k.unit),
-                   .kind = std::string(core::name(k.kind))});
-  }
-  return out;
+  return members_of(table, [](const core::KeyInfo& k) {
+    Member out = member(k.key, k.meaning, "");
+    out.unit = k.unit;
+    out.kind = core::name(k.kind);
+    return out;
+  });
 }
 std::vector<Member> factors() { return keys(core::factor_table()); }
 std::vector<Member> metrics() { return keys(core::metric_table()); }
@@ -142,55 +144,187 @@ std::vector<Member> data() {
           {"text", "words in windows: --data FILE:steps=35", "Marcus et al. 1993"}};
 }
 
-constexpr std::array kinds{
-    Kind{"algorithms", algorithms}, Kind{"codecs", codecs},         Kind{"data", data},
-    Kind{"factors", factors},       Kind{"kernels", kernels},       Kind{"lr-rules", step_size_rules},
-    Kind{"metrics", metrics},       Kind{"models", models},         Kind{"optimizers", optimizers},
-    Kind{"precisions", precisions}, Kind{"problems", problem_sets}, Kind{"published", published_members},
-    Kind{"strategies", strategies}, Kind{"transports", transports}, Kind{"updates", updates}};
-
-std::vector<std::string> kind_names() {
-  std::vector<std::string> out;
-  for (const auto& k : kinds) out.emplace_back(k.name);
+/// Those with a name of their own, and the shipped layer tables with their figures.
+std::vector<Member> models() {
+  std::vector<Member> out;
+  for (const auto& m : model::model_table()) {
+    out.push_back(
+        {std::string(m.name), fmt::format("{} (default {})", m.description, m.default_name), std::string(m.source)});
+  }
+  for (const auto name : model::shipped_layer_tables()) {
+    const model::LayerTable table = model::shipped_layer_table(name);
+    out.push_back({.name = table.name, .about = table.sample, .source = table.source, .layers = table});
+  }
   return out;
 }
 
-/// In the table's order, each once; nothing asked means all.
-std::vector<Kind> chosen_kinds(const std::vector<std::string>& asked) {
+/// One for each set that has problems.
+template <class Visit>
+void each_set(Visit visit) {
+  for (const auto set : kernels::deepbench_sets()) {
+    for (const KernelKind op :
+         {KernelKind::gemm, KernelKind::conv, KernelKind::rnn, KernelKind::sparse, KernelKind::pointwise}) {
+      const auto problems = kernels::deepbench(op, set);
+      if (!problems.empty()) visit(fmt::format("{}/{}", set, name(op)), problems);
+    }
+  }
+}
+
+const char* source_of(KernelKind op) { return op == KernelKind::pointwise ? "own" : "DeepBench"; }
+
+/// "training/gemm", and how many problems it has.
+std::vector<Member> problem_sets() {
+  std::vector<Member> out;
+  each_set([&](const std::string& set, const std::vector<kernels::Problem>& problems) {
+    std::size_t forward = 0;
+    for (const auto& p : problems) forward += p.pass == kernels::Pass::forward;
+    const std::string passes =
+        forward == problems.size() ? "" : fmt::format(" in {} passes", problems.size() / forward);
+    out.push_back({set, fmt::format("{} problems{}; list problems {} names them", forward, passes, set),
+                   source_of(problems.front().operation())});
+  });
+  return out;
+}
+
+/// "v100-mixed", and how many times of what.
+std::vector<Member> published_members() {
+  std::vector<Member> out;
+  for (const auto& s : kernels::published_sets()) {
+    std::vector<std::string> counts;
+    const auto add = [&](std::size_t n, const char* what) {
+      if (n > 0) counts.push_back(fmt::format("{} {}", n, what));
+    };
+    add(s.gemm, "gemm");
+    add(s.conv, "conv");
+    add(s.rnn, "rnn");
+    add(s.sparse, "sparse");
+    out.push_back({s.name, fmt::format("{} {}: times of {}", s.platform, s.precision, fmt::join(counts, ", ")),
+                   "DeepBench, 2016-2018"});
+  }
+  return out;
+}
+
+/// The problems of "training/gemm". Errors: UsageError that names the sets.
+std::vector<Member> problems_of(const std::string& wanted) {
+  std::vector<Member> out;
+  std::vector<std::string> names;
+  each_set([&](const std::string& set, const std::vector<kernels::Problem>& problems) {
+    names.push_back(set);
+    if (set != wanted) return;
+    for (const auto& p : problems)
+      out.push_back({kernels::problem_text(p.shape), std::string(name(p.pass)), p.application});
+  });
+  if (out.empty()) core::refuse_unknown("list of problems", wanted, names);
+  return out;
+}
+
+double flops_per_parameter(const model::LayerTable& t) {
+  return t.forward_flops() / static_cast<double>(t.parameters());
+}
+
+double largest_share(const model::LayerTable& t) {
+  return static_cast<double>(t.largest().parameters) / static_cast<double>(t.parameters());
+}
+
+constexpr std::array kinds{std::pair{"algorithms", &algorithms},
+                           std::pair{"codecs", &codecs},
+                           std::pair{"data", &data},
+                           std::pair{"factors", &factors},
+                           std::pair{"kernels", &kernels},
+                           std::pair{"lr-rules", &step_size_rules},
+                           std::pair{"metrics", &metrics},
+                           std::pair{"models", &models},
+                           std::pair{"optimizers", &optimizers},
+                           std::pair{"precisions", &precisions},
+                           std::pair{"problems", &problem_sets},
+                           std::pair{"published", &published_members},
+                           std::pair{"strategies", &strategies},
+                           std::pair{"transports", &transports},
+                           std::pair{"updates", &updates}};
+
+constexpr std::array batches{1, 16, 64};
+
+core::Table figures(const std::vector<Member>& members) {
+  std::vector<core::Column> columns{
+      {"layer table", "", Align::left},
+      {"tensors", "", Align::right, 1},
+      {"parameters", ""},
+      {"GFLOP", "a sample"},
+      {"FLOP/", "parameter", Align::right, 2},
+      {.header = "largest tensor", .unit = "", .align = Align::left, .expendable = 3, .wraps = true},
+      {"share", "%", Align::right, 3}};
+  for (const int batch : batches) columns.push_back({"MiB", fmt::format("batch {}", batch), Align::right, 4});
+  core::Table table(columns);
+  for (const Member& m : members) {
+    if (!m.layers) continue;
+    const model::LayerTable& t = *m.layers;
+    std::vector<std::string> cells{m.name,
+                                   fmt::format("{}", t.tensors()),
+                                   fmt::format("{}", t.parameters()),
+                                   fmt::format("{:.3f}", t.forward_flops() / 1e9),
+                                   fmt::format("{:.1f}", flops_per_parameter(t)),
+                                   t.largest().layer,
+                                   fmt::format("{:.1f}", 100 * largest_share(t))};
+    for (const int batch : batches) cells.push_back(fmt::format("{:.1f}", batch * t.activation_bytes() / (1 << 20)));
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+core::Table sources(const std::vector<Member>& members) {
+  core::Table table({{"layer table", "", Align::left},
+                     {.header = "a sample", .unit = "", .align = Align::left, .wraps = true},
+                     {.header = "source", .unit = "", .align = Align::left, .wraps = true}});
+  for (const Member& m : members)
+    if (m.layers) table.add_row({m.name, m.about, m.source});
+  return table;
+}
+
+/// Figures, then samples and sources, of the members that are layer tables; prints nothing where there is none.
+void print_layer_tables(const std::vector<Member>& members, std::size_t width) {
+  if (std::ranges::none_of(members, [](const Member& m) { return m.layers.has_value(); })) return;
+  core::print("{}", figures(members).to_string(width));
+  core::print("GFLOP: forward, of products; MiB: activations, the products' results\n\n");
+  core::print("{}\n", sources(members).to_string(width));
+}
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> out;
+  for (const auto& [name, members] : kinds) out.emplace_back(name);
+  return out;
+}
+
+/// Members by their kind, or by "problems" those of one list.
+using Shown = std::vector<std::pair<std::string_view, std::vector<Member>>>;
+
+/// The kinds that are asked for, each once, in the order of the table; all, where none is asked for.
+Shown chosen_kinds(const std::vector<std::string>& asked) {
   std::vector<std::string> names = kind_names();
   names.emplace_back("all");
-  for (const auto& what : asked) {
-    if (std::find(names.begin(), names.end(), what) == names.end()) core::refuse_unknown("list", what, names);
-  }
-  std::vector<Kind> chosen;
-  for (const auto& k : kinds) {
-    const bool wanted =
-        std::any_of(asked.begin(), asked.end(), [&](const auto& w) { return w == "all" || w == k.name; });
-    if (wanted || asked.empty()) chosen.push_back(k);
+  for (const auto& what : asked)
+    if (std::ranges::find(names, what) == names.end()) core::refuse_unknown("list", what, names);
+  Shown chosen;
+  for (const auto& [name, members] : kinds) {
+    const bool is_wanted = std::ranges::any_of(asked, [&name](const auto& w) { return w == "all" || w == name; });
+    if (is_wanted || asked.empty()) chosen.emplace_back(name, members());
   }
   return chosen;
 }
 
-/// Members of a kind, or of one of its members.
-struct Shown {
-  std::string_view name;
-  std::vector<Member> members;
-};
-
-void add_layers(core::Json& json, const model::TableSummary& s) {
-  json["tensors"] = s.tensors;
-  json["parameter_count"] = s.parameters;
-  json["forward_flop_per_sample"] = s.forward_flops;
-  json["flop_per_parameter"] = s.flops_per_parameter();
-  json["largest_tensor"] = s.largest_tensor;
-  json["largest_share"] = s.largest_share();
-  json["activation_bytes_per_sample"] = s.activation_bytes;
+void add_layers(core::Json& json, const model::LayerTable& t) {
+  json["tensors"] = t.tensors();
+  json["parameter_count"] = t.parameters();
+  json["forward_flop_per_sample"] = t.forward_flops();
+  json["flop_per_parameter"] = flops_per_parameter(t);
+  json["largest_tensor"] = t.largest().layer;
+  json["largest_share"] = largest_share(t);
+  json["activation_bytes_per_sample"] = t.activation_bytes();
 }
 
-void print_json(const std::vector<Shown>& chosen) {
+void print_json(const Shown& chosen) {
   core::Json out;
-  for (const auto& k : chosen) {
-    for (const auto& m : k.members) {
+  for (const auto& [kind, members] : chosen) {
+    for (const auto& m : members) {
       core::Json json{{"name", m.name}, {"about", m.about}, {"source", m.source}};
       if (!m.wire.empty()) json["wire_bits"] = m.wire;
       if (!m.parameters.empty()) json["parameters"] = m.parameters;
@@ -198,7 +332,7 @@ void print_json(const std::vector<Shown>& chosen) {
       if (!m.unit.empty()) json["unit"] = m.unit;
       if (!m.kind.empty()) json["kind"] = m.kind;
       if (m.layers) add_layers(json, *m.layers);
-      out[std::string(k.name)].push_back(std::move(json));
+      out[std::string(kind)].push_back(std::move(json));
     }
   }
   core::print("{}\n", out.dump(2));
@@ -208,74 +342,89 @@ core::Column prose(const char* header, const char* unit = "") {
   return {.header = header, .unit = unit, .align = core::Align::left, .wraps = true};
 }
 
-void print_table(const Shown& k, std::size_t width) {
+void print_table(std::string_view kind, const std::vector<Member>& all, std::size_t width) {
   std::vector<Member> members;
-  std::ranges::copy_if(k.members, std::back_inserter(members), [](const Member& m) { return !m.layers; });
-  const bool encoded = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.wire.empty(); });
-  const bool adjusted =
-      std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.parameters.empty(); });
-  const bool sending = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.sends.empty(); });
-  const bool typed = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.kind.empty(); });
-  std::vector<core::Column> columns{{std::string(k.name), "", core::Align::left}, prose("")};
-  if (encoded) columns.push_back(prose("wire bits"));
-  if (sending) columns.push_back(prose("a rank sends", "a step"));
-  if (adjusted) columns.push_back(prose("parameters"));
-  if (typed) columns.push_back(prose("unit"));
-  const bool sourced = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.source.empty(); });
-  if (sourced) columns.push_back(prose("source"));
+  std::ranges::copy_if(all, std::back_inserter(members), [](const Member& m) { return !m.layers; });
+  const auto any_has = [&members](std::string Member::*text) {
+    return std::ranges::any_of(members, [text](const Member& m) { return !(m.*text).empty(); });
+  };
+  std::vector<core::Column> columns{{std::string(kind), "", core::Align::left}, prose("")};
+  std::vector<std::string Member::*> texts{&Member::name, &Member::about};
+  const auto add = [&](const core::Column& column, std::string Member::*text, bool is_shown) {
+    if (!is_shown) return;
+    columns.push_back(column);
+    texts.push_back(text);
+  };
+  add(prose("wire bits"), &Member::wire, any_has(&Member::wire));
+  add(prose("a rank sends", "a step"), &Member::sends, any_has(&Member::sends));
+  add(prose("parameters"), &Member::parameters, any_has(&Member::parameters));
+  add(prose("unit"), &Member::unit, any_has(&Member::kind));
+  add(prose("source"), &Member::source, any_has(&Member::source));
   core::Table table(columns);
   for (const auto& m : members) {
-    std::vector<std::string> cells{m.name, m.about};
-    if (encoded) cells.push_back(m.wire);
-    if (sending) cells.push_back(m.sends);
-    if (adjusted) cells.push_back(m.parameters);
-    if (typed) cells.push_back(m.unit);
-    if (sourced) cells.push_back(m.source);
+    std::vector<std::string> cells;
+    for (const auto text : texts) cells.push_back(m.*text);
     table.add_row(std::move(cells));
   }
   core::print("{}\n", table.to_string(width));
-  print_layer_tables(k.members, width);
+  print_layer_tables(all, width);
+}
+
+/// Prints for each kind how many members it has, and the command that prints them.
+void print_index(std::size_t width) {
+  core::Table table({{"what", "", Align::left}, {"count", "", Align::right}, {"", "", Align::left}});
+  for (const auto& [kind, members] : kinds)
+    table.add_row({std::string(kind), fmt::format("{}", members().size()), fmt::format("gradmeter list {}", kind)});
+  core::print("{}gradmeter list all prints every one\n", table.to_string(width));
+}
+
+Usage list_usage() {
+  FlagList d("Flags");
+  add_switch(d, "help,h", "this text");
+  add_switch(d, "all", "list every kind, as list all does");
+  add_switch(d, "json", "print JSON");
+  add_wide_flag(d);
+  return {
+      .flags = d,
+      .about = fmt::format("gradmeter list: the kinds of things that flags can name, and how many there are of each\n"
+                           "gradmeter list WHAT ...: all of one kind, with parameters and sources\n\n"
+                           "WHAT is one of: {}, all\n"
+                           "list problems SET names the problems of one list",
+                           fmt::join(kind_names(), " ")),
+      .words = "kinds",
+      .choices = kind_names()};
+}
+
+int run_list_command(const Flags& flags, const Invocation&) {
+  const auto& asked = flags.words();
+  const bool is_of_set = asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos;
+  const auto kinds_asked = flags.on("all") ? std::vector<std::string>{"all"} : asked;
+  const Shown chosen = is_of_set ? Shown{{"problems", problems_of(asked[1])}} : chosen_kinds(kinds_asked);
+  if (flags.on("json")) {
+    print_json(chosen);
+  } else if (asked.empty() && !flags.on("all")) {
+    print_index(table_width(flags));
+  } else {
+    for (const auto& [kind, members] : chosen) print_table(kind, members, table_width(flags));
+  }
+  return 0;
 }
 
 }  // namespace
 
+const Command list_command{.name = "list",
+                           .summary = "algorithms, strategies, models, …: names, parameters, sources",
+                           .with_ranks = false,
+                           .usage = list_usage,
+                           .run = run_list_command};
+
 std::vector<std::string> member_names(std::string_view kind) {
   std::vector<std::string> out;
-  for (const auto& k : kinds) {
-    if (k.name != kind) continue;
-    for (const auto& m : k.members()) out.push_back(m.name);
+  for (const auto& [name, members] : kinds) {
+    if (name != kind) continue;
+    for (const Member& m : members()) out.push_back(m.name);
   }
   return out;
-}
-
-Usage list_usage() {
-  options::options_description d("Flags");
-  d.add_options()("help,h", "this text");
-  add_switch(d, "json", "machine-readable");
-  add_wide_flag(d);
-  return {.flags = d,
-          .about = fmt::format("gradmeter list [WHAT ...]: what there is, with its source\n\nWHAT is one of: {}\n"
-                               "list problems SET names the problems of one list",
-                               fmt::join(kind_names(), " ")),
-          .words = "kinds",
-          .choices = kind_names()};
-}
-
-int run_list_command(const Flags& flags, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;
-  const auto asked = flags.words();
-  std::vector<Shown> chosen;
-  if (asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos) {
-    chosen.push_back({"problems", problems_of(asked[1])});
-  } else {
-    for (const auto& k : chosen_kinds(asked)) chosen.push_back({k.name, k.members()});
-  }
-  if (flags.on("json")) {
-    print_json(chosen);
-  } else {
-    for (const auto& k : chosen) print_table(k, table_width(flags));
-  }
-  return 0;
 }
 
 }  // namespace gradmeter::cli

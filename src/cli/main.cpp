@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter: how training efficiency depends on mini-batch, precision, gradient exchange and interconnect, and why.
 #include <pthread.h>
 #include <stdio_ext.h>
@@ -12,21 +13,19 @@
 #include <cstring>
 #include <optional>
 
+#include "bench/engine/flags.hpp"
+#include "bench/engine/output.hpp"
 #include "bench/engine/version.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
-#include "cli/output.hpp"
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "core/print.hpp"
-#include "core/printable.hpp"
-#include "core/quoting.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/host/launcher.hpp"
-#include "runtime/host/subnormals.hpp"
+#include "runtime/host/environment.hpp"
 #include "runtime/mpi/session.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 namespace {
@@ -35,62 +34,35 @@ using namespace gradmeter;
 using core::ExitCode;
 
 constexpr std::array command_table{
-    cli::Command{"scale", "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job", true,
-                 cli::scale_usage, cli::run_scale_command},
-    cli::Command{"train", "one configuration to convergence: loss, accuracy, time to accuracy", true, cli::train_usage,
-                 cli::run_train_command},
-    cli::Command{"allreduce", "collectives by every algorithm, with nccl-tests' flags and columns", true,
-                 cli::allreduce_usage, cli::run_allreduce_command, "--overlap"},
-    cli::Command{"kernels", "DeepBench's operations and yours on every rank, against the roofline", true,
-                 cli::kernels_usage, cli::run_kernels_command},
-    cli::Command{"infer", "latency of forward passes, and what quantization after training costs in accuracy", true,
-                 cli::infer_usage, cli::run_infer_command},
-    cli::Command{"replay", "the steps of a trace of PyTorch's profiler on these ranks", true, cli::replay_usage,
-                 cli::run_replay_command},
-    cli::Command{"codecs", "encode, decode, error and wire size of gradient codecs, and where they pay", false,
-                 cli::codecs_usage, cli::run_codecs_command},
-    cli::Command{"links", "latency and bandwidth of every pair of ranks, and which links and hosts are slow", true,
-                 cli::links_usage, cli::run_links_command, std::nullopt},
-    cli::Command{"compare", "two or more results: which points differ beyond what launches do anyway", false,
-                 cli::compare_usage, cli::run_compare_command},
-    cli::Command{"report", "result files as one page of charts and findings, as pictures, text, CSV, Markdown", false,
-                 cli::report_usage, cli::run_report_command},
-    cli::Command{"watch", "how far a running job is, what it found last, what failed, whether it still lives", false,
-                 cli::watch_usage, cli::run_watch_command},
-    cli::Command{"import", "logs of nccl-tests, OSU, PARAM, DeepBench, PyTorch's profiler … as a result file", false,
-                 cli::import_usage, cli::run_import_command},
-    cli::Command{"list", "what there is: algorithms, strategies, models, ..., with source", false, cli::list_usage,
-                 cli::run_list_command},
-    cli::Command{"completion", "what bash, zsh or fish completes: commands, flags, their values", false,
-                 cli::completion_usage, cli::run_completion_command},
-    cli::Command{"manual", "the manual page, as roff", false, cli::manual_usage, cli::run_manual_command},
-    cli::Command{"doctor", "what is wrong or slow with this machine", true, cli::doctor_usage, cli::run_doctor_command},
-};
+    &bench::scale_command, &bench::train_command,    &bench::allreduce_command, &bench::kernels_command,
+    &bench::infer_command, &bench::replay_command,   &bench::codecs_command,    &bench::links_command,
+    &cli::compare_command, &cli::report_command,     &cli::watch_command,       &cli::import_command,
+    &cli::list_command,    &cli::completion_command, &cli::manual_command,      &bench::doctor_command};
 
 std::string help() {
   std::string text = fmt::format(
       "gradmeter {}: how does training efficiency on this machine depend on mini-batch,\n"
       "gradient exchange and interconnect, and why?\n\nusage: [mpirun -np N] gradmeter COMMAND [FLAGS]\n\n",
       bench::version());
-  for (const auto& c : command_table) text += fmt::format("  {:10} {}\n", c.name, c.summary);
-  return text + "\ngradmeter COMMAND --help tells the flags. First try: mpirun -np 2 gradmeter scale\n";
+  for (const auto* c : command_table) text += fmt::format("  {:10} {}\n", c->name, c->summary);
+  return text + "\ngradmeter COMMAND --help shows the flags of a command. First try: mpirun -np 2 gradmeter scale\n";
 }
 
-const cli::Command& find_command(const std::string& name) {
+const bench::Command& find_command(const std::string& name) {
   std::vector<std::string> known;
-  for (const auto& c : command_table) {
-    if (c.name == name) return c;
-    known.emplace_back(c.name);
+  for (const auto* c : command_table) {
+    if (c->name == name) return *c;
+    known.emplace_back(c->name);
   }
   core::refuse_unknown("command", name, known);
 }
 
 bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) {
-  return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+  return std::ranges::find(arguments, flag) != arguments.end();
 }
 
 /// Who will call MPI: "--overlap gemm" and "--overlap=gemm" both ask for a progress thread.
-runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::string>& arguments) {
+runtime::MpiThreads threads_for(const bench::Command& c, const std::vector<std::string>& arguments) {
   const auto& flag = c.progress_flag;
   const bool progress =
       flag &&
@@ -98,7 +70,7 @@ runtime::MpiThreads threads_for(const cli::Command& c, const std::vector<std::st
   return progress ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
 }
 
-void complain(int rank, const std::exception& e, bool with_rank) {
+void print_error(int rank, const std::exception& e, bool with_rank) {
   if (with_rank) {
     core::print(stderr, "gradmeter: rank {}: {}\n", rank, core::printable(e.what()));
   } else if (rank == 0) {
@@ -108,7 +80,7 @@ void complain(int rank, const std::exception& e, bool with_rank) {
 
 /// An error on one rank leaves its peers waiting: the whole job ends.
 int end_job(int rank, const std::exception& e, ExitCode code) {
-  complain(rank, e, true);
+  print_error(rank, e, true);
   std::fflush(nullptr);
   if (runtime::MpiSession::running()) runtime::MpiSession::abort(static_cast<int>(code));
   if (runtime::thread_ranks_running()) std::_Exit(static_cast<int>(code));
@@ -145,27 +117,30 @@ void check_printed() {
 }
 
 /// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
-int run_guarded(const cli::Command& command, cli::Invocation invocation) {
-  cli::CommandOutput output;
+int run_guarded(const bench::Command& command, bench::Invocation invocation) {
+  bench::CommandOutput output;
   invocation.output = &output;
+  invocation.commands = command_table;
   const auto ended = [&](ExitCode code, const std::exception& e) {
     return output.end(static_cast<int>(code), e.what());
   };
   try {
-    const cli::Usage usage = command.usage();
-    const cli::Flags flags(command.name, usage, invocation.arguments);
+    const bench::Usage usage = command.usage();
+    const bench::Flags flags = cli::parse_flags(command.name, usage, invocation.arguments);
     if (!flags.has("help")) {
-      const int code = command.run(flags, invocation);
+      // Under mpirun rank 0 does everything that needs no ranks.
+      const bool does_nothing = !command.with_ranks && invocation.rank != 0;
+      const int code = does_nothing ? 0 : command.run(flags, invocation);
       if (invocation.rank == 0) check_printed();
       return output.end(code);
     }
     if (invocation.rank == 0) core::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
-    complain(invocation.rank, e, false);
+    print_error(invocation.rank, e, false);
     return ended(ExitCode::usage, e);
   } catch (const core::Unavailable& e) {
-    complain(invocation.rank, e, false);
+    print_error(invocation.rank, e, false);
     return ended(ExitCode::backend, e);
   } catch (const core::Interrupted& e) {
     return output.end(core::interrupted_exit_code(e.signal()), e.what());
@@ -180,9 +155,9 @@ int run_guarded(const cli::Command& command, cli::Invocation invocation) {
   }
 }
 
-int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation, const runtime::Launcher& launcher) {
+int run_in_mpi_world(const bench::Command& command, bench::Invocation invocation, const runtime::Launcher& launcher) {
   if (const auto reason = runtime::separate_worlds(launcher, runtime::MpiSession::world_size())) {
-    complain(invocation.rank, core::UsageError(*reason), false);
+    print_error(invocation.rank, core::UsageError(*reason), false);
     return static_cast<int>(ExitCode::usage);
   }
   const auto world = runtime::MpiSession::world();
@@ -190,7 +165,7 @@ int run_in_mpi_world(const cli::Command& command, cli::Invocation invocation, co
   return run_guarded(command, invocation);
 }
 
-int run_with_mpi(const cli::Command& command, const cli::Invocation& invocation,
+int run_with_mpi(const bench::Command& command, const bench::Invocation& invocation,
                  std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
   const auto launcher = runtime::read_launcher();  // before an Open MPI that is alone sets the variables of PMIx
   const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
@@ -202,16 +177,16 @@ int run_with_mpi(const cli::Command& command, const cli::Invocation& invocation,
 }
 
 /// Looked for before the command reads its flags, which has the final word on them.
-cli::ThreadRanks thread_ranks(const std::vector<std::string>& arguments) {
+bench::ThreadRanks thread_ranks(const std::vector<std::string>& arguments) {
   const std::string flag = "--thread-ranks";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == flag && i + 1 < arguments.size()) return cli::parse_thread_ranks(arguments[i + 1]);
-    if (arguments[i].starts_with(flag + "=")) return cli::parse_thread_ranks(arguments[i].substr(flag.size() + 1));
+    if (arguments[i] == flag && i + 1 < arguments.size()) return bench::parse_thread_ranks(arguments[i + 1]);
+    if (arguments[i].starts_with(flag + "=")) return bench::parse_thread_ranks(arguments[i].substr(flag.size() + 1));
   }
   return {};
 }
 
-int run_with_threads(cli::ThreadRanks how, const cli::Command& command, const cli::Invocation& invocation) {
+int run_with_threads(bench::ThreadRanks how, const bench::Command& command, const bench::Invocation& invocation) {
   if (runtime::read_launcher().size > 1) {
     throw core::UsageError(
         "--thread-ranks makes ranks of one process, and mpirun has started several; use one of the two");
@@ -220,7 +195,7 @@ int run_with_threads(cli::ThreadRanks how, const cli::Command& command, const cl
   runtime::run_thread_ranks(how.ranks, [&](const runtime::Communicator& world) {
     runtime::flush_subnormals();
     if (how.bind) runtime::bind_to_share(world);
-    cli::Invocation mine = invocation;
+    bench::Invocation mine = invocation;
     mine.rank = world.rank();
     mine.world = &world;
     const int own = run_guarded(command, mine);
@@ -230,14 +205,13 @@ int run_with_threads(cli::ThreadRanks how, const cli::Command& command, const cl
   return code;
 }
 
-int run_command(const cli::Command& command, const cli::Invocation& invocation,
+int run_command(const bench::Command& command, const bench::Invocation& invocation,
                 std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
   const bool ranks = command.with_ranks && !asks_for(invocation.arguments, "--help") &&
                      !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
   if (!ranks) return run_guarded(command, invocation);
-  if (const auto how = thread_ranks(invocation.arguments); how.ranks > 0) {
+  if (const auto how = thread_ranks(invocation.arguments); how.ranks > 0)
     return run_with_threads(how, command, invocation);
-  }
   return run_with_mpi(command, invocation, signals, argc, argv);
 }
 
@@ -261,27 +235,31 @@ int run(int argc, char** argv) {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     std::string line = "gradmeter";
     for (const auto& argument : arguments) line += " " + core::shell_word(argument);
+    if (arguments.size() > 1 && arguments[0] == "help") {
+      std::swap(arguments[0], arguments[1]);
+      arguments[1] = "--help";
+    }
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
       if (rank == 0) core::print("{}", help());
       return 0;
     }
-    if (arguments[0] == "--version") {
+    if (arguments[0] == "--version" || arguments[0] == "-v") {
       if (rank == 0) core::print("gradmeter {} ({})\n", bench::version(), bench::commit());
       return 0;
     }
-    const cli::Command& command = find_command(arguments[0]);
+    const bench::Command& command = find_command(arguments[0]);
     arguments.erase(arguments.begin());
     const int code =
         run_command(command, {std::move(arguments), line, {*signals, watchdog}, rank}, signals, argc, argv);
     return code == 0 && core::has_failed_release() ? static_cast<int>(ExitCode::backend) : code;
   } catch (const core::UsageError& e) {
-    complain(rank, e, false);
+    print_error(rank, e, false);
     return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) {
-      complain(rank, output_error(), false);
+      print_error(rank, output_error(), false);
     } else {
-      complain(rank, e, true);
+      print_error(rank, e, true);
     }
     return static_cast<int>(ExitCode::backend);
   }
@@ -289,7 +267,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-std::span<const cli::Command> cli::commands() { return command_table; }
+std::span<const bench::Command* const> cli::commands() { return command_table; }
 
 int main(int argc, char** argv) {
   const int code = run(argc, argv);
@@ -297,7 +275,7 @@ int main(int argc, char** argv) {
     if (code == 0) close_standard_output();
     return code;
   } catch (const core::BackendError& e) {
-    complain(0, e, false);
+    print_error(0, e, false);
     return static_cast<int>(ExitCode::backend);
   }
 }

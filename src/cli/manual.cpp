@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter manual: the manual page gradmeter(1), from the tables that --help prints.
 #include <array>
+#include <utility>
 
+#include "bench/engine/flags.hpp"
 #include "bench/engine/version.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flag_facts.hpp"
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
@@ -42,7 +44,7 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-/// As it stands, line by line. An empty line is a request of its own.
+/// Asks roff to keep the text's lines. An empty line must be a request of its own.
 std::string verbatim(std::string_view text) {
   std::string out = ".nf\n";
   while (!text.empty()) {
@@ -54,37 +56,77 @@ std::string verbatim(std::string_view text) {
   return out + ".fi\n";
 }
 
-std::string flag_entry(const FlagFacts& f) {
+std::string flag_entry(const FlagDescription& f) {
   std::string out = ".TP\n";
-  if (!f.short_name.empty()) out += fmt::format("\\fB{}\\fR, ", roff(f.short_name));
-  out += fmt::format("\\fB{}\\fR", roff(f.name));
-  if (f.takes_value) out += fmt::format(" \\fI{}\\fR", roff(f.name.substr(2)));
-  if (!f.usual.empty()) out += fmt::format(" (default {})", roff(f.usual));
+  if (!f.short_name.empty()) out += fmt::format("\\fB{}\\fR, ", roff("-" + f.short_name));
+  out += fmt::format("\\fB{}\\fR", roff("--" + f.name));
+  if (f.takes_value) out += fmt::format(" \\fI{}\\fR", roff(f.name));
+  if (!f.fallback.empty()) out += fmt::format(" (default {})", roff(f.fallback));
   return fmt::format("{}\n{}\n", out, roff(f.help));
 }
 
 std::string command_section(const Command& c) {
   const Usage usage = c.usage();
   std::string out = fmt::format(".SH {}\n{}", roff(c.name), verbatim(usage.about));
-  for (const auto& f : flag_facts(usage)) out += flag_entry(f);
+  for (const auto& f : usage.flags.flags) out += flag_entry(f);
   return out;
 }
 
 std::string exit_codes() {
   using core::ExitCode;
-  struct Meaning {
-    ExitCode code;
-    const char* text;
-  };
-  constexpr std::array meanings{
-      Meaning{ExitCode::done, "done"},
-      Meaning{ExitCode::below_bar, "done, but below what was asked for: train --target, compare --fail-below"},
-      Meaning{ExitCode::usage, "the input is wrong: nothing was measured"},
-      Meaning{ExitCode::backend, "a library, a system call or a rank failed"},
-      Meaning{ExitCode::wrong_result, "a wrong result"}};
   std::string out = ".SH EXIT STATUS\n";
-  for (const auto& m : meanings) out += fmt::format(".TP\n{}\n{}\n", static_cast<int>(m.code), roff(m.text));
+  for (const auto& [code, meaning] :
+       {std::pair{ExitCode::done, "done"},
+        {ExitCode::below_bar, "done, but below what was asked for: train --target, compare --fail-below"},
+        {ExitCode::usage, "the input is wrong: nothing was measured"},
+        {ExitCode::backend, "a library, a system call or a rank failed"},
+        {ExitCode::wrong_result, "a wrong result"}})
+    out += fmt::format(".TP\n{}\n{}\n", static_cast<int>(code), roff(meaning));
   return out + fmt::format(".TP\n128 + signal\ninterrupted; what was measured is in the file\n");
+}
+
+struct Entry {
+  std::string_view term, text;
+};
+
+constexpr std::array examples{
+    Entry{"mpirun -np 2 gradmeter doctor",
+          "what is wrong or slow with this machine, before anything is measured on it"},
+    Entry{"mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out curve.jsonl",
+          "a scaling curve at three mini-batches, kept in a result file"},
+    Entry{"gradmeter report curve.jsonl -o curve.html", "the curve as one page of charts and findings"},
+    Entry{"mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring",
+          "all-reduce by size, with the flags and columns of nccl-tests"},
+    Entry{"gradmeter scale --thread-ranks 2", "ranks as threads of one process: needs neither mpirun nor MPI"},
+    Entry{"mpirun -np 8 --map-by ppr:1:node gradmeter links", "every pair of eight hosts: which link or host is slow"},
+    Entry{"gradmeter compare before.jsonl after.jsonl",
+          "which points differ by more than repeated launches do anyway"}};
+
+constexpr std::array variables{
+    Entry{"COLUMNS", "how wide tables may be; without it the terminal says so"},
+    Entry{"NO_COLOR",
+          "when it is not empty, watch draws without colours; with TERM=dumb it does not redraw the screen"},
+    Entry{"GRADMETER_CHARTS_PYTHON",
+          "the Python with the package vl-convert-python that report writes SVG and PNG pictures with"},
+    Entry{"OMP_NUM_THREADS, OMPI_MCA_*, UCX_*, NCCL_*, SLURM_*, CUDA_VISIBLE_DEVICES and the like",
+          "they belong to the libraries and launchers below. Those that change a measurement are recorded in the "
+          "result file, never one whose name looks like a secret; --resume measures again where they differ"}};
+
+constexpr std::array files{
+    Entry{"FILE.jsonl",
+          "the result file of --out: a JSON object a line, appended as soon as its point is measured. Its format is in "
+          "docs/result-file.md of the documentation"},
+    Entry{"/dev/shm", "holds the memory that ranks of one node share. doctor names what killed runs have left there"},
+    Entry{
+        "PREFIX/share/doc/gradmeter",
+        "the documentation, the schema of result files (data/schema) and job scripts (jobs). The program itself reads "
+        "no file of its installation"}};
+
+/// A section of terms and what they mean.
+std::string entries(std::string_view title, std::span<const Entry> rows) {
+  std::string out = fmt::format(".SH {}\n", title);
+  for (const auto& [term, text] : rows) out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(text));
+  return out;
 }
 
 std::string manual() {
@@ -94,16 +136,15 @@ std::string manual() {
       ".SH SYNOPSIS\n[mpirun \\-np \\fIN\\fR] \\fBgradmeter\\fR \\fIcommand\\fR [\\fIflags\\fR]\n"
       ".SH COMMANDS\n",
       bench::commit_date(), bench::version());
-  for (const auto& c : commands()) out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(c.name), roff(c.summary));
-  for (const auto& c : commands()) out += command_section(c);
-  return out + exit_codes();
+  for (const Command* c : commands()) out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(c->name), roff(c->summary));
+  for (const Command* c : commands()) out += command_section(*c);
+  return out + exit_codes() + entries("EXAMPLES", examples) + entries("ENVIRONMENT", variables) +
+         entries("FILES", files);
 }
 
-}  // namespace
-
 Usage manual_usage() {
-  options::options_description d("Flags");
-  d.add_options()("help,h", "this text");
+  FlagList d("Flags");
+  add_switch(d, "help,h", "this text");
   return {.flags = d,
           .about =
               "gradmeter manual: this program's manual page, as roff\n"
@@ -111,9 +152,17 @@ Usage manual_usage() {
               "gradmeter manual | man -l -"};
 }
 
-int run_manual_command(const Flags&, const Invocation& invocation) {
-  if (invocation.rank == 0) core::print("{}", manual());
+int run_manual_command(const Flags&, const Invocation&) {
+  core::print("{}", manual());
   return static_cast<int>(core::ExitCode::done);
 }
+
+}  // namespace
+
+const Command manual_command{.name = "manual",
+                             .summary = "the manual page, as roff",
+                             .with_ranks = false,
+                             .usage = manual_usage,
+                             .run = run_manual_command};
 
 }  // namespace gradmeter::cli

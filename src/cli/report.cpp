@@ -1,35 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
 // gradmeter report: result files as a page, pictures, text, CSV or Markdown. One process.
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "analysis/comparison.hpp"
 #include "analysis/findings.hpp"
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
+#include "bench/allreduce/allreduce.hpp"
+#include "bench/codecs/codecs.hpp"
+#include "bench/engine/flags.hpp"
+#include "bench/infer/infer.hpp"
+#include "bench/kernels/kernels.hpp"
+#include "bench/links/links.hpp"
+#include "bench/replay/replay.hpp"
+#include "bench/scale/scale.hpp"
+#include "bench/train/train.hpp"
+#include "cli/commands.hpp"
 #include "cli/result_input.hpp"
-#include "cli/terminal.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "core/printable.hpp"
-#include "report/page/draw.hpp"
-#include "report/page/markdown.hpp"
+#include "report/page/charts.hpp"
 #include "report/page/page.hpp"
-#include "report/tables.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
 using core::UsageError;
 
-options::options_description describe_report() {
-  options::options_description d("Flags", 110);
-  d.add_options()("help,h", "this text");
-  add_text(d, "out,o", "", "the page; default report.html, where nothing else is asked for");
+FlagList describe_report() {
+  FlagList d("Flags", 110);
+  add_switch(d, "help,h", "this text");
+  add_text(d, "out,o", "", "file of the page; default: report.html, if no other output is asked for");
   add_text(d, "csv", "", "every point and number as CSV in this file, - for standard output");
   add_switch(d, "text", "the tables that the measuring commands print, on standard output");
   add_text(d, "markdown", "", "findings and tables in this file, - for standard output: for a pull request");
-  add_text(d, "findings", "", "what the points say as JSON lines in this file, - for standard output: for programs");
+  add_text(d, "findings", "", "the findings as JSON lines in this file, - for standard output: for programs");
   add_text(d, "png", "", "each chart as NAME.png in this folder, without a browser");
   add_text(d, "svg", "", "each chart as NAME.svg in this folder, without a browser");
   add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
@@ -51,35 +57,31 @@ std::vector<analysis::Comparison> comparisons_of(const std::vector<analysis::Sid
   return out;
 }
 
-/// What the measuring commands print.
+/// The tables that the measuring commands print.
 std::string tables(const std::vector<analysis::Side>& sides, std::size_t width) {
   std::map<std::string, std::vector<core::Point>> points;
   for (const auto& side : sides)
     for (const auto& run : side.runs)
       for (const auto& p : run.points) points[p.experiment].push_back(p);
-  struct Printer {
-    const char* experiment;
-    std::string (*tables)(std::span<const core::Point>, std::size_t);
-  };
   std::string out;
-  for (const auto& [experiment, print] : {Printer{"scale", report::scale_tables},
-                                          {"allreduce", report::collective_tables},
-                                          {"kernels", report::kernel_tables},
-                                          {"codecs", report::codec_tables},
-                                          {"links", report::link_tables},
-                                          {"soak", report::soak_tables},
-                                          {"infer", report::infer_tables},
-                                          {"replay", report::replay_tables}}) {
+  for (const auto& [experiment, print] : {std::pair{"scale", &scale_tables},
+                                          {"allreduce", &collective_tables},
+                                          {"kernels", &kernel_tables},
+                                          {"codecs", &codec_tables},
+                                          {"links", &link_tables},
+                                          {"soak", &soak_tables},
+                                          {"infer", &infer_tables},
+                                          {"replay", &replay_tables}}) {
     if (const auto found = points.find(experiment); found != points.end()) out += print(found->second, width) + "\n";
   }
   if (const auto found = points.find("train"); found != points.end()) {
-    out += report::train_header();
-    for (const auto& p : found->second) out += report::train_row(p);
+    out += train_header();
+    for (const auto& p : found->second) out += train_row(p);
   }
   return out;
 }
 
-/// A line each, of all sides; with several each says of which.
+/// Writes each finding of each side as a line of JSON. With several sides a line names its side.
 std::string finding_lines(const std::vector<analysis::Side>& sides,
                           const std::vector<std::vector<analysis::Finding>>& findings) {
   std::string out;
@@ -107,26 +109,26 @@ int make_report(const Flags& f) {
   const auto comparisons = comparisons_of(sides);
   const bool draws = f.has("png") || f.has("svg");
   const bool page = f.has("out") || !(f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || draws);
-  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_rows(sides, report::Launches::separate)));
+  if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_separate_rows(sides)));
   if (f.on("text")) core::print("{}", tables(sides, table_width(f)));
   // Findings and rows of a large file are each as large as its points: the former go before the latter come.
-  report::Said said;
+  report::ReportText said;
   std::string lines;
   if (page || f.has("markdown") || f.has("findings")) {
     std::vector<std::vector<analysis::Finding>> findings;
     for (const auto& side : sides) findings.push_back(analysis::findings(side.runs));
-    said = report::say(sides, findings, comparisons);
+    said = report::summarise_findings(sides, findings, comparisons);
     if (f.has("findings")) lines = finding_lines(sides, findings);
   }
-  report::RowTable rows;
+  report::PageTable rows;
   if (page || draws || f.has("markdown")) {
     rows = report::make_rows(sides);
     for (const auto& c : comparisons) report::add_comparison(rows, c);
   }
   if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(rows, said));
   if (f.has("findings")) write_text(f.text("findings"), lines);
-  if (f.has("png")) tell(report::draw_charts(rows, f.text("png"), report::Picture::png), f.text("png"));
-  if (f.has("svg")) tell(report::draw_charts(rows, f.text("svg"), report::Picture::svg), f.text("svg"));
+  for (const char* format : {"png", "svg"})
+    if (f.has(format)) tell(report::write_pictures(rows, f.text(format), format), f.text(format));
   if (page) {
     const std::string path = f.has("out") ? f.text("out") : "report.html";
     write_text(path, [&](std::ostream& out) { report::write_html_page(rows, said, sides, out); });
@@ -134,8 +136,6 @@ int make_report(const Flags& f) {
   }
   return static_cast<int>(core::ExitCode::done);
 }
-
-}  // namespace
 
 Usage report_usage() {
   return {.flags = describe_report(),
@@ -147,10 +147,18 @@ Usage report_usage() {
           .words = "files"};
 }
 
-int run_report_command(const Flags& flags, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
+int run_report_command(const Flags& flags, const Invocation&) {
   if (flags.words().empty()) throw UsageError("report: name result files; see gradmeter report --help");
   return make_report(flags);
 }
+
+}  // namespace
+
+const Command report_command{
+    .name = "report",
+    .summary = "result files as one page of charts and findings, as pictures, text, CSV, Markdown",
+    .with_ranks = false,
+    .usage = report_usage,
+    .run = run_report_command};
 
 }  // namespace gradmeter::cli

@@ -1,18 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/result_input.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <utility>
 
-#include "analysis/history.hpp"
-#include "cli/flags/flags.hpp"
+#include "analysis/launches.hpp"
+#include "bench/engine/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "core/printable.hpp"
 
 namespace gradmeter::cli {
 
@@ -21,7 +23,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> files_of(const std::string& word) {
   std::vector<fs::path> out;
-  for (const auto& item : split_list("compare", word)) {
+  for (const auto& item : bench::split_list("compare", word)) {
     std::error_code error;
     if (fs::is_directory(item, error)) {
       const auto inside = analysis::result_files(item);
@@ -80,7 +82,11 @@ void write_text(const std::string& path, const std::function<void(std::ostream&)
     core::print_unchanged(std::move(text).str());
     return;
   }
+  errno = 0;
   std::ofstream out(path, std::ios::binary);
+  if (!out)
+    throw UsageError(fmt::format("'{}' cannot be written: {}; name one in a folder that you may write to, by -o",
+                                 core::printable(path), errno ? std::strerror(errno) : "it cannot be opened"));
   write(out);
   out.close();
   if (!out) throw core::BackendError("file system", "write", fmt::format("'{}' could not be written", path));

@@ -1,4 +1,5 @@
-// Result files as words of a command line: files, folders, comma lists.
+// SPDX-License-Identifier: Apache-2.0
+// Reads result files that are words of a command line: files, folders, comma lists.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -10,22 +11,23 @@
 
 namespace gradmeter::cli {
 
-/// The files that a word names; of a folder its *.jsonl. Errors: UsageError for a folder without one.
+/// The files that a word names; for a folder its *.jsonl. Errors: UsageError for a folder without one.
 std::vector<std::filesystem::path> files_of(const std::string& word);
 
-/// All points of a command are in memory at once, 10 KB each where they have much to say: 4 GB.
+/// The most points of a command. All of them are in memory at once, 10 KB each where they say much: 4 GB.
 inline constexpr std::size_t most_points = 400'000;
-/// Counts lines, of files that are large enough to have too many, before any is read.
+/// Counts the lines of files that are large enough to have too many, before any file is read.
 /// Errors: UsageError where the files of all words have more than `most_points` together.
 void refuse_too_many(const std::vector<std::string>& words);
 
-/// Their runs, without raw times. What was torn or left out is said on standard error. Errors: UsageError where there
-/// is none.
+/// The runs of the files that a word names, without raw times. Parts that were torn or left out are named on standard
+/// error. Errors: UsageError where there is no run.
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
 
-/// To a file, or with "-" to standard output. Errors: BackendError.
+/// Writes to a file, or with "-" to standard output. Errors: UsageError where the file cannot be opened, BackendError
+/// where it does not take all.
 void write_text(const std::string& path, const std::string& text);
-/// Likewise what `write` writes, a file as it comes.
+/// Gives `write` a stream to the path, so that a file's text need not be held in memory.
 void write_text(const std::string& path, const std::function<void(std::ostream&)>& write);
 
 }  // namespace gradmeter::cli

@@ -1,40 +1,106 @@
-// gradmeter watch: follows a running job by its result file. One process.
+// SPDX-License-Identifier: Apache-2.0
+// gradmeter watch: follows a running job by its result file, on a terminal that is drawn anew or line by line. One
+// process.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "cli/command.hpp"
-#include "cli/flags/flags.hpp"
-#include "cli/screen.hpp"
-#include "cli/terminal.hpp"
+#include "bench/engine/flags.hpp"
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "core/result_follower.hpp"
+#include "core/result_file.hpp"
 #include "core/table.hpp"
 #include "report/watch.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/handle.hpp"
 #include "runtime/host/host.hpp"
-#include "runtime/time/clock.hpp"
 
 namespace gradmeter::cli {
 namespace {
+
+struct ScreenSize {
+  std::size_t width, height;
+  bool operator==(const ScreenSize&) const = default;
+};
+
+constexpr std::string_view other_screen = "\033[?1049h\033[?25l", former_screen = "\033[?25h\033[?1049l";
+constexpr std::string_view home = "\033[H", rest_of_line = "\033[K", rest_of_screen = "\033[J", no_style = "\033[0m";
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Whether standard output can be drawn on: a terminal, and no dumb one.
+bool can_draw() { return ::isatty(STDOUT_FILENO) && environment("TERM") != "dumb"; }
+
+/// Without NO_COLOR (no-color.org) and with a terminal.
+bool wants_colour() { return can_draw() && environment("NO_COLOR").empty(); }
+
+/// The size of standard output's terminal; 80 x 24 where it does not say.
+ScreenSize screen_size() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {80, 24};
+  return {size.ws_col, size.ws_row};
+}
+
+/// Puts the line's style around it, as far as colours are wanted.
+std::string styled(const report::ScreenLine& line, bool colour) {
+  using enum report::Style;
+  if (!colour || line.style == plain) return line.text;
+  const std::string_view code = line.style == heading ? "\033[1m" : line.style == good ? "\033[32m" : "\033[31m";
+  return fmt::format("{}{}{}", code, line.text, no_style);
+}
+
+/// Draws a terminal anew in place, over its whole height. Uses the terminal's other screen, as pagers do, so that what
+/// a resized terminal wraps anew is drawn over. The former one comes back in the end.
+class Screen {
+ public:
+  explicit Screen(bool colour) : colour_(colour) { runtime::write_all(STDOUT_FILENO, other_screen); }
+  ~Screen() { runtime::write_all(STDOUT_FILENO, former_screen); }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+  /// Writes all lines at once.
+  void draw(std::span<const report::ScreenLine> lines) const {
+    std::string text(home);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      text += styled(lines[i], colour_);
+      text += rest_of_line;
+      if (i + 1 < lines.size()) text += "\r\n";  // after the last row the terminal would scroll
+    }
+    text += rest_of_screen;
+    runtime::write_all(STDOUT_FILENO, text);
+  }
+
+ private:
+  bool colour_;
+};
 
 using core::ResultFollower;
 using core::UsageError;
 using report::RunState;
 using Change = ResultFollower::Change;
 
-options::options_description describe_watch() {
-  options::options_description d("Flags");
-  d.add_options()("help,h", "this text");
-  add_switch(d, "once", "print how it stands, and end");
-  add_switch(d, "wait",
-             "wait for a file that does not exist yet, or for the next run in it where the last one is over");
-  add_text(d, "every", "1s", "time between two looks at the file");
+FlagList describe_watch() {
+  FlagList d("Flags");
+  add_switch(d, "help,h", "this text");
+  add_switch(d, "once", "print the present state of the run, and end");
+  add_switch(d, "wait", "wait until the file exists or, if its last run has ended, until the next run begins");
+  add_text(d, "every", "1s", "how often to read the file");
   return d;
 }
 
@@ -54,9 +120,8 @@ class Watched {
     Change change = follower_.look();
     const core::WriterLock lock = core::writer_lock(path_);
     // A writer tells its end before it gives the lock back.
-    if (lock == core::WriterLock::none && change != Change::absent) {
+    if (lock == core::WriterLock::none && change != Change::absent)
       if (const Change again = follower_.look(); change == Change::none) change = again;
-    }
     if (change != Change::absent) {
       seen_ = runtime::host_clock();
       exists_ = true;
@@ -97,18 +162,9 @@ class Watched {
   double seen_;  ///< host_clock
 };
 
-/// Where the state is shown.
-class WatchDisplay {
- public:
-  virtual ~WatchDisplay() = default;
-  virtual void show(const Watched&, Change) = 0;
-  /// Of the last look, which stays.
-  virtual void end(const Watched&) = 0;
-};
-
 std::vector<report::ScreenLine> screen_of(const Watched& w, ScreenSize size) {
   const auto line = [&](const std::string& text, report::Style style = report::Style::plain) {
-    return report::ScreenLine{report::fitted(text, size.width), style};
+    return report::ScreenLine{report::truncated_to(text, size.width), style};
   };
   if (!w.exists()) return {line(fmt::format("waiting for {}: {}", w.path(), w.problem()))};
   auto lines = report::watch_screen(w.file(), w.observation(), size.width, std::max<std::size_t>(size.height, 3) - 2);
@@ -124,13 +180,15 @@ void print(const std::vector<report::ScreenLine>& lines) {
   std::fflush(stdout);
 }
 
-class Drawn final : public WatchDisplay {
+/// Shows the state on a screen of its own.
+class Drawn {
  public:
-  void show(const Watched& w, Change) override {
+  void show(const Watched& w, Change) {
     if (!screen_) screen_.emplace(wants_colour());
     screen_->draw(screen_of(w, screen_size()));
   }
-  void end(const Watched& w) override {
+  /// Leaves the findings of the last look on the screen.
+  void end(const Watched& w) {
     screen_.reset();
     print(screen_of(w, screen_size()));
   }
@@ -139,10 +197,10 @@ class Drawn final : public WatchDisplay {
   std::optional<Screen> screen_;
 };
 
-/// A line for each point, and for each change of the state.
-class Printed final : public WatchDisplay {
+/// Prints a line for each point, and for each change of the state.
+class Printed {
  public:
-  void show(const Watched& w, Change change) override {
+  void show(const Watched& w, Change change) {
     if (change == Change::replaced) say("the file begins anew");
     if (!w.exists() || !w.problem().empty()) return say(screen_of(w, {core::any_width, 3}).back().text);
     if (w.file().runs.empty()) return say(report::state_text(w.file(), w.progress()).text);
@@ -163,7 +221,7 @@ class Printed final : public WatchDisplay {
     if (w.waits_for_next()) say("waiting for the next run");
     std::fflush(stdout);
   }
-  void end(const Watched&) override {}
+  void end(const Watched&) {}
 
  private:
   void say(const std::string& line) {
@@ -197,9 +255,11 @@ void sleep_until(double end, const runtime::SignalWatch& signals) {
       fmt::format("cannot read '{}': {}; name an existing result file, or --wait for it", w.path(), w.problem()));
 }
 
-int follow(Watched& w, WatchDisplay& display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
-  constexpr double patience_s =
-      60;  // of a file that was there: a network's disk may be away so long, as for its writer
+/// `display`: Drawn or Printed.
+template <class Display>
+int follow(Watched& w, Display display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
+  // A network's disk may be away so long from a file that was there, as for its writer.
+  constexpr double patience_s = 60;
   Change change = w.look();
   double next = runtime::host_clock() + every.value;
   if (waits && w.exists() && is_over(w)) w.pass_over();
@@ -225,20 +285,17 @@ int follow(Watched& w, WatchDisplay& display, core::Seconds every, bool waits, c
   return exit_code(w);
 }
 
-}  // namespace
-
 Usage watch_usage() {
   return {.flags = describe_watch(),
           .about =
               "gradmeter watch FILE: follows a running job by the result file that it writes (--out)\n"
               "\n"
               "mpirun -np 4 gradmeter scale --out r.jsonl &  gradmeter watch --wait r.jsonl\n"
-              "It ends with the run, and with its exit status; with 3 where the run was killed.",
+              "It ends when the run ends, with the run's exit code, or with 3 if the run was killed.",
           .words = "file"};
 }
 
 int run_watch_command(const Flags& f, const Invocation& invocation) {
-  if (invocation.rank != 0) return 0;  // under mpirun rank 0 does everything
   if (f.words().size() != 1) throw UsageError("watch: name one result file; see gradmeter watch --help");
   const core::Seconds every = parse_time("--every", f.text("every"));
   Watched watched(f.words()[0]);
@@ -248,10 +305,17 @@ int run_watch_command(const Flags& f, const Invocation& invocation) {
     print(screen_of(watched, {table_width(f), screen_size().height}));
     return exit_code(watched);
   }
-  Drawn drawn;
-  Printed printed;
-  WatchDisplay& display = can_draw() ? static_cast<WatchDisplay&>(drawn) : printed;
-  return follow(watched, display, every, f.on("wait"), invocation.process.signals);
+  const runtime::SignalWatch& signals = invocation.process.signals;
+  return can_draw() ? follow(watched, Drawn(), every, f.on("wait"), signals)
+                    : follow(watched, Printed(), every, f.on("wait"), signals);
 }
+
+}  // namespace
+
+const Command watch_command{.name = "watch",
+                            .summary = "progress of a running job: its last points, failures, and whether it is alive",
+                            .with_ranks = false,
+                            .usage = watch_usage,
+                            .run = run_watch_command};
 
 }  // namespace gradmeter::cli

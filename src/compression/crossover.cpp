@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/crossover.hpp"
 
 #include <stdexcept>
@@ -16,17 +17,17 @@ core::BytesPerSecond crossover_link(const core::CodecRates& v, int ranks, double
   return exchange_speed(v, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
 }
 
-CodecEstimate estimate(const core::Machine& m, const CodedExchange& x) {
-  const auto rates = m.codecs.find(x.codec);
+CodecEstimate estimate(const core::Machine& m, std::string_view codec, int ranks, std::size_t elements,
+                       double wire_bits) {
+  const auto rates = m.codecs.find(codec);
   if (rates == m.codecs.end()) throw std::out_of_range("the machine has no rates of this codec");
-  const auto p = static_cast<std::uint32_t>(x.ranks);
-  const auto n = static_cast<double>(x.elements);
-  const double sent = 2.0 * (x.ranks - 1) / x.ranks * n * x.wire_bits / 8;
-  const auto chunk = static_cast<std::uint64_t>(n * x.wire_bits / 8 / x.ranks);
-  const double link = m.link(0, p - 1).bytes_per_s(chunk);
+  const auto n = static_cast<double>(elements);
+  const double sent = 2.0 * (ranks - 1) / ranks * n * wire_bits / 8;
+  const auto chunk = static_cast<std::uint64_t>(n * wire_bits / 8 / ranks);
+  const double link = m.link(0, static_cast<std::uint32_t>(ranks) - 1).bytes_per_s(chunk);
   return {.link = {link},
-          .crossover = crossover_link(rates->second, x.ranks, x.wire_bits, 32),
-          .predicted_s = sent / link + 4 * n / exchange_speed(rates->second, x.ranks).value};
+          .crossover = crossover_link(rates->second, ranks, wire_bits, 32),
+          .predicted_s = sent / link + 4 * n / exchange_speed(rates->second, ranks).value};
 }
 
 }  // namespace gradmeter::compression

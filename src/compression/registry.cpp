@@ -1,22 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/registry.hpp"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
-#include "compression/codecs/cast.hpp"
-#include "compression/codecs/fp8.hpp"
-#include "compression/codecs/lns4.hpp"
+#include "compression/codecs/block_scaled.hpp"
+#include "compression/codecs/casts.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "compression/codecs/low_rank.hpp"
-#include "compression/codecs/natural.hpp"
 #include "compression/codecs/onebit.hpp"
-#include "compression/codecs/qsgd.hpp"
-#include "compression/codecs/qsgd1.hpp"
-#include "compression/codecs/qsgd_elias.hpp"
-#include "compression/codecs/randomk.hpp"
-#include "compression/codecs/terngrad.hpp"
-#include "compression/codecs/topk.hpp"
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/quantized.hpp"
+#include "compression/codecs/sparse.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 
@@ -154,7 +149,8 @@ constexpr std::array table{
         .make = make_topk},
 };
 
-/// What every codec takes besides its own. CGX leaves tensors of fewer elements alone as well (Markov et al. 2022).
+/// The default of the parameter `min`, which every codec takes besides its own. CGX leaves tensors of fewer elements
+/// alone as well (Markov et al. 2022).
 constexpr std::size_t default_min = 1024;
 
 core::ParsedName defaults_of(const CodecInfo& row) {
@@ -223,6 +219,34 @@ CodecChoicePtr find_codec(std::string_view text) {
   if (given.base != "none" && given.base != "fp32") core::refuse_unknown("codec", given.base, known);
   if (given.canonical() != given.base) throw core::UsageError(fmt::format("codec {} takes no parameters", given.base));
   return nullptr;
+}
+
+std::vector<CodecChoicePtr> find_codecs(std::string_view list) {
+  std::vector<CodecChoicePtr> out;
+  const auto add = [&out](std::string_view name) {
+    CodecChoicePtr codec = find_codec(name);
+    const auto is_same = [&](const auto& c) { return codec ? c && c->name == codec->name : !c; };
+    if (std::ranges::none_of(out, is_same)) out.push_back(std::move(codec));
+  };
+  for (const auto& name : core::split_names(list)) {
+    if (name != "all") {
+      add(name);
+      continue;
+    }
+    add("none");
+    for (const auto& row : table) add(row.name);
+  }
+  return out;
+}
+
+std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr> codecs) {
+  for (const auto& c : codecs) {
+    if (!c || !c->parsed.parameters.contains("warmup") || warm_up_steps(c->parsed) == 0) continue;
+    throw core::UsageError(fmt::format(
+        "codec {}: what is timed is the density that a warm-up ends at; leave out warmup, which is for train",
+        c->label));
+  }
+  return codecs;
 }
 
 CodecChoicePtr with_parameter(const CodecChoice& c, std::string_view parameter, std::string value) {

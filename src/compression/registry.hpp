@@ -1,9 +1,11 @@
-// The registry of codecs. A new one is a file of its own and one row in registry.cpp.
+// SPDX-License-Identifier: Apache-2.0
+// The registry of codecs. A new codec stands in its family under codecs/, and has a row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "compression/codec.hpp"
 #include "core/name.hpp"
@@ -14,21 +16,21 @@ using CodecPtr = std::shared_ptr<const Codec>;
 
 /// How gradients with this encoding are exchanged.
 enum class Exchange : std::uint8_t {
-  schedule,  ///< in the executor, over any schedule in which one rank finishes each block; `direct` where none is named
-  gather,    ///< all-gather: every rank gets every encoded tensor and adds them up in rank order
-  shared_sum  ///< linear: what is sent is itself summed, by any all-reduce, vendors' too
+  schedule,   ///< the executor runs any schedule in which one rank finishes each block; `direct` where none is named
+  gather,     ///< all-gather: every rank gets every encoded tensor and adds them up in rank order
+  shared_sum  ///< the encoding is linear, so any all-reduce can sum what is sent, also a vendor's
 };
 
-/// One row. `parameters`: what may follow the colon, with its default ("bucket=512,norm=max"); besides, every codec
-/// takes ef=on|off (error feedback), whose default is `feedback`'s, and min=N: tensors of fewer elements go dense.
-/// `make` is given a name with every parameter written out, and refuses values that it cannot take; null for codecs
-/// that consist of collectives (allreduce/compressed), whose values `check` refuses.
+/// One row of the table. `parameters`: those that may follow the colon, with their defaults ("bucket=512,norm=max").
+/// Every codec takes two more: ef=on|off (error feedback), whose default is `feedback`, and min=N, since tensors of
+/// fewer elements travel dense. `make` is given a name with every parameter written out, and refuses values that it
+/// cannot take. It is null for codecs that consist of collectives (allreduce/compressed); `check` refuses their values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;
   bool feedback = false;
-  /// May random rounding lose more than the whole gradient? Error feedback would then grow without end, and ef=on is
-  /// refused. Null: never.
+  /// True where random rounding may lose more than the whole gradient. Error feedback would then grow without end, so
+  /// ef=on is refused. Null: it never does.
   bool (*expands)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;
@@ -47,16 +49,23 @@ struct CodecChoice {
 };
 using CodecChoicePtr = std::shared_ptr<const CodecChoice>;
 
-/// "qsgd4", "topk:density=0.001,ef=off". Null for "none" and for its alias "fp32": nothing is encoded.
+/// Finds the codec of a name such as "qsgd4" or "topk:density=0.001,ef=off". Null for "none" and its alias "fp32",
+/// which encode nothing.
 /// Errors: UsageError that lists the codecs, or the allowed values of the parameter.
 CodecChoicePtr find_codec(std::string_view name);
+/// Finds the codecs of a comma list of such names, each once; null stands for "none". `all` gives none and every row.
+/// Errors: UsageError.
+std::vector<CodecChoicePtr> find_codecs(std::string_view list);
+/// The codecs as sweeps time them. A sweep has no first steps, so the density is the final one. Errors: UsageError for
+/// a warm-up of a given number of steps.
+std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr>);
 /// The same codec with another value of a parameter that it has. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
 
-/// Values of parameters. Errors: UsageError with the codec's name and what is allowed.
+/// These read values of parameters. Errors: UsageError with the codec's name and the values that are allowed.
 std::size_t whole_number(const core::ParsedName&, std::string_view parameter, std::size_t least, std::size_t most);
 double fraction(const core::ParsedName&, std::string_view parameter);  ///< in (0, 1]
-/// Which of `allowed` the value is.
+/// The index of the value in `allowed`.
 std::size_t one_of(const core::ParsedName&, std::string_view parameter, std::span<const std::string_view> allowed);
 
 }  // namespace gradmeter::compression

@@ -1,9 +1,15 @@
-// The element table: the types of numbers on the wire and in memory. A precision is one row.
+// SPDX-License-Identifier: Apache-2.0
+// The element table: the types of numbers on the wire and in memory, with a row for each precision; and the small
+// floats, for which C++ has no types.
 #pragma once
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace gradmeter::core {
 
@@ -37,7 +43,7 @@ inline constexpr std::array elements{
 constexpr const ElementInfo& info(Element e) { return elements[static_cast<std::size_t>(e)]; }
 constexpr std::size_t size_of(Element e) { return info(e).bytes; }
 constexpr bool is_integer(Element e) { return info(e).unit_roundoff == 0; }
-/// The 16-bit and 8-bit floats: no C++ type holds them; `core/small_float.hpp` converts them.
+/// Whether it is a 16-bit or 8-bit float: no C++ type holds these; this file converts them.
 constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) < sizeof(float); }
 
 /// The table's names, and those of nccl-tests: float, double, half, bfloat16, fp8 (e4m3), f8e4m3, fp8_e4m3, f8e5m2,
@@ -46,28 +52,135 @@ constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) <
 Element parse_element(std::string_view text);
 
 template <class T>
-struct ElementOf;
-template <>
-struct ElementOf<double> {
-  static constexpr Element value = Element::f64;
-};
-template <>
-struct ElementOf<float> {
-  static constexpr Element value = Element::f32;
-};
-template <>
-struct ElementOf<std::int64_t> {
-  static constexpr Element value = Element::i64;
-};
-template <>
-struct ElementOf<std::int32_t> {
-  static constexpr Element value = Element::i32;
-};
-template <>
-struct ElementOf<std::int8_t> {
-  static constexpr Element value = Element::i8;
-};
+constexpr Element find_element() {
+  if constexpr (std::is_same_v<T, double>) return Element::f64;
+  if constexpr (std::is_same_v<T, float>) return Element::f32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Element::i64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return Element::i32;
+  if constexpr (std::is_same_v<T, std::int8_t>) return Element::i8;
+}
+/// Does not compile for a type that holds no element.
 template <class T>
-inline constexpr Element element_of = ElementOf<T>::value;
+inline constexpr Element element_of = find_element<T>();
+
+// The 16-bit and 8-bit floats, one number at a time: the reference for every faster conversion.
+
+/// sign, exponent, mantissa, from the highest bit down. Without infinities the highest exponent holds numbers too, and
+/// only the code of all ones is NaN (OCP's e4m3).
+struct SmallFormat {
+  int exponent_bits, mantissa_bits;
+  bool infinities = true;
+
+  constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
+  constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  constexpr std::uint16_t sign() const { return static_cast<std::uint16_t>(1u << (bits() - 1)); }
+  /// The code of the largest exponent with no mantissa: infinity, if the format has one.
+  constexpr std::uint16_t top_exponent() const {
+    return static_cast<std::uint16_t>(((1u << exponent_bits) - 1) << mantissa_bits);
+  }
+  /// The quiet NaN of positive sign, to which every NaN is rounded.
+  constexpr std::uint16_t nan() const {
+    return static_cast<std::uint16_t>(infinities ? top_exponent() | 1u << (mantissa_bits - 1) : sign() - 1u);
+  }
+  /// The code of the largest finite number.
+  constexpr std::uint16_t largest() const {
+    return static_cast<std::uint16_t>(infinities ? top_exponent() - 1u : nan() - 1u);
+  }
+  constexpr bool is_nan(std::uint16_t code) const {
+    const auto magnitude = static_cast<std::uint16_t>(code & (sign() - 1u));
+    return infinities ? magnitude > top_exponent() : magnitude == nan();
+  }
+};
+
+inline constexpr SmallFormat fp16_format{5, 10}, bf16_format{8, 7}, e4m3_format{4, 3, false}, e5m2_format{5, 2};
+
+/// Undefined for elements that are not small floats.
+constexpr const SmallFormat& small_format(Element e) {
+  switch (e) {
+    case Element::f16:
+      return fp16_format;
+    case Element::bf16:
+      return bf16_format;
+    case Element::e4m3:
+      return e4m3_format;
+    default:
+      return e5m2_format;
+  }
+}
+
+/// The result for a number too large for the format. `honest`: infinity, or NaN where the format has none, so that
+/// training sees it (sums do this). `saturate`: the largest finite number, for infinities too (codecs with a scale).
+enum class Overflow { honest, saturate };
+
+/// Converts exactly. A NaN keeps its sign and nothing more.
+constexpr float to_float(SmallFormat f, std::uint16_t code) {
+  const bool negative = code & f.sign();
+  const auto magnitude = static_cast<std::uint32_t>(code & (f.sign() - 1u));
+  const auto signed_bits = [&](std::uint32_t bits) { return std::bit_cast<float>(bits | (negative ? 1u << 31 : 0u)); };
+  if (f.is_nan(code)) return signed_bits(0x7fc00000);
+  if (f.infinities && magnitude == f.top_exponent()) return signed_bits(0x7f800000);
+  const std::uint32_t exponent = magnitude >> f.mantissa_bits;
+  const std::uint32_t mantissa = magnitude & ((1u << f.mantissa_bits) - 1);
+  if (exponent != 0) {
+    const auto bias_step = static_cast<std::uint32_t>(127 - f.bias());
+    return signed_bits((exponent + bias_step) << 23 | mantissa << (23 - f.mantissa_bits));
+  }
+  // Subnormal: mantissa * 2^(1 - bias - mantissa_bits), in two factors that are floats even for bf16.
+  const auto power = [](int p) { return std::bit_cast<float>(static_cast<std::uint32_t>(p + 127) << 23); };
+  const float value = static_cast<float>(mantissa) * power(1 - f.bias()) * power(-f.mantissa_bits);
+  return negative ? -value : value;
+}
+
+/// Rounds to nearest, ties to even, in one rounding; subnormals included. A NaN becomes `f.nan()`.
+constexpr std::uint16_t from_double(SmallFormat f, double value, Overflow overflow = Overflow::honest) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+  const unsigned sign = bits >> 63 ? f.sign() : 0u;
+  if (magnitude > 0x7ff0000000000000) return f.nan();
+  // The code is the number's 64-bit pattern cut short: exponents are re-based and the mantissa's tail is rounded away.
+  // Below the format's normal range the implicit leading 1 moves into the mantissa and the tail grows.
+  const int exponent = static_cast<int>(magnitude >> 52) - 1023, lowest = 1 - f.bias();
+  const std::uint64_t mantissa =
+      (magnitude & ((std::uint64_t{1} << 52) - 1)) | (exponent > -1023) * (std::uint64_t{1} << 52);
+  const int cut = 52 - f.mantissa_bits + (exponent < lowest ? lowest - exponent : 0);
+  if (cut > 54) return static_cast<std::uint16_t>(sign);
+  const std::uint64_t kept = mantissa >> cut, tail = mantissa & ((std::uint64_t{1} << cut) - 1);
+  const std::uint64_t half = std::uint64_t{1} << (cut - 1);
+  const std::uint64_t rounded = kept + (tail > half || (tail == half && (kept & 1)));
+  const auto based = exponent < lowest ? 0 : static_cast<std::uint64_t>(exponent - lowest) << f.mantissa_bits;
+  const std::uint64_t code = based + rounded;
+  if (code <= f.largest()) return static_cast<std::uint16_t>(sign | code);
+  if (overflow == Overflow::saturate) return static_cast<std::uint16_t>(sign | f.largest());
+  return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
+}
+constexpr std::uint16_t from_float(SmallFormat f, float value, Overflow overflow = Overflow::honest) {
+  return from_double(f, static_cast<double>(value), overflow);
+}
+
+/// from_float in 32-bit integers, for a format known at compile time: for threads of GPUs, which have few 64-bit units.
+template <SmallFormat f>
+constexpr std::uint16_t rounded_code(float value, Overflow overflow = Overflow::honest) {
+  constexpr int cut = 23 - f.mantissa_bits, lowest = 127 + 1 - f.bias();
+  const auto bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
+  const std::uint32_t sign = bits >> 31 ? f.sign() : 0u;
+  if (magnitude > 0x7f800000) return f.nan();
+  const int exponent = static_cast<int>(magnitude >> 23);
+  // Below the format's normal range the implicit leading 1 moves into the mantissa, and more of it is rounded away.
+  const bool normal = exponent >= lowest;
+  const std::uint32_t kept = normal ? magnitude - (static_cast<std::uint32_t>(lowest - 1) << 23)
+                                    : (magnitude & 0x7fffff) | (exponent > 0 ? 0x800000u : 0u);
+  const int places = normal ? cut : cut + lowest - (exponent > 0 ? exponent : 1);
+  if (places > 24) return static_cast<std::uint16_t>(sign);
+  const std::uint32_t odd = kept >> places & 1, below_half = (1u << (places - 1)) - 1;
+  const std::uint32_t code = (kept + below_half + odd) >> places;
+  if (code <= f.largest()) return static_cast<std::uint16_t>(sign | code);
+  if (overflow == Overflow::saturate) return static_cast<std::uint16_t>(sign | f.largest());
+  return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
+}
+
+/// Reads an element of any type as a double (an int64 beyond 2^53 is rounded), and writes it: rounded to nearest even;
+/// an integer is truncated, and must fit. Cost: a switch; not for long loops.
+double load(Element, const std::byte* from);
+void store(Element, std::byte* to, double value);
 
 }  // namespace gradmeter::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
 
 #include <atomic>
@@ -27,7 +28,7 @@ void note_failed_release(const char* library, const char* call, const char* reas
           "last rows, run it again\n",
           library, call, reason);
   } catch (const std::exception&) {
-    std::fputs("gradmeter: a call failed in the end\n", stderr);  // no memory for more
+    std::fputs("gradmeter: a call failed in the end\n", stderr);  // there is no memory for more
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All errors that end gradmeter, and the exit code of each.
 #pragma once
 #include <source_location>
@@ -28,14 +29,15 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
-/// For destructors, which can throw nothing: a call that gives something back has failed, and an earlier operation may
-/// have failed with it. The first of a process is a line on stderr, and `has_failed_release` from then on. While an
-/// exception is on its way that is the error to tell, and this does nothing.
+/// Reports from a destructor, which cannot throw, that a release failed; an earlier operation may have failed with it.
+/// The first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates,
+/// that is the error to tell, and this does nothing.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
-/// The program then ends with ExitCode::backend.
+/// If true, the program ends with ExitCode::backend.
 bool has_failed_release() noexcept;
 
-/// What the user asked for is not on this machine. All ranks throw it alike, so that the job ends in good order.
+/// Something that the user asked for is not on this machine. All ranks throw it alike, so that the job ends in good
+/// order.
 class Unavailable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,5 @@
-// Arithmetic that the host and a GPU's kernels share: one description of a rule, compiled for both.
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic that the host and a GPU's kernels share: each rule is written once and compiled for both.
 #pragma once
 #ifdef __CUDACC__
 #define GRADMETER_HOST_DEVICE __host__ __device__
@@ -8,8 +9,8 @@
 
 namespace gradmeter::core {
 
-/// std::min and std::max of copies: a reference to a constant has no address on a GPU. Of a NaN and a number: the
-/// first.
+/// std::min and std::max by value: a reference to a constant has no address on a GPU. If one argument is NaN, the first
+/// is returned.
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T lesser(T a, T b) {
   return b < a ? b : a;

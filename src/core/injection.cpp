@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/injection.hpp"
 
 #include <array>
@@ -6,9 +7,44 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/random.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::core {
+namespace {
+
+/// The stream that draws for one message.
+Random draws_of(std::uint64_t seed, const MessagePlace& m) {
+  const std::uint64_t pair = std::uint64_t{m.from} << 32 | m.to;
+  return {seed, random_bits(pair, m.channel, m.number)};
+}
+
+}  // namespace
+
+int MessageFaults::Drop::losses(const MessagePlace& m) const {
+  constexpr int most = 30;
+  const Random draws = draws_of(seed, m);
+  int n = 0;
+  while (n < most && draws.uniform(static_cast<std::uint64_t>(n)) < probability) ++n;
+  return n;
+}
+
+double MessageFaults::extra_s(const MessagePlace& m) const {
+  double out = 0;
+  if (drop) out += drop->timeout_s * (std::ldexp(1.0, drop->losses(m)) - 1);
+  if (delay) {
+    constexpr std::uint64_t apart = 1u << 20;  // keeps apart from the draws of losses, which may have the same seed
+    out += delay->time_s + delay->jitter_s * (2 * draws_of(delay->seed, m).uniform(apart) - 1);
+  }
+  return out;
+}
+
+double MessageFaults::handed_on_s(const MessagePlace& m, double arrival_s) const {
+  const double t = arrival_s + extra_s(m);
+  const bool concerned = cut && (static_cast<int>(m.from) == cut->rank || static_cast<int>(m.to) == cut->rank);
+  return concerned && t >= cut->at_s && t < cut->at_s + cut->for_s ? cut->at_s + cut->for_s : t;
+}
+
 namespace {
 
 constexpr std::string_view kind = "--inject";
@@ -26,13 +62,9 @@ Injection::Slow read_slow(const ParsedName& given) {
   return slow;
 }
 
-Injection::Flip read_flip(const ParsedName& given) {
-  const auto n = with_defaults(kind, "flip", "rank=0,call=0", given);
-  return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
-}
-
-Injection::Omit read_omit(const ParsedName& given) {
-  const auto n = with_defaults(kind, "omit", "rank=0,call=0", given);
+/// Reads flip or omit.
+Injection::FromCall read_from_call(const ParsedName& given) {
+  const auto n = with_defaults(kind, given.base, "rank=0,call=0", given);
   return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
 }
 
@@ -45,7 +77,7 @@ Injection::Drift read_drift(const ParsedName& given) {
 
 double seconds_of(const ParsedName& n, const char* key) { return parse_duration(n.parameters.at(key)).value; }
 
-/// As parse_duration reads it, to the nanosecond.
+/// A text that parse_duration reads, to the nanosecond.
 std::string duration_text(double seconds) {
   if (std::isinf(seconds)) return "forever";
   const double us = std::round(seconds * 1e9) / 1e3;
@@ -136,9 +168,9 @@ Injection parse_injection(std::string_view list) {
     if (given.base == "slow") {
       take(out.slow, given, read_slow);
     } else if (given.base == "flip") {
-      take(out.flip, given, read_flip);
+      take(out.flip, given, read_from_call);
     } else if (given.base == "omit") {
-      take(out.omit, given, read_omit);
+      take(out.omit, given, read_from_call);
     } else if (given.base == "drop") {
       take(out.messages.drop, given, read_drop);
     } else if (given.base == "delay") {

@@ -1,4 +1,6 @@
-// Faults that a user injects to test whether the measurement finds them: --inject.
+// SPDX-License-Identifier: Apache-2.0
+// Faults that a user injects to test whether the measurement finds them (--inject): slow ranks, wrong results, a
+// drifting clock, and a network that loses, delays or holds back messages.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -7,9 +9,49 @@
 #include <string>
 #include <string_view>
 
-#include "core/message_faults.hpp"
-
 namespace gradmeter::core {
+
+/// The n-th message (from 0) of a rank to another in one channel. Ranks are those of the world.
+struct MessagePlace {
+  std::uint32_t from = 0, to = 0, channel = 0;
+  std::uint64_t number = 0;
+};
+
+/// Messages arrive later than they would, whole and in order, as TCP delivers them. Draws depend on the seed and the
+/// message's place alone, so two runs with equal messages have equal faults.
+struct MessageFaults {
+  /// Each message is lost with this probability, and each time it is sent again: first after `timeout_s`, then after
+  /// twice the last wait (RFC 6298, section 5.5). Bytes that are sent again are not counted.
+  struct Drop {
+    double probability;  ///< 0 to below 1
+    double timeout_s;
+    std::uint64_t seed;
+    /// The number of times that this message is lost.
+    int losses(const MessagePlace&) const;
+  };
+  /// Each message takes longer by a uniform draw from time - jitter to time + jitter.
+  struct Delay {
+    double time_s, jitter_s;
+    std::uint64_t seed;
+  };
+  /// Nothing leaves or reaches this rank from `at_s` after the ranks were connected; messages sent meanwhile arrive
+  /// when the link is back.
+  struct Cut {
+    int rank;
+    double at_s;
+    double for_s = std::numeric_limits<double>::infinity();
+  };
+  std::optional<Drop> drop = {};
+  std::optional<Delay> delay = {};
+  std::optional<Cut> cut = {};
+
+  bool any() const { return drop || delay || cut; }
+  /// The time by which drop and delay hold this message back [s].
+  double extra_s(const MessagePlace&) const;
+  /// The time at which it is delivered, given when it arrives without faults [s since the ranks were connected];
+  /// infinity: never.
+  double handed_on_s(const MessagePlace&, double arrival_s) const;
+};
 
 /// At most one fault of each kind. Ranks are those of the world.
 struct Injection {
@@ -17,43 +59,39 @@ struct Injection {
   struct Slow {
     int rank;
     double factor;  ///< 1 to below 1000
-    /// The part of a soak in which it is slow [s from its begin]; nothing but a soak has one.
+    /// When in a soak the rank is slow [s from its begin]; other experiments have no such limits.
     double after_s = 0, for_s = std::numeric_limits<double>::infinity();
     bool is_always() const { return after_s == 0 && std::isinf(for_s); }
     bool covers(double soak_s) const { return soak_s >= after_s && soak_s < after_s + for_s; }
-    /// The factor of this rank's computations; 1: not this rank.
+    /// The factor of this rank's computations; 1 if another rank is slow.
     double of(int world_rank) const { return world_rank == rank ? factor : 1.0; }
   };
-  /// From this rank's call number `call` on (the first is 0), one element of the result of every collective, and of
-  /// every message sent or received, is wrong.
-  struct Flip {
+  /// The fault begins with call number `call` of this rank; the first is 0.
+  struct FromCall {
     int rank;
     std::uint64_t call;
   };
-  /// From this rank's sum number `call` on (the first is 0; all-reduces and reduce-scatters), it gives zeros: its
-  /// contribution is missing, and all ranks agree on a wrong sum.
-  struct Omit {
-    int rank;
-    std::uint64_t call;
-  };
-  /// This rank's clock runs fast by so many parts in a million (slow if negative), as if its host were another's.
+  /// This rank's clock runs fast by this many parts in a million (slow if negative), as if it were on another host.
   struct Drift {
-    std::optional<int> rank;  ///< empty: the last
+    std::optional<int> rank;  ///< empty: the last rank
     double ppm;
     int rank_of(int ranks) const { return rank.value_or(ranks - 1); }
   };
   std::optional<Slow> slow;
-  std::optional<Flip> flip;
-  std::optional<Omit> omit;
+  /// One element of the result of every collective, and of every message sent or received, is wrong.
+  std::optional<FromCall> flip;
+  /// The rank gives zeros to sums (all-reduces and reduce-scatters; the calls that count): its contribution is missing,
+  /// and all ranks agree on a wrong sum.
+  std::optional<FromCall> omit;
   std::optional<Drift> drift;
   MessageFaults messages;
 
   bool any() const { return slow || flip || omit || drift || messages.any(); }
   /// Canonical text, for the factor `inject`; empty: nothing is injected.
   std::string text() const;
-  /// Errors: UsageError for a rank that a world of so many does not have.
+  /// Errors: UsageError for a rank that a world of this size does not have.
   void check_ranks(int ranks) const;
-  /// Errors: UsageError where a fault is to begin or end within the run, which only a soak knows.
+  /// Errors: UsageError where a fault begins or ends within the run, which is only possible in a soak.
   void check_lasting() const;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only adapter for JSON. Include json_fwd where a declaration is enough.
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/machine.hpp"
 
 #include <algorithm>
@@ -5,10 +6,10 @@
 #include <initializer_list>
 #include <limits>
 
-#include "core/detail/quote.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
 
@@ -213,6 +214,43 @@ Machine machine_from_json(std::string_view text) {
   read_tables(o, m);
   o.amount("noise", m.noise);
   return m;
+}
+
+LinksInUse::LinksInUse(const Machine& machine, std::vector<double> free) : machine_(machine), out_(std::move(free)) {}
+
+std::size_t LinksInUse::node_of(std::uint32_t rank) {
+  const std::size_t node = rank / machine_.ranks_per_node;
+  if (port_out_.size() <= node) {
+    port_out_.resize(node + 1);
+    port_in_.resize(node + 1);
+  }
+  return node;
+}
+
+LinksInUse::Passage LinksInUse::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, double ready) {
+  const Link& link = machine_.link(from, to);
+  const auto size = static_cast<double>(bytes);
+  Passage p{.begin = std::max(ready + link.overhead_s, out_[from]),
+            .seconds = size / link.bytes_per_s(bytes),
+            .latency_s = link.latency_s};
+  if (&link == &machine_.between_nodes) {
+    const std::optional<Link>& trunk = machine_.trunk;
+    const bool has_port = machine_.node_port.bytes_per_s > 0;
+    const std::size_t sender = has_port ? node_of(from) : 0, receiver = has_port ? node_of(to) : 0;
+    const double in_port = has_port ? size / machine_.node_port.bytes_per_s : 0;
+    const double in_trunk = trunk ? size / trunk->bytes_per_s(bytes) : 0;
+    if (trunk) p.latency_s += trunk->latency_s;
+    if (trunk) p.begin = std::max(p.begin, trunk_);
+    if (has_port) p.begin = std::max({p.begin, port_out_[sender], port_in_[receiver] - p.latency_s});
+    p.seconds = std::max({p.seconds, in_port, in_trunk});
+    if (trunk) trunk_ = p.begin + in_trunk;
+    if (has_port) {
+      port_out_[sender] = p.begin + in_port;
+      port_in_[receiver] = p.begin + p.latency_s + in_port;
+    }
+  }
+  out_[from] = p.begin + p.seconds;
+  return p;
 }
 
 }  // namespace gradmeter::core

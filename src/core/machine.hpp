@@ -1,5 +1,6 @@
-// The description of a machine from which times are predicted: links, ports, rates and noise. Plain values;
-// measurements fill them.
+// SPDX-License-Identifier: Apache-2.0
+// The description of a machine from which times are predicted: links, ports, rates and noise, filled by measurements;
+// and the times at which messages leave on such a machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,23 +18,23 @@ struct Bandwidth {
   bool operator==(const Bandwidth&) const = default;
 };
 
-/// One class of links.
+/// A class of links, all alike.
 struct Link {
   double latency_s = 0;
-  double overhead_s = 0;  ///< of the CPU, for each message
-  /// Ascending by size; the first is from 0. One entry is Hockney's model.
+  double overhead_s = 0;  ///< time of the CPU for each message
+  /// Entries ascend by size; the first is from 0. One entry is Hockney's model.
   std::vector<Bandwidth> bandwidth = {Bandwidth{}};
 
-  /// Of a message of so many bytes. Cost: O(log of the entries).
+  /// The bandwidth for a message of so many bytes. Cost: O(log of the entries).
   double bytes_per_s(std::uint64_t bytes) const;
   /// overhead + latency + bytes / bandwidth [s]. Source: Hockney, Parallel Computing 1994.
   double seconds(std::uint64_t bytes) const;
   bool operator==(const Link&) const = default;
 };
 
-/// What the ranks of one node together send, and as much receive, at once.
+/// The limit of what the ranks of one node together send at once, and also of what they receive.
 struct NodePort {
-  double bytes_per_s = 0;  ///< 0: no other limit than the links'
+  double bytes_per_s = 0;  ///< 0: only the links' limits hold
   bool operator==(const NodePort&) const = default;
 };
 
@@ -45,7 +46,7 @@ struct ComputeRate {
   bool operator==(const ComputeRate&) const = default;
 };
 
-/// Of one rank, in fp32 bytes a second; 0: not known. `add` decodes what it adds.
+/// A codec's rates on one rank, in fp32 bytes a second; 0: not known. `add` decodes what it adds.
 struct CodecRates {
   double encode = 0, decode = 0, add = 0;
   bool operator==(const CodecRates&) const = default;
@@ -54,29 +55,54 @@ struct CodecRates {
 struct Machine {
   std::uint32_t ranks_per_node = 0;  ///< 0: all ranks are on one node
   Link within_node = {}, between_nodes = {};
-  std::optional<Link> trunk = {};  ///< shared by all nodes; empty: they share nothing
+  std::optional<Link> trunk = {};  ///< shared by all nodes; empty: nodes share nothing
   NodePort node_port = {};
   double reduce_bytes_per_s = 1;
-  double flops_per_s = 1;  ///< where no entry of `compute` fits
+  double flops_per_s = 1;  ///< rate where no entry of `compute` fits
   double memory_bytes_per_s = 1;
   std::vector<ComputeRate> compute = {};
-  std::map<std::string, CodecRates, std::less<>> codecs = {};  ///< by the codec's name
+  std::map<std::string, CodecRates, std::less<>> codecs = {};  ///< rates by the codec's name
   double noise = 0;                                            ///< standard deviation of times, relative to their mean
 
   /// Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;
-  /// Of the entry that fits with the fewest empty texts, the first of equals; else flops_per_s.
+  /// The rate of the fitting entry with the fewest empty texts, the first of equals; else flops_per_s.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// With this many times the bandwidth of all links and ports, so that messages of as many times the bytes take as
-  /// long.
+  /// A machine whose links and ports have `times` the bandwidth: messages of as many times the bytes take as long.
   Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };
 
-/// One line of JSON, every number with all its digits.
+/// Writes one line of JSON, every number with all its digits.
 std::string to_json(const Machine&);
-/// Keys that are missing keep their defaults.
-/// Errors: UsageError in one line: text that is no JSON, an unknown key, a number out of its range.
+/// Missing keys keep their defaults. Errors: UsageError in one line: text that is no JSON, an unknown key, a number out
+/// of its range.
 Machine machine_from_json(std::string_view text);
+
+/// The times at which messages leave on a machine whose links carry one at a time: each rank's way out, each node's
+/// port in both directions, and the trunk between nodes. Messages get shared links in the order in which they are asked
+/// for. Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
+class LinksInUse {
+ public:
+  /// The machine must outlive it. free: when each rank's way out becomes free [s].
+  LinksInUse(const Machine& machine, std::vector<double> free);
+
+  struct Passage {
+    double begin = 0;      ///< when the first byte leaves [s]
+    double seconds = 0;    ///< time in which the message leaves, and enters the other end
+    double latency_s = 0;  ///< time until the first byte arrives
+  };
+  /// Takes the links for a message that is ready at `ready` [s].
+  Passage send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, double ready);
+
+ private:
+  std::size_t node_of(std::uint32_t rank);
+
+  // The members say when each link is free [s].
+  const Machine& machine_;
+  std::vector<double> out_;                 ///< by rank
+  std::vector<double> port_out_, port_in_;  ///< by node, for those that sent or received
+  double trunk_ = 0;
+};
 
 }  // namespace gradmeter::core

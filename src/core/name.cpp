@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/name.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <numeric>
 
-#include "core/detail/quote.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
 
@@ -15,15 +16,12 @@ namespace {
 using detail::quote;
 
 /// The text up to `separator`, which is taken off `rest` with it; all of it when there is none (`more` is false then).
-struct Piece {
-  std::string_view text;
-  bool more;
-};
-Piece take_until(std::string_view& rest, char separator) {
+std::string_view take_until(std::string_view& rest, char separator, bool& more) {
   const std::size_t place = rest.find(separator);
-  const Piece piece{rest.substr(0, place), place != std::string_view::npos};
-  rest.remove_prefix(piece.more ? place + 1 : rest.size());
-  return piece;
+  more = place != std::string_view::npos;
+  const std::string_view text = rest.substr(0, place);
+  rest.remove_prefix(more ? place + 1 : rest.size());
+  return text;
 }
 
 void add_parameter(ParsedName& name, std::string_view item, bool first, std::string_view whole) {
@@ -101,13 +99,10 @@ ParsedName parse_name(std::string_view text) {
     throw UsageError(fmt::format("name {} has a control character: names are plain text", quote(text)));
   }
   ParsedName name;
-  Piece piece = take_until(rest, ':');
-  name.base = trim(piece.text);
+  bool more = false;
+  name.base = trim(take_until(rest, ':', more));
   if (name.base.empty()) throw UsageError(fmt::format("name {} is empty: write NAME or NAME:key=value", quote(text)));
-  for (bool first = true; piece.more; first = false) {
-    piece = take_until(rest, ',');
-    add_parameter(name, trim(piece.text), first, text);
-  }
+  for (bool first = true; more; first = false) add_parameter(name, trim(take_until(rest, ',', more)), first, text);
   return name;
 }
 
@@ -122,9 +117,8 @@ ParsedName name_of(std::string_view text) {
 std::vector<std::string> split_names(std::string_view list) {
   std::vector<std::string> names;
   std::string_view rest = list;
-  for (Piece piece{{}, true}; piece.more;) {
-    piece = take_until(rest, ',');
-    const std::string_view item = trim(piece.text);
+  for (bool more = true; more;) {
+    const std::string_view item = trim(take_until(rest, ',', more));
     if (item.empty())
       throw UsageError(fmt::format("list {} has an empty name: write names parted by commas", quote(list)));
     const std::size_t equals = item.find('=');
@@ -173,7 +167,7 @@ bool reads_as(const std::string& text, T& value) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-std::string one_way(const std::string& text) {
+std::string canonical_number(const std::string& text) {
   double value = 0;
   return reads_as(text, value) ? fmt::format("{}", value) : text;
 }
@@ -192,7 +186,7 @@ ParsedName with_defaults(std::string_view kind, std::string_view name, std::stri
     if (!out.parameters.contains(key)) refuse_unknown(fmt::format("parameter of {}", name), key, known);
     out.parameters[key] = value;
   }
-  for (auto& [key, value] : out.parameters) value = one_way(value);
+  for (auto& [key, value] : out.parameters) value = canonical_number(value);
   return out;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names with parameters: "ring", "torus2d:rows=4", "qsgd4:bucket=512,norm=l2", "mlp:784-1024-1024-10".
 #pragma once
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace gradmeter::core {
 
-/// Without blanks and tabs at both ends.
+/// The text without blanks and tabs at both ends.
 std::string_view trim(std::string_view text);
-/// A to Z become a to z, whatever the locale.
+/// Maps A to Z to a to z, whatever the locale.
 std::string lower(std::string_view text);
 
 /// The text before the colon, "key=value" parameters after it, and bare text after it (a model's widths).
@@ -24,7 +25,7 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// Of a text that was measured, whoever wrote it: one that is no such name, as a table of algorithms by size, is all
+/// The name in a recorded text of any origin; a text that is no such name, as a table of algorithms by size, is all
 /// base.
 ParsedName name_of(std::string_view text);
 
@@ -48,9 +49,9 @@ struct CountRange {
 };
 std::uint64_t count_parameter(const ParsedName&, std::string_view key, CountRange);
 
-/// UsageError: "algorithm 'foo' is not known; there are: mpi, recursive-doubling, ring".
+/// Throws UsageError: "algorithm 'foo' is not known; there are: mpi, recursive-doubling, ring".
 [[noreturn]] void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known);
-/// The known name nearest to `given` by edit distance, or empty when none is near: "did you mean …".
+/// The known name nearest to `given` by edit distance, for "did you mean …"; empty when none is near.
 std::string nearest(std::string_view given, std::span<const std::string> known);
 
 }  // namespace gradmeter::core

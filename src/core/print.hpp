@@ -1,17 +1,22 @@
-// Standard output and standard error: the one way to them of all that a person reads. Paths, labels, host names and
-// whatever else others chose lose there what a terminal would obey.
+// SPDX-License-Identifier: Apache-2.0
+// The only way to standard output and standard error for text that a person reads. Paths, labels, host names and other
+// text from outside lose the characters that a terminal would obey.
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/format.hpp"
 
 namespace gradmeter::core {
 
-/// Writes `text` as `printable_lines` has it. Errors: std::system_error where standard output does not take it; what
-/// standard error does not take is lost.
+/// Writes printable_lines(text). Errors: std::system_error if standard output does not take it; what standard error
+/// does not take is lost.
 void print_text(std::FILE*, std::string_view text);
-/// To standard output, byte for byte: a whole file, or lines that have colours. Errors: as above.
+/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: as above.
 void print_unchanged(std::string_view text);
 
 template <class... T>
@@ -23,4 +28,38 @@ void print(fmt::format_string<T...> format, T&&... arguments) {
   print_text(stdout, fmt::vformat(format, fmt::make_format_args(arguments...)));
 }
 
+/// Makes text of others fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that a
+/// terminal would obey, that turn the direction of writing, or that XML does not allow become U+FFFD: other control
+/// characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
+std::string printable(std::string_view text);
+/// Does the same with a text of several lines, whose line ends and tabs stay.
+std::string printable_lines(std::string_view text);
+
+/// A text as a part of a key whose parts are separated by blanks or bars: these and backslashes get a backslash before
+/// them.
+std::string key_part(std::string_view text);
+
+/// A text in single quotes of a POSIX shell, byte for byte.
+std::string shell_quoted(std::string_view text);
+
+/// A text as one word of a POSIX shell's command line, on one line and printable: in quotes if the shell would
+/// interpret it.
+std::string shell_word(std::string_view text);
+
 }  // namespace gradmeter::core
+
+namespace gradmeter::core::detail {
+
+/// Takes one code point off the front of a text; if the text is not UTF-8 there, it takes one byte and returns nothing.
+std::optional<char32_t> take_code_point(std::string_view& text);
+
+/// A user's input in quotes, printable, fit for a message of one line: 'text'; a long text is cut.
+inline std::string quote(std::string_view given) {
+  const std::string text = printable(given);
+  std::size_t length = std::min<std::size_t>(text.size(), 80);
+  // Never cuts a character in two: the rest must not begin with a continuation byte of UTF-8.
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  return "'" + text.substr(0, length) + (text.size() > length ? "…'" : "'");
+}
+
+}  // namespace gradmeter::core::detail

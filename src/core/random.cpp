@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Highway compiles this file once for every instruction set and picks at run time.
 #include "core/random.hpp"
 
 #include <random>
@@ -5,7 +7,54 @@
 
 #include "core/format.hpp"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/random.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::core::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Computes philox4x32 with a block in each lane: every 32-bit word is in the lower half of a 64-bit lane, and no
+/// multiplication reads what the rounds leave in the upper halves. Returns the number of draws.
+std::size_t Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::uint64_t* HWY_RESTRICT out,
+                 std::size_t n) {
+#if HWY_TARGET == HWY_SCALAR  // one lane cannot hold two words
+  (void)seed, (void)stream, (void)first, (void)out, (void)n;
+  return 0;
+#else
+  const hn::ScalableTag<std::uint64_t> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> words;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto product = [&](auto a, auto b) { return hn::MulEven(hn::BitCast(words, a), hn::BitCast(words, b)); };
+  const auto multiplier0 = hn::Set(d, philox_multiplier0), multiplier1 = hn::Set(d, philox_multiplier1);
+  const auto lower = hn::Set(d, 0xffffffffu);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto c0 = hn::Iota(d, first + i), c1 = hn::ShiftRight<32>(c0);
+    auto c2 = hn::Set(d, stream & 0xffffffffu), c3 = hn::Set(d, stream >> 32);
+    auto k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < philox_rounds; ++round, k0 += philox_weyl0, k1 += philox_weyl1) {
+      const auto product0 = product(multiplier0, c0), product1 = product(multiplier1, c2);
+      c0 = hn::Xor(hn::ShiftRight<32>(product1), hn::Xor(c1, hn::Set(d, std::uint64_t{k0})));
+      c1 = product1;
+      c2 = hn::Xor(hn::ShiftRight<32>(product0), hn::Xor(c3, hn::Set(d, std::uint64_t{k1})));
+      c3 = product0;
+    }
+    hn::StoreU(hn::Or(hn::And(c0, lower), hn::ShiftLeft<32>(c1)), d, out + i);
+  }
+  return i;
+#endif
+}
+
+}  // namespace gradmeter::core::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace gradmeter::core {
+
+HWY_EXPORT(Bits);
 
 namespace {
 
@@ -23,10 +72,16 @@ std::uint64_t unpredictable_seed() {
 
 std::uint64_t Random::bits(std::uint64_t i) const { return random_bits(seed_, stream_, i); }
 
+void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
+  for (std::size_t i = HWY_DYNAMIC_DISPATCH(Bits)(seed_, stream_, first, out.data(), out.size()); i < out.size(); ++i) {
+    out[i] = bits(first + i);
+  }
+}
+
 double Random::uniform(std::uint64_t i) const { return unit_interval(bits(i)); }
 
 double Random::gaussian(std::uint64_t i) const {
-  // The upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
+  // Uses the upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
   double sum = 0;
   for (std::uint64_t k = 0; k < 12; ++k) {
     const PhiloxBlock b = random_block(seed_, stream_, 12 * i + k);
@@ -45,10 +100,10 @@ Permutation::Permutation(std::uint64_t n, std::uint64_t seed) : n_(n), half_bits
 
 std::uint64_t Permutation::encrypt(std::uint64_t x) const {
   // Four rounds suffice in theory; small halves mix better with two more.
-  constexpr std::uint32_t kRounds = 6;
+  constexpr std::uint32_t rounds = 6;
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = x >> half_bits_, right = x & mask;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
+  for (std::uint32_t round = 0; round < rounds; ++round) {
     const PhiloxBlock b = philox4x32({low_half(right), round, 0, 0}, {low_half(seed_), high_half(seed_)});
     const std::uint64_t next = left ^ (b[0] & mask);
     left = right;
@@ -58,7 +113,7 @@ std::uint64_t Permutation::encrypt(std::uint64_t x) const {
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t i) const {
-  // From a place outside, the walk could be in a cycle that never comes back.
+  // From a place outside, the walk could be in a cycle that never returns.
   if (i >= n_) throw std::out_of_range(fmt::format("place {} of a permutation of {}", i, n_));
   // The network permutes up to 4n places: walk on until the image lies inside. Below 4 steps on average.
   do {
@@ -68,3 +123,4 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
 }
 
 }  // namespace gradmeter::core
+#endif

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a draw depends on (key, counter) alone, never on earlier draws, so any rank or thread
 // can draw any element. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 (Philox4x32-10).
 #pragma once
@@ -20,10 +21,10 @@ constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint
 constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 }  // namespace detail
 
-/// Known answers are tested. Here, since a GPU's threads draw as well.
+/// Tests compare it with known answers. It is in the header because a GPU's threads draw too.
 constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   using detail::high_half, detail::low_half;
-  // Plain variables: of arrays a sanitizer watches every access, and most tests under it would spend their time here.
+  // Plain variables: a sanitizer watches every access to arrays, and most tests under it would spend their time here.
   std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < philox_rounds; ++round) {
     const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
@@ -43,7 +44,7 @@ constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
                     {low_half(seed), high_half(seed)});
 }
-/// A seed from the system's entropy: for what nothing that is measured may know before.
+/// A seed from the system's entropy, for draws that must not be predictable to anything that is measured.
 std::uint64_t unpredictable_seed();
 
 /// Random(seed, stream).bits(i).
@@ -57,13 +58,13 @@ class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
-  /// Draws first, first + 1, …: the same ones, on the widest vectors that the processor has.
+  /// Draws first, first + 1, …: the same as one by one, on the processor's widest vectors.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
-  /// Sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; no libm, so equal bits everywhere.
+  /// The sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; it needs no libm, so bits are equal everywhere.
   /// Draw i uses uniforms 12i … 12i+11 of a stream apart from `uniform`'s.
   double gaussian(std::uint64_t i) const;
-  /// [0, n): multiply-shift; bias under 2^-32 for n < 2^32.
+  /// A number in [0, n) by multiply-shift; bias under 2^-32 for n < 2^32.
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const;
 
  private:

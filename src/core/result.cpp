@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/result.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <variant>
 
 #include "core/format.hpp"
-#include "core/quoting.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
-
 namespace {
 
 constexpr std::array<KeyInfo, factor_count> factors{{
@@ -22,9 +24,9 @@ constexpr std::array<KeyInfo, metric_count> metrics{{
 #include "core/result_keys.inc"
 }};
 
-constexpr std::array<std::string_view, 6> kStatusNames{"ok", "unsupported", "skipped", "failed", "wrong", "mistrusted"};
+constexpr std::array<std::string_view, 6> status_names{"ok", "unsupported", "skipped", "failed", "wrong", "mistrusted"};
 
-constexpr std::array<std::string_view, 10> kKindNames{"label",        "truth", "choice", "count",   "size",
+constexpr std::array<std::string_view, 10> kind_names{"label",        "truth", "choice", "count",   "size",
                                                       "size_or_auto", "whole", "amount", "measure", "spans"};
 
 }  // namespace
@@ -33,8 +35,8 @@ std::string_view name(Factor factor) { return factors.at(static_cast<std::size_t
 std::span<const KeyInfo> factor_table() { return factors; }
 std::string_view name(Metric metric) { return metrics.at(static_cast<std::size_t>(metric)).key; }
 std::span<const KeyInfo> metric_table() { return metrics; }
-std::string_view name(KeyKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
-std::string_view name(Status status) { return kStatusNames.at(static_cast<std::size_t>(status)); }
+std::string_view name(KeyKind kind) { return kind_names.at(static_cast<std::size_t>(kind)); }
+std::string_view name(Status status) { return status_names.at(static_cast<std::size_t>(status)); }
 
 bool operator==(const Value& a, const Value& b) {
   if (a.held_.index() != b.held_.index()) return false;
@@ -71,6 +73,31 @@ double Metrics::number(Metric metric) const {
   if (const auto* whole = value.as<std::int64_t>()) return static_cast<double>(*whole);
   if (const auto* truth = value.as<bool>()) return *truth ? 1 : 0;
   return std::numeric_limits<double>::quiet_NaN();
+}
+
+namespace {
+
+constexpr double noticeable = 0.05;
+
+double known(double share) { return std::isfinite(share) ? share : 0; }
+
+}  // namespace
+
+double run_delay(const Metrics& m) {
+  const auto* outnumber = m[Metric::oversubscribed].as<bool>();
+  return outnumber && *outnumber ? 0 : known(m.number(Metric::noise_run_delay));
+}
+bool waits_for_cores(const Metrics& m) { return run_delay(m) > noticeable; }
+
+double steal(const Metrics& m) { return known(m.number(Metric::noise_steal)); }
+bool loses_cores(const Metrics& m) { return steal(m) > noticeable; }
+
+bool is_mostly_disturbed(const Metrics& m) { return 2 * m.number(Metric::disturbed_blocks) > m.number(Metric::blocks); }
+bool is_disturbed(const Metrics& m) { return waits_for_cores(m) || loses_cores(m) || is_mostly_disturbed(m); }
+
+double share_of_disturbance(const Metrics& m) {
+  const double slower = is_mostly_disturbed(m) ? known(1 - m.number(Metric::steadiness)) : 0;
+  return std::clamp(std::max({steal(m), run_delay(m), slower}), 0.0, 1.0);
 }
 
 }  // namespace gradmeter::core

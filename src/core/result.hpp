@@ -1,5 +1,6 @@
-// One measured point: its factors (what was set), its metrics (what was found), its raw samples.
-// docs/result-file.md and data/schema/result.schema.json state the file format.
+// SPDX-License-Identifier: Apache-2.0
+// One measured point: its factors (settings), its metrics (findings), its raw samples. docs/result-file.md and
+// data/schema/result.schema.json state the file format.
 #pragma once
 #include <array>
 #include <atomic>
@@ -20,17 +21,17 @@
 
 namespace gradmeter::core {
 
-/// Something that lasted for a part of a step, which begins at 0 [s].
+/// Something that lasted for a part of a step [s from the step's begin].
 struct Span {
   std::string name;
   double begin_s = 0, end_s = 0;
-  std::optional<double> ready_s = {};      ///< of an exchange: when it was given to the layer below
-  std::optional<std::int64_t> bytes = {};  ///< likewise
+  std::optional<double> ready_s = {};      ///< for an exchange: when it was given to the layer below
+  std::optional<std::int64_t> bytes = {};  ///< payload of an exchange
   bool operator==(const Span&) const = default;
 };
 using Spans = std::vector<Span>;
 
-/// A T that several own and none changes; as small as a pointer.
+/// An immutable T with several owners; as small as a pointer.
 template <class T>
 class Shared {
  public:
@@ -56,8 +57,9 @@ class Shared {
   Held* held_;
 };
 
-/// Null, a truth, a number, a text, a summary or spans. Null: does not apply (factor) or was not measured (metric).
-/// Copies share what does not fit 8 bytes, so that a hundred thousand points with the same texts have each text once.
+/// Holds null, a truth, a number, a text, a summary or spans. A factor that does not apply and a metric that was not
+/// measured are null. Copies share contents beyond 8 bytes, so that a hundred thousand points with the same texts store
+/// each text once.
 class Value {
  public:
   Value() = default;
@@ -72,7 +74,7 @@ class Value {
   Value(const Summary& summary) : held_(Shared(summary)) {}
   Value(Spans spans) : held_(Shared(std::move(spans))) {}
 
-  /// What it holds, where that is a T: bool, std::int64_t, double, std::string, Summary or Spans.
+  /// The content if it is a T: bool, std::int64_t, double, std::string, Summary or Spans; else null.
   template <class T>
   const T* as() const {
     if constexpr (std::is_arithmetic_v<T>) {
@@ -82,29 +84,29 @@ class Value {
       return shared ? &**shared : nullptr;
     }
   }
-  /// Errors: bad_variant_access where it is no T.
+  /// Errors: bad_variant_access if the content is no T.
   template <class T>
   const T& get() const {
     const T* held = as<T>();
     return held ? *held : throw std::bad_variant_access();
   }
   bool is_null() const { return held_.index() == 0; }
-  /// Of one type, with one text: texts of numbers read back exactly.
+  /// Equal values have one type and one text: texts of numbers read back exactly.
   friend bool operator==(const Value&, const Value&);
 
  private:
   std::variant<std::monostate, bool, std::int64_t, double, Shared<std::string>, Shared<Summary>, Shared<Spans>> held_;
 };
 inline bool is_null(const Value& v) { return v.is_null(); }
-/// In the result file's format: null, true, 12, 0.5, text. A Summary shows its median, and
-/// Spans how many there are.
+/// The text in the result file's format: null, true, 12, 0.5, text. A Summary shows its median, Spans how many they
+/// are.
 std::string to_text(const Value&);
 
-/// Values by key, of which those that are not null take memory.
+/// Values by key; only those that are not null take memory.
 template <class Key, std::size_t key_count>
 class Values {
  public:
-  /// The place of a key to write to and to read from: a reference to a value would not outlive the next one's writing.
+  /// A key's place to write to and to read from: a reference to a value would not survive the next write.
   class Slot {
    public:
     Slot(Values& values, Key key) : values_(values), key_(key) {}
@@ -132,7 +134,7 @@ class Values {
   Values() = default;
   Values(const Values&) = default;
   Values& operator=(const Values&) = default;
-  /// What was moved from is empty.
+  /// Leaves `other` empty.
   Values(Values&& other) noexcept
       : present_(std::exchange(other.present_, {})), values_(std::exchange(other.values_, {})) {}
   Values& operator=(Values&& other) noexcept {
@@ -159,7 +161,7 @@ class Values {
       values_.erase(at);
     }
   }
-  /// visit(key, value) for each that is not null, in the order of the keys.
+  /// Calls visit(key, value) for each value that is not null, in the order of the keys.
   template <class Visit>
   void each(const Visit& visit) const {
     auto value = values_.begin();
@@ -167,7 +169,7 @@ class Values {
       for (std::uint64_t left = present_[word]; left != 0; left &= left - 1)
         visit(static_cast<Key>(64 * word + static_cast<std::size_t>(std::countr_zero(left))), *value++);
   }
-  /// Gives back memory that later writing would have taken.
+  /// Gives back memory that was reserved for later writes.
   void shrink_to_fit() { values_.shrink_to_fit(); }
   bool operator==(const Values&) const = default;
 
@@ -182,10 +184,10 @@ class Values {
   }
 
   std::array<std::uint64_t, (key_count + 63) / 64> present_{};
-  std::vector<Value> values_;  ///< of the bits in `present_`, in their order
+  std::vector<Value> values_;  ///< one for each bit in `present_`, in their order
 };
 
-/// Which values a key takes, as the schema names them.
+/// The values that a key takes, as the schema names them.
 enum class KeyKind : std::uint8_t {
   label,         ///< text
   truth,         ///< true, false
@@ -200,11 +202,11 @@ enum class KeyKind : std::uint8_t {
 };
 std::string_view name(KeyKind);
 
-/// What there is to say of a key; result_keys.inc has the rows.
+/// The facts of a key; result_keys.inc has the rows.
 struct KeyInfo {
   std::string_view key;
   KeyKind kind;
-  std::string_view unit;  ///< "s", "B/s"; "1" of a plain number, empty of what is none
+  std::string_view unit;  ///< "s", "B/s"; "1" for a plain number, empty for other values
   std::string_view meaning;
 };
 
@@ -212,7 +214,7 @@ enum class Factor : std::uint8_t {
 #define GRADMETER_FACTOR(key, kind, unit, meaning) key,
 #define GRADMETER_METRIC(key, kind, unit, meaning)
 #include "core/result_keys.inc"
-  count_  // not one
+  count_  // is no factor
 };
 inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::count_);
 std::string_view name(Factor);
@@ -221,7 +223,7 @@ std::span<const KeyInfo> factor_table();
 /// A factor that does not apply is null.
 class Factors : public Values<Factor, factor_count> {
  public:
-  /// "ranks=4 model=mlp:784-1024-1024-10 …": what --resume and compare join on. Nulls are left out.
+  /// "ranks=4 model=mlp:784-1024-1024-10 …": the key by which --resume and compare match points. Nulls are left out.
   std::string key() const;
 };
 
@@ -229,7 +231,7 @@ enum class Metric : std::uint8_t {
 #define GRADMETER_METRIC(key, kind, unit, meaning) key,
 #define GRADMETER_FACTOR(key, kind, unit, meaning)
 #include "core/result_keys.inc"
-  count_  // not one
+  count_  // is no metric
 };
 inline constexpr std::size_t metric_count = static_cast<std::size_t>(Metric::count_);
 std::string_view name(Metric);
@@ -247,13 +249,13 @@ std::string_view name(Status);
 struct Point {
   std::string experiment;  ///< "scale", "train", …
   Status status = Status::ok;
-  std::string reason;  ///< why, when not ok
+  std::string reason;  ///< the reason if not ok
   Factors factors;
   Metrics metrics;
   std::vector<double> raw_times_s;
 };
 
-/// What a run's head line says of the machine and the command. Filled by runtime (facts) and cli (command).
+/// The machine and command in a run's head line. Filled by runtime (facts) and cli (command).
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
@@ -263,5 +265,24 @@ struct RunInfo {
   std::map<std::string, std::string> libraries, environment;
   std::vector<std::string> gpus;
 };
+
+// The time that other programs and the hypervisor took from a point while it was measured.
+
+/// Share of the time for which its threads waited for a core [0..1]. 0 if they outnumber the cores: then they wait for
+/// each other, which is no sign of other load.
+double run_delay(const Metrics&);
+/// Whether run_delay is over a twentieth of the time.
+bool waits_for_cores(const Metrics&);
+/// Share of the time that the hypervisor took [0..1].
+double steal(const Metrics&);
+/// Whether steal is over a twentieth of the time.
+bool loses_cores(const Metrics&);
+/// Whether the machine was not in its usual state in most blocks.
+bool is_mostly_disturbed(const Metrics&);
+/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds: such a point is marked, and conclusions from it
+/// say so.
+bool is_disturbed(const Metrics&);
+/// The share of its times that the machine's state may explain [0..1]; 0 if that was steady.
+double share_of_disturbance(const Metrics&);
 
 }  // namespace gradmeter::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result file: JSON Lines, appended and flushed point by point, so that a killed job keeps what it had measured.
 // Line kinds: {"kind":"run",…} heads the points of one run; {"kind":"point",…} is one measured point;
 // {"kind":"plan",…} and {"kind":"end",…} say how many points a run means to measure and how it ended;
@@ -6,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,22 +17,26 @@
 
 namespace gradmeter::core {
 
+namespace detail {
+class FileReader;
+}
+
 inline constexpr int result_schema = 2;
 
-/// How many points a run means to measure, told before the first.
+/// The number of points that a run means to measure, written before the first.
 struct RunPlan {
   std::int64_t points = 0;
-  std::int64_t kept = 0;  ///< of an earlier run (--resume), besides
+  std::int64_t kept = 0;  ///< points taken from an earlier run (--resume), besides
 };
 RunPlan make_plan(std::size_t points, std::size_t kept);
-/// How a run ended.
+/// The end of a run.
 struct RunEnd {
-  std::string time;       ///< as RunInfo's
+  std::string time;       ///< in the format of RunInfo's
   std::int64_t exit = 0;  ///< the program's exit code
-  std::string reason;     ///< what it said of an error; empty: nothing
+  std::string reason;     ///< its error message; empty: none
 };
 
-/// plan: the sum where a run told several. Files of earlier programs, and runs that were killed, have no end.
+/// plan: the sum if a run wrote several. Files of earlier programs, and of killed runs, have no end.
 struct Run {
   RunInfo info;
   std::vector<Point> points;
@@ -49,35 +55,34 @@ struct ResultFile {
 /// lenient: lines that cannot be used are left out, and lines of a newer schema are read as far as their keys are
 /// known.
 enum class Reading { strict, lenient };
-/// Of each point its raw times, which are most of a file.
+/// Whether the raw times of each point, most of a file, are kept.
 enum class Samples { kept, left_out };
 
-/// One line each, no newline. Non-finite numbers become null and their key's name goes to "nonfinite".
+/// Each gives one line without its newline. Non-finite numbers become null and their key's name goes to "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
 std::string to_json_line(const RunPlan&, const std::string& run_id);
 std::string to_json_line(const RunEnd&, const std::string& run_id);
 
 /// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
-/// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only where the file
-/// cannot be read, or has no run at all.
-/// Cost: of memory what the points take, and one line of the file.
+/// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only if the file
+/// cannot be read, or has no run at all. Cost: memory for the points, and for one line of the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
 /// Parses text as if it were the file called `label` (the fuzz target).
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2), in the kernel before `append` returns; those that came within a second of each
-/// other reach the disk together with the next or the end. A network's disk may be away a minute. Before each line the
-/// open file is held against its path: one that was renamed keeps its rows and is named, one that was removed is
-/// written anew, one that was cut short is an error. create: refuses an existing file (UsageError names --force and
-/// --resume). resume: drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or another
-/// job has it; BackendError when a write fails, or what was written is not there any more.
+/// Appends lines, each by one write(2), in the kernel before `append` returns; lines within a second of each other
+/// reach the disk together with the next line or the end. A network's disk may be away a minute. Before each line the
+/// open file is compared with its path: a renamed file keeps its rows and is named, a removed one is written anew, one
+/// that was cut short is an error. create: refuses an existing file (UsageError names --force and --resume). resume:
+/// drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or another job has it;
+/// BackendError when a write fails, or written lines are not there any more.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
-  /// Closes the file without a look at what comes of it: after an error.
+  /// Closes the file without checking the result, as after an error.
   ~ResultWriter();
   ResultWriter(const ResultWriter&) = delete;
   ResultWriter& operator=(const ResultWriter&) = delete;
@@ -85,42 +90,85 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// For a process that ends at once, from any thread: waits a fifth of a second at most for a line under way.
+  /// For a process that ends at once, from any thread: waits at most a fifth of a second for a line that is being
+  /// written.
   void append_at_once(const RunEnd&) noexcept;
-  /// All lines are on the disk, and the file is closed. Errors: BackendError where one of them is not.
+  /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if one of them is not.
   void finish();
   const std::filesystem::path& path() const { return path_; }
-  /// The last line could not be written: half of it may stand in the file, and nothing should follow.
+  /// Whether the last line could not be written: half of it may stand in the file, and nothing should follow.
   bool failed() const { return failed_; }
 
  private:
   const std::string& run_id() const;  ///< Errors: logic_error before the run's own line
   void write_line(const std::string&);
-  void write_over_outages(const std::string& text);
-  void find_again();
+  void write_with_retries(const std::string& text);
+  void check_path();
   void restore();
   void sync(bool always);
   std::filesystem::path path_;
   int file_ = -1;
   bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
-  std::uintmax_t size_ = 0;  ///< what the file has at least
+  std::uintmax_t size_ = 0;  ///< the least size of the file
   std::chrono::steady_clock::time_point synced_{};
   std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// Under which other conditions a run was measured, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp
-/// (now not set)". Machine (fingerprint), version, commit, MPI, libraries, named environment but for the numbers of
-/// batch jobs, binding. Empty: its points and today's are of one kind. What is not known of one of them differs not.
+/// The other conditions under which a run was measured, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl
+/// tcp (now not set)". They are machine (fingerprint), version, commit, MPI, libraries, binding, and named environment
+/// except the numbers of batch jobs. Empty: its points and today's are comparable. A condition that one side does not
+/// know does not differ.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
 /// Finished points of earlier runs under the same conditions, or under any: status ok, unsupported or skipped (failed,
-/// wrong and mistrusted are measured again). The last one wins.
+/// wrong and mistrusted points are measured again). The last one wins.
 struct FinishedPoints {
-  std::map<std::string, Point> points;             ///< by Factors::key()
-  std::map<std::string, std::size_t> differently;  ///< others of the experiment, by the first condition that differs
+  std::map<std::string, Point> points;  ///< by Factors::key()
+  /// number of the experiment's other points by the first condition that differs
+  std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
+
+// A result file that another process may be writing, read from where the last look ended.
+
+/// The state of the lock that a ResultWriter takes. unknown: the file system has no locks, or there is no file. Only
+/// some network file systems show locks of another machine: there `none` means little.
+enum class WriterLock : std::uint8_t { held, none, unknown };
+/// Takes the lock for a moment to see whether it is free; a writer that is just starting waits for it.
+WriterLock writer_lock(const std::filesystem::path&);
+
+class ResultFollower {
+ public:
+  explicit ResultFollower(std::filesystem::path);
+  ~ResultFollower();
+  ResultFollower(const ResultFollower&) = delete;
+  ResultFollower& operator=(const ResultFollower&) = delete;
+
+  /// replaced: another file has the name, or the same one was emptied: `file` begins anew. absent: the file is missing,
+  /// or cannot be read now (`problem`); the points read so far stay.
+  enum class Change : std::uint8_t { none, grown, replaced, absent };
+  /// Reads the whole lines that were added: half a line is still being written, and zeros stand where a network's disk
+  /// has not brought the data yet. Lines that cannot be used are left out. Opens the file anew each time, so that a
+  /// network's disk asks the server. Cost: that of the added lines. Errors: UsageError for a file that is no result
+  /// file, or may not be read.
+  Change look();
+  /// Points without raw times.
+  const ResultFile& file() const;
+  const std::string& problem() const { return problem_; }
+  /// When the file last grew [s since 1970], by its own time stamp.
+  double last_growth() const { return last_growth_; }
+
+ private:
+  Change fail(int code);
+  void restart();
+
+  std::filesystem::path path_;
+  std::unique_ptr<detail::FileReader> reader_;
+  std::string problem_, head_;  ///< head_: the file's first bytes, which tell another file of the same name
+  std::uint64_t device_ = 0, inode_ = 0, read_ = 0;
+  double last_growth_ = 0;
+};
 
 }  // namespace gradmeter::core

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines of a result file as JSON, and the writer that appends them.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -7,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -15,22 +18,120 @@
 #include <system_error>
 #include <thread>
 
+#include "core/detail/result_line.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/json.hpp"
 #include "core/print.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::core {
+namespace {
+
+/// A number, or null with a note of its place.
+Json finite(double x, const std::string& place, Json& nonfinite) {
+  if (std::isfinite(x)) return x;
+  nonfinite.push_back(place);
+  return nullptr;
+}
+
+Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
+  Json json = Json::object();
+  for (const auto& [part, value] : statistics) {
+    const std::string key(part);
+    json[key] = finite(s.*value, place + "." + key, nonfinite);
+  }
+  json["n"] = s.n;
+  json["stop"] = name(s.stop);
+  return json;
+}
+
+Json spans_json(const Spans& spans, const std::string& place, Json& nonfinite) {
+  Json json = Json::array();
+  for (const Span& s : spans) {
+    const std::string here = fmt::format("{}.{}", place, json.size());
+    Json one{{"name", s.name}};
+    if (s.ready_s) one["ready_s"] = finite(*s.ready_s, here + ".ready_s", nonfinite);
+    one["begin_s"] = finite(s.begin_s, here + ".begin_s", nonfinite);
+    one["end_s"] = finite(s.end_s, here + ".end_s", nonfinite);
+    if (s.bytes) one["bytes"] = *s.bytes;
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
+Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
+  if (const auto* summary = value.as<Summary>()) return summary_json(*summary, place, nonfinite);
+  if (const auto* spans = value.as<Spans>()) return spans_json(*spans, place, nonfinite);
+  if (const auto* number = value.as<double>()) return finite(*number, place, nonfinite);
+  if (const auto* integer = value.as<std::int64_t>()) return *integer;
+  if (const auto* truth = value.as<bool>()) return *truth;
+  if (const auto* text = value.as<std::string>()) return *text;
+  return nullptr;
+}
+
+/// Replaces bytes of host names and commands that are not UTF-8, rather than lose the point.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string to_json_line(const RunInfo& info) {
+  Json json{{"kind", "run"}, {"schema", result_schema}};
+  detail::each_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const RunPlan& plan, const std::string& run_id) {
+  Json json{{"kind", "plan"}, {"run_id", run_id}};
+  detail::each_plan_field(plan, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const RunEnd& end, const std::string& run_id) {
+  Json json{{"kind", "end"}, {"run_id", run_id}};
+  detail::each_end_field(end, [&json](const char* key, const auto& value) { json[key] = value; });
+  return dump(json);
+}
+
+std::string to_json_line(const Point& point, const std::string& run_id) {
+  Json nonfinite = Json::array(), factors = Json::object(), metrics = Json::object(), raw = Json::array();
+  for (std::size_t i = 0; i < factor_count; ++i) {
+    const auto factor = static_cast<Factor>(i);
+    const std::string key(name(factor));
+    factors[key] = value_json(point.factors[factor], "factors." + key, nonfinite);
+  }
+  for (std::size_t i = 0; i < metric_count; ++i) {
+    const auto metric = static_cast<Metric>(i);
+    if (is_null(point.metrics[metric])) continue;
+    const std::string key(name(metric));
+    metrics[key] = value_json(point.metrics[metric], "metrics." + key, nonfinite);
+  }
+  for (std::size_t i = 0; i < point.raw_times_s.size(); ++i) {
+    raw.push_back(finite(point.raw_times_s[i], "raw_times_s." + std::to_string(i), nonfinite));
+  }
+  Json json{{"kind", "point"},
+            {"run_id", run_id},
+            {"experiment", point.experiment},
+            {"status", name(point.status)},
+            {"reason", point.reason},
+            {"factors", std::move(factors)},
+            {"metrics", std::move(metrics)}};
+  if (!nonfinite.empty()) json["nonfinite"] = std::move(nonfinite);
+  json["raw_times_s"] = std::move(raw);
+  return dump(json);
+}
 
 namespace {
 
+using FileStatus = struct stat;  // `stat` is also the name of a function
+
 /// A device or a pipe (/dev/stdout, /dev/null) has no contents to lose.
 bool is_stream(const std::filesystem::path& path) {
-  struct stat status {};
+  FileStatus status{};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-/// A file can be read too, to be written anew where somebody removes it.
+/// A file can also be read, so that it can be written anew if somebody removes it.
 int flags_of(const std::filesystem::path& path, OpenMode mode) {
   constexpr int always = O_APPEND | O_CREAT | O_CLOEXEC;
   if (is_stream(path)) return always | O_WRONLY;
@@ -75,13 +176,13 @@ void write_fully(int file, std::string_view bytes, const std::filesystem::path& 
   if (const int code = try_to_write(file, bytes)) fail_to_write(path, code);
 }
 
-/// The lock goes with the process, however it ends. Errors: UsageError where another job has it.
+/// The process holds the lock until it ends, however that happens. Errors: UsageError if another job has it.
 void lock(int file, const std::filesystem::path& path) {
   // `gradmeter watch` looks at the lock by taking it for a moment.
   constexpr int tries = 10;
   constexpr std::chrono::milliseconds pause{20};
   for (int i = 0; i < tries; ++i) {
-    // A file system without locks leaves things as they are.
+    // On a file system without locks it goes on without.
     if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
     std::this_thread::sleep_for(pause);
   }
@@ -89,38 +190,31 @@ void lock(int file, const std::filesystem::path& path) {
       "another job is writing '{}', and lines of both would mix; wait for it, or name another file", path.string()));
 }
 
-/// Of a network's file system whose server is away, or has started anew.
+/// Whether it is an error of a network's file system whose server is away, or has restarted.
 bool may_pass(int code) {
   constexpr std::array codes{EIO, ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, EREMOTEIO, ENOENT};
   return std::ranges::find(codes, code) != codes.end();
 }
 
-/// Where the last line begins, and whether it lacks its newline.
-struct LastLine {
-  std::uintmax_t start;
-  bool open;
-};
-LastLine last_line(const std::filesystem::path& path) {
+std::string read_all(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && !in.eof()) throw BackendError("file system", "read", fmt::format("'{}' broke off", path.string()));
-  const std::size_t newline = text.rfind('\n');
-  return {newline == std::string::npos ? 0 : newline + 1, !text.empty() && text.back() != '\n'};
+  return text;
 }
 
 /// Makes the file end with a whole line. Errors: UsageError when it is not a result file, which is left as it was.
-void mend_end(int file, const std::filesystem::path& path) {
+void trim_torn_line(int file, const std::filesystem::path& path) {
   const bool torn = !read_results(path).note.empty();
-  const LastLine last = last_line(path);
+  const std::string text = read_all(path);
   if (torn) {
+    const std::size_t last_line = text.rfind('\n') + 1;  // npos + 1 is 0
     int result;
     do {
-      result = ::ftruncate(file, static_cast<off_t>(last.start));
+      result = ::ftruncate(file, static_cast<off_t>(last_line));
     } while (result != 0 && errno == EINTR);
-    if (result != 0) {
-      throw BackendError("file system", "ftruncate", fmt::format("'{}': {}", path.string(), std::strerror(errno)));
-    }
-  } else if (last.open) {
+    if (result != 0) fail_to("ftruncate", path, std::strerror(errno));
+  } else if (!text.empty() && text.back() != '\n') {
     write_fully(file, "\n", path);
   }
 }
@@ -137,8 +231,8 @@ ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode)
   try {
     lock(file_, path);
     if (mode == OpenMode::overwrite && ::ftruncate(file_, 0) != 0) fail_to_write(path, errno);
-    if (mode == OpenMode::resume) mend_end(file_, path);
-    struct stat status {};
+    if (mode == OpenMode::resume) trim_torn_line(file_, path);
+    FileStatus status{};
     if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   } catch (...) {
     ::close(file_);  // no destructor runs for an object that was not made
@@ -166,11 +260,11 @@ void ResultWriter::append(const RunEnd& end) { write_line(to_json_line(end, run_
 
 namespace {
 
-void tell(const std::string& what) { print(stderr, "gradmeter: {}\n", what); }
+void warn(const std::string& what) { print(stderr, "gradmeter: {}\n", what); }
 
 /// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
 int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
-  // Not made anew: in an empty mount point it would be another file.
+  // It is not created: in an empty mount point it would be another file.
   const int opened = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   if (opened < 0) return errno;
   const int moved = ::dup3(opened, file, O_CLOEXEC);
@@ -178,7 +272,7 @@ int write_anew(int file, const std::filesystem::path& path, const std::string& r
   if (moved < 0) return errno;
   lock(file, path);
   try {
-    mend_end(file, path);
+    trim_torn_line(file, path);
   } catch (const BackendError&) {
     return EIO;
   }
@@ -194,14 +288,14 @@ int write_anew(int file, const std::filesystem::path& path, const std::string& r
 
 void ResultWriter::write_line(const std::string& line) {
   const std::lock_guard lock(writing_);
-  failed_ = true;  // until all of this is done
-  if (!is_stream_) find_again();
-  write_over_outages(line + '\n');
+  failed_ = true;  // stays true until all of this is done
+  if (!is_stream_) check_path();
+  write_with_retries(line + '\n');
   if (!is_stream_) sync(false);
   failed_ = false;
 }
 
-void ResultWriter::write_over_outages(const std::string& text) {
+void ResultWriter::write_with_retries(const std::string& text) {
   using std::chrono::steady_clock;
   constexpr std::chrono::seconds patience{60};
   constexpr std::chrono::milliseconds pause{200};
@@ -209,7 +303,7 @@ void ResultWriter::write_over_outages(const std::string& text) {
   size_ += text.size();
   if (code == 0) return;
   if (!may_pass(code) || is_stream_) fail_to_write(path_, code);
-  tell(fmt::format("cannot write '{}': {}; trying again for {} s", path_.string(), std::strerror(code),
+  warn(fmt::format("cannot write '{}': {}; trying again for {} s", path_.string(), std::strerror(code),
                    patience.count()));
   const auto end = steady_clock::now() + patience;
   do {
@@ -217,16 +311,16 @@ void ResultWriter::write_over_outages(const std::string& text) {
     code = write_anew(file_, path_, run_id_, text);
   } while (code != 0 && may_pass(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
-  find_again();  // a server that started anew may have lost what it took before
-  struct stat status {};
+  check_path();  // a server that restarted may have lost what it took before
+  FileStatus status{};
   if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
-  tell(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));
+  warn(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));
 }
 
-/// Is what was written still there, under its name? A file system that cannot say is asked again by the write.
-void ResultWriter::find_again() {
-  struct stat own {
-  }, named{};
+/// Checks that the written lines are still there, under the file's name. If the file system cannot say, the write will
+/// show it.
+void ResultWriter::check_path() {
+  FileStatus own{}, named{};
   if (::fstat(file_, &own) != 0) return;
   if (static_cast<std::uintmax_t>(own.st_size) < size_) {
     fail_to("write", path_,
@@ -237,15 +331,15 @@ void ResultWriter::find_again() {
     return;
   std::error_code unknown;
   const auto now = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file_), unknown);
-  // A network's file system keeps a removed file under such a name until it is closed.
+  // A network's file system gives a removed file such a name until it is closed.
   const bool is_removed = own.st_nlink == 0 || unknown || now.filename().string().starts_with(".nfs");
   if (is_removed) return restore();
   if (now == std::filesystem::weakly_canonical(path_, unknown)) return;  // some file systems number files anew
-  tell(fmt::format("'{}' was renamed while this run wrote it: its rows are in '{}'", path_.string(), now.string()));
+  warn(fmt::format("'{}' was renamed while this run wrote it: its rows are in '{}'", path_.string(), now.string()));
   path_ = now;
 }
 
-/// Writes the removed file anew, with all that it had.
+/// Writes the removed file anew, with all its contents.
 void ResultWriter::restore() {
   const int anew = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (anew < 0)
@@ -267,10 +361,10 @@ void ResultWriter::restore() {
   ::close(anew);
   if (code != 0) fail_to_write(path_, code);
   lock(file_, path_);
-  tell(fmt::format("'{}' was removed while this run wrote it: it is there again, with all rows", path_.string()));
+  warn(fmt::format("'{}' was removed while this run wrote it: it is there again, with all rows", path_.string()));
 }
 
-/// Rarely enough to cost nothing between points, and always in the end.
+/// Syncs rarely enough to cost nothing between points, and always in the end.
 void ResultWriter::sync(bool always) {
   constexpr std::chrono::seconds rarely{1};
   const auto now = std::chrono::steady_clock::now();
@@ -280,7 +374,7 @@ void ResultWriter::sync(bool always) {
   do {
     result = ::fdatasync(file_);
   } while (result != 0 && errno == EINTR);
-  // A file system that knows no such thing leaves it as it is.
+  // A file system without sync leaves it as it is.
   if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
     failed_ = true;
     fail_to("fdatasync", path_, std::strerror(errno));
@@ -303,10 +397,10 @@ void ResultWriter::finish() {
   if (file_ < 0) return;
   failed_ = true;
   if (!is_stream_) {
-    find_again();
+    check_path();
     sync(true);
   }
-  // Quotas and network disks may refuse what they took only now. The descriptor is gone in any case (close(2)).
+  // Quotas and network disks may only now refuse what they took. The descriptor is closed in any case (close(2)).
   const int result = ::close(file_);
   file_ = -1;
   if (result != 0 && errno != EINTR) fail_to("close", path_, std::strerror(errno));

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of the 16-bit and 8-bit floats, decoded to fp32 and encoded from it by integer steps that are spelt out here:
-// Highway's own conversions truncate on some instruction sets and round on others, and lose infinities. Where there are
-// instructions for fp16 those serve, for fp8 as well. The reference is core/small_float.hpp. Included once for each
-// instruction set: no include guard of the usual kind.
+// Highway's own conversions truncate on some instruction sets and round on others, and lose infinities. Where the
+// processor converts fp16, its instructions are used, for fp8 too. The reference is core/element.hpp. The file is
+// included once for each instruction set, hence its unusual include guard.
 #if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_SMALL_FLOAT_INL
 #undef GRADMETER_SMALL_FLOAT_INL
@@ -16,7 +17,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::core::HWY_NAMESPACE {
@@ -41,8 +42,7 @@ struct Codec {
     const F32 df;
     const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
     const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
-    // Re-based, every code has one exponent more than it should where it is subnormal: taking 2^lowest away again
-    // leaves just the mantissa's worth.
+    // After re-basing, a subnormal's exponent is one too high: subtracting 2^lowest leaves just the mantissa's value.
     const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
     const Words first = hn::Set(du, 1u << f.mantissa_bits);
     const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));
@@ -59,8 +59,8 @@ struct Codec {
     return hn::BitCast(df, hn::Or(bits, sign));
   }
 
-  /// |x| + 2^(e + shift), e its exponent, has the place of the format's last bit as its own last bit: the addition
-  /// rounds, to nearest even, and leaves the rounded mantissa in the low bits. Subnormals only hold e at the lowest.
+  /// With e the exponent of x, the last bit of |x| + 2^(e + shift) is the format's last bit: the addition rounds to
+  /// nearest even and leaves the rounded mantissa in the low bits. For subnormals e is held at the lowest exponent.
   static HWY_INLINE Words encode(Floats x) {
     const U32 du;
     const F32 df;
@@ -82,12 +82,12 @@ struct Codec {
   }
 
  private:
-  /// The first number above the largest: its own code is infinity's, or e4m3's NaN.
+  /// The first number above the largest: it has the code of infinity, or of e4m3's NaN.
   static constexpr std::uint32_t too_large() {
     if (f.infinities) return static_cast<std::uint32_t>(f.bias() + 1 + 127) << 23;
     return std::bit_cast<std::uint32_t>(480.0f);
   }
-  // Magnitudes are below 2^31: signed comparisons serve, which SSE has.
+  // Magnitudes are below 2^31, so the signed comparisons that SSE has are right.
   static HWY_INLINE auto less(Words a, Words b) {
     return hn::RebindMask(U32(), hn::Lt(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
   }
@@ -112,7 +112,7 @@ struct UpperHalf {
   }
 };
 
-/// Codes in memory to lanes of 32 bits and back.
+/// Moves codes in memory to lanes of 32 bits and back.
 template <class C>
 struct Exact : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -131,16 +131,16 @@ using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These have instructions between fp16 and fp32, which round to nearest even. The fp8 formats are cut-off fp16 (e4m3
-// after a scaling by 2^-8, the distance of the biases); and a sum of two is rounded rightly by way of fp16, because
-// fp16 has 2p + 2 bits for their p (Figueroa 1995) and their subnormals are multiples of its own. Not so a product of
-// two, nor anything that was rounded to fp32 before.
+// after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers is rounded rightly by way of fp16,
+// because fp16 has 2p + 2 bits for their p (Figueroa 1995) and their subnormals are multiples of its own. This holds
+// neither for a product of two, nor for a number that was rounded to fp32 before.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;
 
 HWY_INLINE Floats from_halves(Halves v) { return hn::PromoteTo(F32(), hn::BitCast(F16(), v)); }
 HWY_INLINE Halves to_halves(Floats v) { return hn::BitCast(U16(), hn::DemoteTo(F16(), v)); }
-/// The upper bits of each, without the lowest `cut`, to nearest even.
+/// Cuts the lowest `cut` bits of each lane, rounding to nearest even.
 template <int cut>
 HWY_INLINE Halves cut_off(Halves v) {
   const Halves odd = hn::And(hn::ShiftRight<cut>(v), hn::Set(U16(), 1));
@@ -185,7 +185,8 @@ struct FastE4m3 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) {
     const Halves nan = hn::Set(U16(), 0x7f), magnitude = hn::And(v, nan);
     const Halves bits = hn::Add(hn::ShiftLeft<7>(v), hn::ShiftLeft<7>(hn::And(v, hn::Set(U16(), 0x80))));
-    // The sign is at 2^7·128 = 2^14 after the shift: doubled, it is at 2^15, and what it left behind is carried away.
+    // After the shift the sign is at 2^7·128 = 2^14: doubling moves it to 2^15, and what it leaves behind is carried
+    // away.
     return from_halves(hn::IfThenElse(hn::Eq(magnitude, nan), hn::Set(U16(), 0x7e00), bits));
   }
   static HWY_INLINE Halves encode(Floats v) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/statistics.hpp"
 
 #include <algorithm>
@@ -28,38 +29,34 @@ double half_width_share(double low, double high, double middle) {
   return middle == 0 ? std::numeric_limits<double>::infinity() : half / std::fabs(middle);
 }
 
-/// All samples in ascending order, where every block weighs the same: a sample of a block that is half as long as the
-/// mean one weighs 2. Places begin at 0, and neighbours are half of both weights apart. So quantiles of blocks of equal
-/// length are those of `core::quantile`, to the bit.
-class WeightedSamples {
- public:
-  explicit WeightedSamples(const Blocks& blocks) {
-    const double mean = static_cast<double>(blocks.samples().size()) / static_cast<double>(blocks.count());
-    for (std::size_t b = 0; b < blocks.count(); ++b) {
-      const double weight = mean / static_cast<double>(blocks.block(b).size());
-      for (const double value : blocks.block(b)) sorted_.push_back({value, weight, 0});
-    }
-    std::sort(sorted_.begin(), sorted_.end(), [](const Sample& a, const Sample& b) { return a.value < b.value; });
-    for (std::size_t i = 1; i < sorted_.size(); ++i) {
-      sorted_[i].place = sorted_[i - 1].place + (sorted_[i - 1].weight + sorted_[i].weight) / 2;
-    }
-  }
-
-  double quantile(double q) const {
-    const double place = q * sorted_.back().place;
-    const auto above = std::upper_bound(sorted_.begin(), sorted_.end(), place,
-                                        [](double wanted, const Sample& s) { return wanted < s.place; });
-    if (above == sorted_.end()) return sorted_.back().value;
-    const auto below = above - 1;
-    return std::lerp(below->value, above->value, (place - below->place) / (above->place - below->place));
-  }
-
- private:
-  struct Sample {
-    double value, weight, place;
-  };
-  std::vector<Sample> sorted_;
+struct WeightedSample {
+  double value, weight, place;
 };
+
+/// All samples in ascending order, weighted so that every block weighs the same: a sample of a block half as long as
+/// the mean one weighs 2. Places begin at 0; neighbours are half of both weights apart. So quantiles of blocks of equal
+/// length are those of `core::quantile`, to the bit.
+std::vector<WeightedSample> weighted(const Blocks& blocks) {
+  std::vector<WeightedSample> sorted;
+  const double mean = static_cast<double>(blocks.samples().size()) / static_cast<double>(blocks.count());
+  for (std::size_t b = 0; b < blocks.count(); ++b) {
+    const double weight = mean / static_cast<double>(blocks.block(b).size());
+    for (const double value : blocks.block(b)) sorted.push_back({value, weight, 0});
+  }
+  std::ranges::sort(sorted, {}, &WeightedSample::value);
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    sorted[i].place = sorted[i - 1].place + (sorted[i - 1].weight + sorted[i].weight) / 2;
+  }
+  return sorted;
+}
+
+double quantile(const std::vector<WeightedSample>& sorted, double q) {
+  const double place = q * sorted.back().place;
+  const auto above = std::ranges::upper_bound(sorted, place, {}, &WeightedSample::place);
+  if (above == sorted.end()) return sorted.back().value;
+  const auto below = above - 1;
+  return std::lerp(below->value, above->value, (place - below->place) / (above->place - below->place));
+}
 
 }  // namespace
 
@@ -90,13 +87,13 @@ Summary summarise(std::span<const double> samples) {
   check_samples(samples);
   std::vector<double> sorted(samples.begin(), samples.end());
   std::sort(sorted.begin(), sorted.end());
-  const MedianInterval ranks = median_interval_ranks(sorted.size());
+  const auto ranks = median_interval_ranks(sorted.size());
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   return {.median = quantile(sorted, 0.5),
           .q1 = quantile(sorted, 0.25),
           .q3 = quantile(sorted, 0.75),
-          .ci95_low = ranks.exists ? sorted[ranks.low] : none,
-          .ci95_high = ranks.exists ? sorted[ranks.high] : none,
+          .ci95_low = ranks ? sorted[ranks->first] : none,
+          .ci95_high = ranks ? sorted[ranks->second] : none,
           .p95 = quantile(sorted, 0.95),
           .p99 = quantile(sorted, 0.99),
           .min = sorted.front(),
@@ -104,9 +101,8 @@ Summary summarise(std::span<const double> samples) {
           .n = sorted.size()};
 }
 
-MedianInterval median_interval_ranks(std::size_t n) {
-  if (n == 0) return {0, 0, false};
-  if (n < 6) return {0, n - 1, false};  // even {min, max} covers the median with less than 95 %
+std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n) {
+  if (n < fewest_blocks) return std::nullopt;
   // C(n, k) relative to the central one, so that nothing overflows for any n; far from the centre the terms vanish
   // below rounding.
   const std::size_t centre = (n - 1) / 2;
@@ -131,7 +127,7 @@ MedianInterval median_interval_ranks(std::size_t n) {
     weight = lower_weight(weight, k);
     --k;
   }
-  return {k, n - 1 - k, true};
+  return std::pair{k, n - 1 - k};
 }
 
 void Blocks::add(std::span<const double> block) {
@@ -148,18 +144,18 @@ std::span<const double> Blocks::block(std::size_t i) const {
 
 Summary summarise(const Blocks& blocks) {
   check_samples(blocks.samples());
-  const WeightedSamples all(blocks);
+  const auto all = weighted(blocks);
   const Summary between = summarise(blocks.medians());
-  const double median = all.quantile(0.5);
+  const double median = quantile(all, 0.5);
   return {.median = median,
-          .q1 = all.quantile(0.25),
-          .q3 = all.quantile(0.75),
+          .q1 = quantile(all, 0.25),
+          .q3 = quantile(all, 0.75),
           .ci95_low = std::min(between.ci95_low, median),
           .ci95_high = std::max(between.ci95_high, median),
-          .p95 = all.quantile(0.95),
-          .p99 = all.quantile(0.99),
-          .min = all.quantile(0),
-          .max = all.quantile(1),
+          .p95 = quantile(all, 0.95),
+          .p99 = quantile(all, 0.99),
+          .min = quantile(all, 0),
+          .max = quantile(all, 1),
           .n = blocks.samples().size()};
 }
 

@@ -1,20 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank-based statistics: no assumption of normality, no mean as a headline (Hoefler & Belli, SC15).
 #pragma once
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/units.hpp"
 
 namespace gradmeter::core {
 
-/// Why sampling ended; every row has it.
+/// The reason why sampling ended; every row has it.
 enum class Stop { none, interval, samples, budget, interrupted };
 std::string_view name(Stop);
 
-/// Of n samples, all in the samples' unit. With fewer than 6 samples no 95 % interval of the median exists:
+/// A summary of n samples, all in the samples' unit. With fewer than 6 samples no 95 % interval of the median exists:
 /// ci95_low/high are then NaN (null in the result file).
 struct Summary {
   double median = 0, q1 = 0, q3 = 0, ci95_low = 0, ci95_high = 0, p95 = 0, p99 = 0, min = 0, max = 0;
@@ -24,7 +27,7 @@ struct Summary {
   double relative_half_width() const;
 };
 
-/// Each number of a summary by its key in a result line, in the order of the line.
+/// One number of a summary with its key in a result line; they are in the order of the line.
 struct Statistic {
   std::string_view key;
   double Summary::*value;
@@ -45,21 +48,17 @@ Summary summarise(std::span<const double> samples);
 double quantile(std::span<const double> sorted, double q);
 double median(std::span<const double> samples);
 
-/// Ranks (0-based, inclusive) of the order statistics that bound the median with at least 95 % confidence, from the
-/// binomial distribution (n, 1/2): exact, no normal approximation. {0, n-1} never claims more than it has: `exists`
-/// is false for n < 6.
-struct MedianInterval {
-  std::size_t low, high;
-  bool exists;
-};
-MedianInterval median_interval_ranks(std::size_t n);
+/// Ranks (0-based, inclusive) of the two order statistics that bound the median with at least 95 % confidence, from the
+/// binomial distribution (n, 1/2): exact, no normal approximation. None for n < 6, where even the smallest and the
+/// largest sample bound it with less.
+std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
-/// Samples in the blocks that they were taken in. Samples of one block share the state that the machine was in, so an
-/// interval that supposes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint ones. The
-/// medians of blocks that are spread over the run are what an interval may be made from.
+/// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine, so an
+/// interval that assumes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint ones. The
+/// interval is therefore made from the medians of blocks that are spread over the run.
 class Blocks {
  public:
-  /// Errors: UsageError when a sample is not finite. An empty block is none.
+  /// Errors: UsageError when a sample is not finite. An empty block is ignored.
   void add(std::span<const double> block);
   std::size_t count() const { return medians_.size(); }
   std::span<const double> samples() const { return samples_; }
@@ -68,19 +67,19 @@ class Blocks {
 
  private:
   std::vector<double> samples_, medians_;
-  std::vector<std::size_t> ends_;  ///< of each block in samples_
+  std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
 /// Quantiles of one distribution, in which each block weighs the same. The interval is that of the blocks' medians.
 Summary summarise(const Blocks&);
 
-/// Fewer blocks have no 95 % interval of their median, and a time without its interval is half a number.
+/// With fewer blocks the median has no 95 % interval, and a time is not complete without one.
 inline constexpr std::size_t fewest_blocks = 6;
-/// Of samples that take so long that an interval is not worth the wait: over 5 s, three suffice.
+/// Three suffice if samples take over 5 s, which is so long that an interval is not worth the wait.
 std::size_t fewest_blocks_of(Seconds sample);
 
-/// At least so many samples and blocks, spread over at least `min_time`; then until the interval's half width is under
-/// `relative_half_width` of the median, or the budget or the sample limit ends it. The budget never ends it before the
-/// 6 blocks that an interval needs, or the 3 of samples over 5 s.
+/// Sampling takes at least this many samples and blocks, spread over at least `min_time`; then it goes on until the
+/// interval's half width is under `relative_half_width` of the median, or the budget or the sample limit ends it. The
+/// budget never ends it before the 6 blocks that an interval needs, or the 3 for samples over 5 s.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t min_blocks = 8;
@@ -88,7 +87,7 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Stop::none while sampling should go on. spread: as `min_time`; spent: what the budget is for.
+  /// Stop::none while sampling should go on. spread: as `min_time`; spent: time that counts against the budget.
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 

@@ -1,81 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/table.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 
 #include "core/format.hpp"
-#include "core/printable.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
 
 namespace {
 
-struct Range {
-  std::uint32_t first, last;
-};
+using Range = std::pair<std::uint32_t, std::uint32_t>;  // the first and the last of some code points
 // The common blocks of Unicode's categories Mn and Cf, and of East Asian Width W and F.
-constexpr std::array kNoWidth{Range{0x0300, 0x036F}, Range{0x200B, 0x200F}, Range{0x20D0, 0x20FF},
+constexpr std::array no_width{Range{0x0300, 0x036F}, Range{0x200B, 0x200F}, Range{0x20D0, 0x20FF},
                               Range{0xFE00, 0xFE0F}, Range{0xFE20, 0xFE2F}};
-constexpr std::array kTwoWide{Range{0x1100, 0x115F}, Range{0x2E80, 0xA4CF},   Range{0xAC00, 0xD7A3},
+constexpr std::array two_wide{Range{0x1100, 0x115F}, Range{0x2E80, 0xA4CF},   Range{0xAC00, 0xD7A3},
                               Range{0xF900, 0xFAFF}, Range{0xFE30, 0xFE6F},   Range{0xFF00, 0xFF60},
                               Range{0xFFE0, 0xFFE6}, Range{0x1F300, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
 
 template <std::size_t N>
 bool is_in(const std::array<Range, N>& ranges, std::uint32_t c) {
-  return std::any_of(ranges.begin(), ranges.end(), [c](const Range& r) { return c >= r.first && c <= r.last; });
+  return std::any_of(ranges.begin(), ranges.end(), [c](const Range& r) { return c >= r.first && c <= r.second; });
 }
 
-/// Takes one code point off the front; a byte that begins none counts as itself.
-std::uint32_t take_code_point(std::string_view& text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF8 ? 4 : 1;
-  std::uint32_t point = length == 1 ? lead : lead & (0xFFu >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto byte = i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-    if ((byte & 0xC0) != 0x80) {
-      text.remove_prefix(1);
-      return lead;
-    }
-    point = point << 6 | (byte & 0x3Fu);
-  }
-  text.remove_prefix(length);
-  return point;
+/// Takes a code point off the front and gives its terminal cells; a byte that begins none has one.
+std::size_t take_width(std::string_view& text) {
+  const std::uint32_t point = detail::take_code_point(text).value_or(0);
+  return is_in(no_width, point) ? 0 : is_in(two_wide, point) ? 2 : 1;
 }
 
-std::size_t width_of(std::uint32_t point) { return is_in(kNoWidth, point) ? 0 : is_in(kTwoWide, point) ? 2 : 1; }
-
-/// How much of `text` a line of `width` terminal cells takes: up to the last blank or behind the last comma in reach,
-/// if there is one [bytes].
+/// The bytes of `text` that a line of `width` terminal cells takes: up to the last blank, or behind the last comma or
+/// slash in reach, if there is one.
 std::size_t line_break(std::string_view text, std::size_t width) {
   std::size_t used = 0, end = 0, part = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t at = text.size() - rest.size();
-    if (text[at] == ' ' || (at > 0 && text[at - 1] == ',')) part = at;
-    const std::uint32_t point = take_code_point(rest);
-    used += width_of(point);
+    if (text[at] == ' ' || (at > 0 && (text[at - 1] == ',' || text[at - 1] == '/'))) part = at;
+    used += take_width(rest);
     if (used > width && at > 0) return part > 0 ? part : end;
     end = text.size() - rest.size();
   }
   return text.size();
 }
 
-/// Lines of prose below a row or a table are as long as this even where the terminal is narrower.
+/// Lines of prose below a row or a table are at least this long, even if the terminal is narrower.
 constexpr std::size_t least_prose = 24;
 
-std::vector<std::string> wrap(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines;
-  do {
-    const std::size_t end = line_break(text, width);
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(end);
-    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  } while (!text.empty());
-  return lines;
-}
-
-/// Columns that are shown, each with its place in the rows and its width.
+/// A column that is shown, with its place in the rows and its width.
 struct Shown {
   const Column* column;
   std::size_t at, width;
@@ -87,9 +62,21 @@ std::size_t total_width(const std::vector<Shown>& shown) {
   return total;
 }
 
-/// Takes away expendable columns until the rest fits; their headers in the table's order, each once.
-std::vector<std::string> leave_out(std::vector<Shown>& shown, std::size_t width) {
-  std::vector<std::pair<std::size_t, std::string>> gone;
+/// Columns that a table leaves out, each with its place in the rows.
+using LeftOut = std::vector<std::pair<std::size_t, std::string>>;
+
+/// Their headers in the table's order, each once.
+std::vector<std::string> headers_of(LeftOut gone) {
+  std::sort(gone.begin(), gone.end());
+  std::vector<std::string> headers;
+  for (const auto& [at, header] : gone) {
+    if (std::find(headers.begin(), headers.end(), header) == headers.end()) headers.push_back(header);
+  }
+  return headers;
+}
+
+/// Takes away expendable columns until the rest fits.
+void leave_out(std::vector<Shown>& shown, std::size_t width, LeftOut& gone) {
   while (total_width(shown) > width) {
     unsigned most = 0;
     for (const Shown& s : shown) most = std::max(most, s.column->expendable);
@@ -99,28 +86,51 @@ std::vector<std::string> leave_out(std::vector<Shown>& shown, std::size_t width)
     }
     std::erase_if(shown, [most](const Shown& s) { return s.column->expendable == most; });
   }
-  std::sort(gone.begin(), gone.end());
-  std::vector<std::string> headers;
-  for (const auto& [at, header] : gone) {
-    if (std::find(headers.begin(), headers.end(), header) == headers.end()) headers.push_back(header);
-  }
-  return headers;
 }
 
-/// Narrows the widest of the columns that wrap until all fit, or all of those are narrow.
-void narrow(std::vector<Shown>& shown, std::size_t width) {
-  constexpr std::size_t narrowest = 16;
+/// The longest word of a column's head, which is never cut.
+std::size_t longest_word(const Column& c) {
+  std::size_t longest = 0;
+  for (std::string_view text : {std::string_view(c.header), std::string_view(c.unit)}) {
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(' '), text.size());
+      longest = std::max(longest, display_width(text.substr(0, end)));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+  }
+  return longest;
+}
+
+/// Narrows the widest of the columns that `may` be until all fit, or all of those are as narrow as `least` and the
+/// words of their heads allow.
+template <class May>
+void narrow(std::vector<Shown>& shown, std::size_t width, std::size_t least, May may) {
   while (total_width(shown) > width) {
     Shown* widest = nullptr;
     for (Shown& s : shown) {
-      if (s.column->wraps && s.width > narrowest && (!widest || s.width > widest->width)) widest = &s;
+      const bool has_room = may(*s.column) && s.width > std::max(least, longest_word(*s.column));
+      if (has_room && (!widest || s.width > widest->width)) widest = &s;
     }
     if (!widest) return;
     --widest->width;
   }
 }
 
-/// One row, padded to the widths, without trailing blanks; as many lines as its longest cell needs.
+/// The columns that fit, as wide as they may be: expendable ones go first, then prose takes several lines, then other
+/// text; where figures alone are too wide, the last columns go.
+LeftOut fit(std::vector<Shown>& shown, std::size_t width) {
+  constexpr std::size_t of_prose = 16, of_names = 10, of_all = 2;
+  LeftOut gone;
+  leave_out(shown, width, gone);
+  narrow(shown, width, of_prose, [](const Column& c) { return c.wraps; });
+  narrow(shown, width, of_names, [](const Column& c) { return c.wraps; });
+  narrow(shown, width, of_names, [](const Column& c) { return c.wraps || c.align == Align::left; });
+  for (; total_width(shown) > width && shown.size() > of_all; shown.pop_back())
+    gone.emplace_back(shown.back().at, shown.back().column->header);
+  return gone;
+}
+
+/// Formats one row, padded to the widths, without trailing blanks; it has as many lines as its longest cell needs.
 std::string lines_of(const std::vector<Shown>& shown, const std::vector<std::string>& cells) {
   std::vector<std::vector<std::string>> wrapped;
   std::size_t height = 1;
@@ -157,11 +167,20 @@ std::string with_note(std::string lines, const std::string& note, std::size_t ta
 
 }  // namespace
 
+std::vector<std::string> wrap(std::string_view prose, std::size_t width) {
+  std::vector<std::string> lines;
+  do {
+    const std::size_t end = line_break(prose, width);
+    lines.emplace_back(prose.substr(0, end));
+    prose.remove_prefix(end);
+    prose.remove_prefix(std::min(prose.find_first_not_of(' '), prose.size()));
+  } while (!prose.empty());
+  return lines;
+}
+
 std::size_t display_width(std::string_view utf8) {
   std::size_t width = 0;
-  while (!utf8.empty()) {
-    width += width_of(take_code_point(utf8));
-  }
+  while (!utf8.empty()) width += take_width(utf8);
   return width;
 }
 
@@ -189,8 +208,7 @@ std::string Table::to_string(std::size_t width) const {
     for (const Row& row : rows_) widest = std::max(widest, display_width(row.cells[i]));
     shown.push_back({&c, i, widest});
   }
-  const auto left_out = leave_out(shown, width);
-  narrow(shown, width);
+  const auto left_out = headers_of(fit(shown, width));
   const bool has_units =
       std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return !s.column->unit.empty(); });
   const std::size_t total = total_width(shown);

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text tables for a terminal: columns line up, a rule stands under the header only, trailing blanks are left out. A
-// table that is too wide leaves out columns, says which, and wraps prose.
+// table that is too wide leaves out columns, says which, and wraps text.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,11 @@ struct Column {
   std::string header;
   std::string unit;  ///< second header row ("s", "GB/s"); the row is left out when no column has a unit
   Align align = Align::right;
-  /// 0: always shown. In a table that is too wide, the columns of the highest number are left out first, together.
+  /// 0: always shown. A table that is too wide leaves out the columns of the highest number first, together.
   unsigned expendable = 0;
-  bool wraps = false;  ///< prose: in a table that is still too wide, its cells take several lines
+  /// Prose: in a table that is still too wide, its cells take several lines. Those of other text do when that is not
+  /// enough.
+  bool wraps = false;
 };
 
 /// Wide enough for every table.
@@ -31,8 +34,8 @@ class Table {
   /// Errors: logic_error when there is not one cell for each column.
   void add_row(std::vector<std::string> cells, std::string note = {});
   std::size_t rows() const { return rows_.size(); }
-  /// Header, units, rule and rows, each line ended; columns two blanks apart. No line is longer than `width` terminal
-  /// cells unless the columns that must stay and do not wrap are; a last line names the columns left out.
+  /// The header, units, rule and rows, each with its line end; columns are two blanks apart. No line is longer than
+  /// `width` terminal cells unless columns that must stay and do not wrap are; a last line names the columns left out.
   std::string to_string(std::size_t width = any_width) const;
 
  private:
@@ -43,6 +46,10 @@ class Table {
   std::vector<Column> columns_;
   std::vector<Row> rows_;
 };
+
+/// Prose in lines of at most `width` terminal cells, cut at blanks and behind commas and slashes; a longer
+/// word is cut anywhere.
+std::vector<std::string> wrap(std::string_view prose, std::size_t width);
 
 /// Terminal cells that the text takes: combining marks none, East Asian wide characters and emoji two, a byte that is
 /// not UTF-8 one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/units.hpp"
 
 #include <algorithm>
@@ -8,10 +9,10 @@
 #include <optional>
 #include <span>
 
-#include "core/detail/quote.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::core {
 
@@ -24,15 +25,15 @@ struct Scale {
   std::string_view unit;
 };
 
-constexpr std::array kDurations{Scale{1, ""},  Scale{1e-6, "us"}, Scale{1e-3, "ms"},
-                                Scale{1, "s"}, Scale{60, "m"},    Scale{3600, "h"}};
+constexpr std::array duration_units{Scale{1, ""},  Scale{1e-6, "us"}, Scale{1e-3, "ms"},
+                                    Scale{1, "s"}, Scale{60, "m"},    Scale{3600, "h"}};
 
-constexpr std::array kTimes{Scale{1e-9, "ns"}, Scale{1e-6, "µs"}, Scale{1e-3, "ms"}, Scale{1, "s"}};
-constexpr std::array kByteRates{Scale{1, "B/s"},    Scale{1e3, "kB/s"},  Scale{1e6, "MB/s"},
-                                Scale{1e9, "GB/s"}, Scale{1e12, "TB/s"}, Scale{1e15, "PB/s"}};
-constexpr std::array kFlopRates{Scale{1, "FLOP/s"},    Scale{1e3, "kFLOP/s"},  Scale{1e6, "MFLOP/s"},
-                                Scale{1e9, "GFLOP/s"}, Scale{1e12, "TFLOP/s"}, Scale{1e15, "PFLOP/s"},
-                                Scale{1e18, "EFLOP/s"}};
+constexpr std::array time_units{Scale{1e-9, "ns"}, Scale{1e-6, "µs"}, Scale{1e-3, "ms"}, Scale{1, "s"}};
+constexpr std::array byte_rate_units{Scale{1, "B/s"},    Scale{1e3, "kB/s"},  Scale{1e6, "MB/s"},
+                                     Scale{1e9, "GB/s"}, Scale{1e12, "TB/s"}, Scale{1e15, "PB/s"}};
+constexpr std::array flop_rate_units{Scale{1, "FLOP/s"},    Scale{1e3, "kFLOP/s"},  Scale{1e6, "MFLOP/s"},
+                                     Scale{1e9, "GFLOP/s"}, Scale{1e12, "TFLOP/s"}, Scale{1e15, "PFLOP/s"},
+                                     Scale{1e18, "EFLOP/s"}};
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -45,17 +46,24 @@ std::string_view take_digits(std::string_view& text) {
   return digits;
 }
 
-/// The binary exponent of a size's suffix.
-std::optional<unsigned> size_shift(std::string_view suffix) {
+/// A size's suffix stands for a factor: 2^shift, or 1000^thousands.
+struct SizeUnit {
+  unsigned shift = 0, thousands = 0;
+};
+
+/// K, M, G and T are binary, as nccl-tests has them, with "iB" too; KB, MB, GB and TB are decimal.
+std::optional<SizeUnit> size_unit(std::string_view suffix) {
   const std::string s = lower(suffix);
-  if (s.empty() || s == "b") return 0;
+  if (s.empty() || s == "b") return SizeUnit{};
   constexpr std::string_view letters = "kmgt";
   const std::size_t place = letters.find(s[0]);
-  if (place == std::string_view::npos || (s.size() > 1 && s.substr(1) != "ib")) return std::nullopt;
-  return static_cast<unsigned>(10 * (place + 1));
+  if (place == std::string_view::npos) return std::nullopt;
+  const auto power = static_cast<unsigned>(place + 1);
+  if (s.size() == 1 || s.substr(1) == "ib") return SizeUnit{.shift = 10 * power};
+  return s.substr(1) == "b" ? std::optional(SizeUnit{.thousands = power}) : std::nullopt;
 }
 
-/// digits × 2^shift, or nothing beyond 2^63 - 1 (sizes also live in signed 64-bit fields).
+/// digits × 2^shift; none beyond 2^63 - 1 (sizes also live in signed 64-bit fields).
 std::optional<std::uint64_t> shifted(std::string_view digits, unsigned shift) {
   if (digits.empty()) return 0;
   std::uint64_t value = 0;
@@ -65,8 +73,8 @@ std::optional<std::uint64_t> shifted(std::string_view digits, unsigned shift) {
   return value << shift;
 }
 
-/// 0.fraction × 2^shift when that is whole. A fraction of k digits (none trailing zero) is odd / 2^k or not dyadic at
-/// all: only 5^k divides out of it, and what is left must be covered by the shift.
+/// 0.fraction × 2^shift if that is whole. A fraction of k digits (the last not zero) is odd / 2^k or not dyadic at all:
+/// only 5^k divides out of it, and the shift must cover the rest.
 std::optional<std::uint64_t> shifted_fraction(std::string_view fraction, unsigned shift) {
   while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
   if (fraction.empty()) return 0;
@@ -80,17 +88,23 @@ std::optional<std::uint64_t> shifted_fraction(std::string_view fraction, unsigne
   return (numerator / five_to_k) << (shift - fraction.size());
 }
 
-/// A number and what follows it; nothing when there is no finite number at the front.
-struct Measured {
-  double number;
-  std::string_view unit;
-};
-std::optional<Measured> parse_measured(std::string_view text) {
+/// whole.fraction × 1000^thousands as the digits of a whole number: "1.5" of kilobytes are "1500"; nothing where it is
+/// none.
+std::optional<std::string> decimal_digits(std::string_view whole, std::string_view fraction, unsigned thousands) {
+  while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
+  const std::size_t places = std::size_t{3} * thousands;
+  if (fraction.size() > places) return std::nullopt;
+  return fmt::format("{}{}{}", whole, fraction, std::string(places - fraction.size(), '0'));
+}
+
+/// Takes a number and blanks around it off `text`; nothing when there is no finite number at the front.
+std::optional<double> take_number(std::string_view& text) {
   text = trim(text);
   double number = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (code != std::errc{} || !std::isfinite(number)) return std::nullopt;
-  return Measured{number, trim(text.substr(static_cast<std::size_t>(end - text.data())))};
+  text = trim(text.substr(static_cast<std::size_t>(end - text.data())));
+  return number;
 }
 
 std::optional<double> find_factor(std::span<const Scale> scales, std::string_view unit) {
@@ -117,7 +131,7 @@ std::string three_digits(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-std::optional<std::string> unusual(double value, std::string_view zero_unit) {
+std::optional<std::string> special_value_text(double value, std::string_view zero_unit) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   if (value == 0) return fmt::format("0 {}", zero_unit);
@@ -133,7 +147,8 @@ std::string scaled_text(double value, std::span<const Scale> scales) {
 }  // namespace
 
 Bytes parse_bytes(std::string_view text) {
-  constexpr std::string_view right = "write bytes such as 4096, 4K, 1.5M or 1G (K, M, G, T are powers of 1024)";
+  constexpr std::string_view right =
+      "write bytes such as 4096, 4K, 1.5M or 25MB (K and KiB are 1024 bytes, KB is 1000; so M, G, T)";
   std::string_view rest = trim(text);
   if (rest.starts_with('-')) throw UsageError(fmt::format("size {} is negative: {}", quote(text), right));
   const std::string_view whole = take_digits(rest);
@@ -143,33 +158,42 @@ Bytes parse_bytes(std::string_view text) {
     rest.remove_prefix(1);
     fraction = take_digits(rest);
   }
-  const auto shift = size_shift(trim(rest));
-  if (whole.empty() || !shift || (has_point && fraction.empty())) {
+  const auto unit = size_unit(trim(rest));
+  if (whole.empty() || !unit || (has_point && fraction.empty())) {
     throw UsageError(fmt::format("size {} is not understood: {}", quote(text), right));
   }
-  const auto base = shifted(whole, *shift);
+  const auto not_whole = [&] {
+    return UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), right));
+  };
+  std::string digits(whole);
+  if (unit->thousands > 0) {
+    const auto decimal = decimal_digits(whole, fraction, unit->thousands);
+    if (!decimal) throw not_whole();
+    digits = *decimal, fraction = {};
+  }
+  const auto base = shifted(digits, unit->shift);
   if (!base) throw UsageError(fmt::format("size {} is too large: at most 2^63 - 1 bytes", quote(text)));
-  const auto extra = shifted_fraction(fraction, *shift);
-  if (!extra) throw UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), right));
+  const auto extra = shifted_fraction(fraction, unit->shift);
+  if (!extra) throw not_whole();
   return {static_cast<std::size_t>(*base + *extra)};
 }
 
 namespace {
 
-/// "1h30m": parts of ever smaller units. Nothing where it is none.
+/// The sum of "1h30m": parts of ever smaller units. None if it is no such text.
 std::optional<double> sum_of_durations(std::string_view text) {
   double seconds = 0, above = std::numeric_limits<double>::infinity();
   do {
-    const auto part = parse_measured(text);
-    if (!part || part->number < 0) return std::nullopt;
-    const auto letters = std::min(part->unit.find_first_of("0123456789."), part->unit.size());
-    const auto unit = trim(part->unit.substr(0, letters));
-    const auto factor = find_factor(kDurations, unit);
-    const bool is_alone = std::isinf(above) && letters == part->unit.size();
+    const auto number = take_number(text);
+    if (!number || *number < 0) return std::nullopt;
+    const auto letters = std::min(text.find_first_of("0123456789."), text.size());
+    const auto unit = trim(text.substr(0, letters));
+    const auto factor = find_factor(duration_units, unit);
+    const bool is_alone = std::isinf(above) && letters == text.size();
     if (!factor || *factor >= above || (unit.empty() && !is_alone)) return std::nullopt;
-    seconds += part->number * *factor;
+    seconds += *number * *factor;
     above = *factor;
-    text = part->unit.substr(letters);
+    text = text.substr(letters);
   } while (!text.empty());
   return seconds;
 }
@@ -182,7 +206,7 @@ Seconds parse_duration(std::string_view text) {
     throw UsageError(
         fmt::format("duration {} is not understood: write seconds, or numbers and units, such as 30, 30s, 5m or 1h30m; "
                     "units: {}",
-                    quote(text), units_of(kDurations)));
+                    quote(text), units_of(duration_units)));
   }
   return {*seconds};
 }
@@ -191,7 +215,7 @@ std::string to_text(Bytes bytes) {
   constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes.value);
   std::size_t i = 0;
-  // Four digits hold any whole number below 1024; what would round to 1024 belongs to the next unit.
+  // Four digits hold any whole number below 1024; a value that would round to 1024 belongs to the next unit.
   while (i + 1 < units.size() && value >= 1023.5) {
     value /= 1024;
     ++i;
@@ -200,21 +224,21 @@ std::string to_text(Bytes bytes) {
 }
 
 std::string to_text(Seconds seconds) {
-  if (const auto text = unusual(seconds.value, "s")) return *text;
+  if (const auto text = special_value_text(seconds.value, "s")) return *text;
   const double magnitude = std::fabs(seconds.value);
-  if (magnitude < 999.5) return scaled_text(seconds.value, kTimes);
+  if (magnitude < 999.5) return scaled_text(seconds.value, time_units);
   if (magnitude < 7200) return fmt::format("{} min", three_digits(seconds.value / 60));
   return fmt::format("{} h", three_digits(seconds.value / 3600));
 }
 
 std::string to_text(BytesPerSecond rate) {
-  if (auto text = unusual(rate.value, "B/s")) return *text;
-  return scaled_text(rate.value, kByteRates);
+  if (auto text = special_value_text(rate.value, "B/s")) return *text;
+  return scaled_text(rate.value, byte_rate_units);
 }
 
 std::string to_text(FlopsPerSecond rate) {
-  if (auto text = unusual(rate.value, "FLOP/s")) return *text;
-  return scaled_text(rate.value, kFlopRates);
+  if (auto text = special_value_text(rate.value, "FLOP/s")) return *text;
+  return scaled_text(rate.value, flop_rate_units);
 }
 
 std::string clock_text(Seconds time) {

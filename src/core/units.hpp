@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units as types: only the operators that mean something exist.
 #pragma once
 #include <compare>
@@ -8,7 +9,7 @@
 
 namespace gradmeter::core {
 
-/// One strong double. Tag makes Seconds and BytesPerSecond different types.
+/// A double with a unit. Tag makes Seconds and BytesPerSecond different types.
 template <class Tag>
 struct Quantity {
   double value = 0;
@@ -44,20 +45,21 @@ constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::
 constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 30}; }
 }  // namespace literals
 
-/// "4096", "4K", "64M", "1G": K, M, G are binary, as nccl-tests has them. UsageError names what was read.
+/// Reads "4096", "4K", "25MB": K and KiB are 1024, as nccl-tests has K, and KB is 1000; so M, G, T.
+/// Errors: UsageError that quotes the text.
 Bytes parse_bytes(std::string_view text);
-/// "30", "30s", "5m", "2h".
+/// Reads "30", "30s", "5m", "2h".
 Seconds parse_duration(std::string_view text);
 
-/// For people: "4 KiB", "1.5 MiB", "12 B".
+/// A text for people: "4 KiB", "1.5 MiB", "12 B".
 std::string to_text(Bytes);
-/// For people, three significant digits and a fitting unit: "12.3 ms", "870 ns".
+/// A text for people with three significant digits and a fitting unit: "12.3 ms", "870 ns".
 std::string to_text(Seconds);
-/// A time that people wait: "01:10", "1:02:03".
+/// A waiting time for people: "01:10", "1:02:03".
 std::string clock_text(Seconds);
-/// Decimal: "12.3 GB/s".
+/// A rate for people in decimal units: "12.3 GB/s".
 std::string to_text(BytesPerSecond);
-/// "151 GFLOP/s".
+/// A rate for people: "151 GFLOP/s".
 std::string to_text(FlopsPerSecond);
 
 }  // namespace gradmeter::core

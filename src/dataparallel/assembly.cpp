@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/assembly.hpp"
 
+#include "dataparallel/optimizers/layerwise.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/part_sums.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -1,14 +1,15 @@
-// What one rank trains with, put together over any fabric: on real ranks and in virtual time, for measurements and
-// tests.
+// SPDX-License-Identifier: Apache-2.0
+// The parts that one rank trains with, put together over any fabric: on real ranks and in virtual time, for
+// measurements and tests.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "dataparallel/decorators/probe.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/optimizer.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -17,19 +18,21 @@ struct AssemblyOptions {
   MeshShape mesh = {};
   /// Makes this rank's part of the model. The peers live as long as the assembly.
   std::function<std::unique_ptr<model::Model>(const Mesh&, model::Peers&)> model;
-  std::uint64_t seed = 1;         ///< of the initial weights
-  std::string optimizer = "sgd";  ///< of all weights; a strategy that makes its own leaves the worker without state
+  std::uint64_t seed = 1;  ///< seed of the initial weights
+  /// Optimizer of all weights; a strategy that makes optimizers of its own leaves the worker's without state.
+  std::string optimizer = "sgd";
   StrategyPtr strategy;
-  StrategyOptions strategy_options = {};  ///< whose loss scale and format of gradients are the worker's
-  /// Norms of tensors that are cut are those of the whole tensors. false: each rank takes its part for the tensor.
+  StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
+  /// True where the norms of tensors that are cut are those of the whole tensors. false: each rank takes its part for
+  /// the tensor.
   bool combines_norms = true;
 };
 
-/// Do optimizers of this name take norms that ranks of this mesh must combine?
+/// True where optimizers of this name take norms that ranks of this mesh must combine.
 bool shares_norms(const MeshShape&, const std::string& optimizer);
 
-/// Takes memory from the fabric: what the model's peers and the norms need, then parameters and gradients. Everything
-/// goes through the probe. `strategy().begin` is the caller's.
+/// Takes memory from the fabric: first what the model's peers and the norms need, then parameters and gradients. All
+/// calls go through the probe. The caller calls `strategy().begin`.
 class Assembly {
  public:
   /// Collective over the fabric, which must outlive it. Errors: UsageError for ranks that do not fit the mesh, and for
@@ -52,7 +55,7 @@ class Assembly {
   Mesh mesh_;
   FabricPeers peers_;
   std::unique_ptr<model::Model> model_;
-  std::unique_ptr<PartSums> norms_;  ///< over the tensor ranks; null: the optimizer takes none
+  std::unique_ptr<PartSums> norms_;  ///< sums of norms over the tensor ranks; null: the optimizer takes no norms
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<UpdateFormat> gradient_format_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/forecast.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-/// As fabrics select: collectives other than all-reduce use the ring where the algorithm has no schedule for them.
+/// Selects as fabrics do: collectives other than all-reduce use the ring where the algorithm has no schedule for them.
 allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::Shape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits =
@@ -96,27 +97,30 @@ Forecast forecast_collective(const ForecastInput& s, allreduce::CollectiveKind c
 
 namespace {
 
-allreduce::ExecutorOptions calls_of(const ForecastInput& s) {
+allreduce::ExchangeSpec exchange_of(const ForecastInput& s) {
   return {.placement = allreduce::Placement::in_place,
           .max_bytes = s.max_call_bytes ? s.max_call_bytes : s.elements * sizeof(float),
-          .message_bytes = s.message_bytes ? s.message_bytes : runtime::longest_usual_message};
+          .message_bytes = s.message_bytes ? s.message_bytes : runtime::longest_usual_message,
+          .algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring"),
+          .codec = s.codec,
+          .shape = shape_of(s)};
 }
 
 /// By the executor, with its slices.
 Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
-  const std::size_t bytes = part.codec ? part.codec->wire_bytes(part.count) : part.count * part.element_bytes;
+  const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
   Forecast out = least_of(s, part.collective_kind, part.most ? 0 : bytes);
   out.known = part.algorithm->has_schedule() && !part.most;
   if (!part.algorithm->has_schedule()) return out;
   const allreduce::Shape shape = shape_of(s);
   const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
-  allreduce::ExecutorOptions o = calls_of(s);
-  o.codec = part.codec;
-  const auto slices = allreduce::Executor::slices(a, o, part.count, part.element_bytes);
+  allreduce::ExchangeSpec spec = exchange_of(s);
+  spec.codec = part.codec;
+  const auto slices = allreduce::Executor::slices(a, spec, part.count, part.element_bytes);
   out.most = part.most;
   add_calls(out, part.algorithm->cost(shape, part.collective_kind), slices.count(),
-            allreduce::Executor::buffer_bytes(o, slices, part.element_bytes), s);
+            allreduce::Executor::buffer_bytes(spec, slices, part.element_bytes), s);
   return out;
 }
 
@@ -125,12 +129,10 @@ Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) 
 Forecast forecast_all_reduce(const ForecastInput& s, std::size_t elements,
                              const allreduce::TensorLayout& tensor_layout) {
   if (!s.codec || s.ranks < 2) return forecast_collective(s, allreduce::CollectiveKind::all_reduce, elements);
-  const auto algorithm = s.algorithm ? s.algorithm : allreduce::find_algorithm("ring");
-  const allreduce::CodedRequest request{
-      .codec = *s.codec, .algorithm = *algorithm, .shape = shape_of(s), .options = calls_of(s)};
-  if (!allreduce::codec_refusal(request, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.known = false};
+  const allreduce::ExchangeSpec spec = exchange_of(s);
+  if (!allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.known = false};
   Forecast out;
-  for (const auto& part : allreduce::coded_call_parts(request, elements, tensor_layout.tensors)) {
+  for (const auto& part : allreduce::coded_call_parts(spec, elements, tensor_layout.tensors)) {
     out += forecast_part(s, part);
   }
   return out;

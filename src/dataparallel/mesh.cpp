@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/mesh.hpp"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "dataparallel/part_sums.hpp"
+#include "dataparallel/optimizers/layerwise.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks are arranged when several of them hold one replica of a model: a box of data × pipeline × tensor ranks, and
 // the groups along its axes. Strategies communicate along the data axis only.
 #pragma once
@@ -5,14 +6,14 @@
 #include <string>
 #include <string_view>
 
-#include "dataparallel/buckets.hpp"
-#include "dataparallel/fabric.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "dataparallel/forecast.hpp"
-#include "dataparallel/optimizer.hpp"
-#include "model/part.hpp"
-#include "model/peers.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "model/network/part.hpp"
 
 namespace gradmeter::dataparallel {
+
+struct ReplicaWork;
 
 /// One rank's coordinates. Tensor ranks are neighbours, since they communicate most; then come stages, then data.
 struct MeshPlace {
@@ -25,16 +26,16 @@ struct MeshShape {
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 
-  int replica_ranks() const { return tensor * pipeline; }  ///< that hold one replica together
-  int ranks() const { return data * replica_ranks(); }     ///< once complete
-  /// With `data` filled in. Errors: UsageError when the number of ranks does not fit the mesh.
+  int replica_ranks() const { return tensor * pipeline; }  ///< number of ranks that hold one replica together
+  int ranks() const { return data * replica_ranks(); }     ///< number of ranks of a complete shape
+  /// The shape with `data` filled in. Errors: UsageError when the number of ranks does not fit the mesh.
   MeshShape complete(int world) const;
   MeshPlace place(int rank) const;
   int rank(MeshPlace) const;
   /// The part of a model at that place; batch: samples of a replica in a step.
   model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
-  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1 and every choice other than the usual one; "data"
-  /// when there is none, or only a data axis that is to be filled in.
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1, and every choice that is not the usual one.
+  /// "data" where there is none of these, or only a data axis that is to be filled in.
   std::string text() const;
   bool operator==(const MeshShape&) const = default;
 };
@@ -50,14 +51,15 @@ class Mesh {
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
   Group data() const { return data_; }
-  /// To be called only where the axis has more than one rank.
+  /// These may be called only where the axis has more than one rank.
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
-  /// From the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which call
-  /// together. By messages, so that no algorithm is asked for so few bytes. `values` is the fabric's memory.
+  /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which
+  /// call it together. It uses messages, so that no algorithm is asked for so few bytes. `values` is the fabric's
+  /// memory.
   /// Cost: each of the others gets one message.
   void send_to_replica(Fabric&, const Buffer& values) const;
-  /// How many groups besides that of all ranks, to reserve a fabric's memory for them.
+  /// The number of groups besides that of all ranks, to reserve a fabric's memory for them.
   static int groups(const MeshShape&);
 
  private:
@@ -67,8 +69,8 @@ class Mesh {
   std::optional<Group> tensor_, pipeline_;
 };
 
-/// A model's peers over a fabric. Its sums are all-reduces without a tensor layout, so no codec touches activations;
-/// messages go through the fabric, so a probe around it counts them. Both must outlive it.
+/// A model's peers over a fabric. Their sums are all-reduces without a tensor layout, so no codec touches activations;
+/// messages go through the fabric, so a probe around it counts them. Fabric and mesh must outlive it.
 class FabricPeers final : public model::Peers {
  public:
   FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}
@@ -87,19 +89,12 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// What the tensor ranks of one stage send together in one pass. The input gives algorithm and link; its ranks are
-/// replaced by the tensor ranks.
+/// The bytes that the tensor ranks of one stage send together in one pass. The input gives algorithm and link; its
+/// ranks are replaced by the tensor ranks.
 Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
-/// What a step needs of the ranks that hold one replica of the model together.
-struct ReplicaWork {
-  std::size_t passes = 1, forwards = 0;  ///< forward and backward; forward alone
-  std::size_t replica_floats = 0;        ///< floats that the rank with the loss sends to the others
-  std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
-  bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
-};
-/// What the tensor ranks of one stage send together in one step; `replica_floats` are counted with the last stage. The
-/// model is that stage's part.
+/// The bytes that the tensor ranks of one stage send together in one step; `replica_floats` are counted with the last
+/// stage. The model is that stage's part.
 Forecast forecast_replica(const ForecastInput&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
                           const ReplicaWork&);
 

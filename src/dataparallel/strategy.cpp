@@ -1,12 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/strategy.hpp"
 
 #include <algorithm>
 
+#include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
 
 namespace gradmeter::dataparallel {
+namespace {
+
+/// A convolution's weight [out, in, height, width] is the matrix [out, in · height · width]; a vector is no matrix.
+allreduce::TensorPart part_of(const model::Tensor& t, std::size_t bucket_offset) {
+  const bool matrix = t.shape.size() > 1 && t.shape.front() > 0;
+  return {.offset = t.offset - bucket_offset,
+          .count = t.count,
+          .rows = matrix ? t.shape.front() : 0,
+          .columns = matrix ? t.count / t.shape.front() : 0};
+}
+
+}  // namespace
+
+std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::size_t element_count,
+                                 std::size_t bucket_bytes) {
+  constexpr std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  std::vector<Bucket> out;
+  if (tensors.empty()) return out;
+  std::size_t first = 0;
+  auto close = [&](std::size_t end) {
+    const std::size_t from = tensors[first].offset;
+    const std::size_t to = end == tensors.size() ? element_count : tensors[end].offset;  // with the padding
+    out.push_back({first, end - first, from, to - from});
+    for (std::size_t i = first; i < end; ++i) out.back().parts.push_back(part_of(tensors[i], from));
+    first = end;
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::size_t limit = out.empty() ? std::min(first_bucket_bytes, bucket_bytes) : bucket_bytes;
+    const std::size_t with_it = (tensors[i].offset + tensors[i].count - tensors[first].offset) * sizeof(float);
+    if (bucket_bytes > 0 && i > first && with_it > limit) close(i);
+  }
+  close(tensors.size());
+  return out;
+}
 
 double Observations::mean_staleness() const {
   double sum = static_cast<double>(staleness_under_way), count = 0;
@@ -36,7 +72,7 @@ void Worker::finish_gradient(const Buffer& g) {
 }
 
 void Worker::apply(Range r, UpdateStep step) {
-  optimizer_.update(queue(), parameters().part(r.offset, r.count), gradients(r.offset, r.count), r.offset, step);
+  optimizer_.update(queue(), parameters().part(r.first, r.count), gradients(r.first, r.count), r.first, step);
 }
 
 void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
@@ -52,12 +88,32 @@ void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
   scaler_->submit_end_of_step(queue());
 }
 
+void Worker::clip(double norm, int ranks) {
+  const auto n = static_cast<double>(gradients().count());
+  queue().submit("clip", {3 * n, 12 * n}, [norm, values = gradients(), ranks = static_cast<std::size_t>(ranks)] {
+    compression::clip_gradient(values.values<float>(), norm, ranks);
+  });
+}
+
+void Worker::average(const Buffer& values) {
+  if (ranks() > 1) fabric_.wait(fabric_.all_reduce(axis_, values, allreduce::Op::average, fabric_.record()));
+}
+
 void Strategy::begin(Worker& w) {
   if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0));
 }
 
 void Strategy::evaluation_weights(Worker& w, Buffer to) {
   w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
+}
+
+void Strategy::update_by_buckets(Worker& w, UpdateStep step) const {
+  for (const Bucket& b : buckets(w.model())) w.update(b.offset, b.count, step);
+}
+
+void Strategy::mean_weights(Worker& w, Buffer to) {
+  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
+  if (w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
 }
 
 std::vector<WeightsInPlace> Strategy::held_weights(const Worker& w) const {

@@ -1,5 +1,7 @@
-// A training strategy: what a step does with a model and a fabric. It owns no MPI call and no timer.
+// SPDX-License-Identifier: Apache-2.0
+// Training strategies, which say what a step does with a model and a fabric. A strategy owns no MPI call and no timer.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -7,30 +9,128 @@
 #include <vector>
 
 #include "core/name.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "dataparallel/forecast.hpp"
-#include "dataparallel/worker.hpp"
+#include "dataparallel/loss_scale.hpp"
+#include "dataparallel/mesh.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "model/model.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// What only the strategy can count in a run, for this rank so far.
+class UpdateFormat;
+
+/// Consecutive tensors, which are one contiguous range of the flat gradient buffer.
+struct Bucket {
+  std::size_t first_tensor, tensors;
+  std::size_t offset, count;                      ///< elements
+  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, where they lie in the bucket
+  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
+};
+
+/// The first bucket is at most 1 MiB, so that communication starts early, the others at most `bucket_bytes`, as in
+/// PyTorch's DDP (Li et al., VLDB 2020); a tensor larger than that is a bucket of its own. 0: one bucket for all.
+std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes);
+
+/// The work that a step asks of the ranks that hold one replica of the model together.
+struct ReplicaWork {
+  std::size_t passes = 1, forwards = 0;  ///< number of passes forward and backward; number of passes forward alone
+  std::size_t replica_floats = 0;        ///< floats that the rank with the loss sends to the others
+  std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
+  bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
+};
+
+/// The context of a strategy on one rank: the fabric, its axis of the mesh, a model, its buffers and its optimizer.
+class Worker {
+ public:
+  /// axis: the ranks with the same part of the model and other data; strategies communicate only with them.
+  /// copy: the mesh, null where one rank holds a replica of the model; parts: see `parts`; scaler: null where the loss
+  /// is not scaled; gradient_format: null where gradients stay in fp32.
+  Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
+         const Mesh* copy = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
+         const UpdateFormat* gradient_format = nullptr)
+      : fabric_(fabric),
+        axis_(axis),
+        model_(model),
+        buffers_(buffers),
+        optimizer_(optimizer),
+        replica_(copy),
+        parts_(parts),
+        scaler_(scaler),
+        gradient_format_(gradient_format) {}
+  Fabric& fabric() { return fabric_; }
+  Group axis() const { return axis_; }
+  int rank() const { return fabric_.rank(axis_); }
+  int ranks() const { return fabric_.size(axis_); }
+  model::Model& model() { return model_; }
+  Optimizer& optimizer() { return optimizer_; }
+  /// Optimizers that a strategy makes itself use it to sum over the ranks that hold the rest of this model's tensors.
+  /// Null where there are no such ranks, or where the run's optimizer does not use it.
+  PartSums* parts() const { return parts_; }
+  /// The scaler of the loss; null where the loss is not scaled.
+  LossScaler* scaler() const { return scaler_; }
+  model::Buffers buffers() const { return buffers_; }
+  Buffer parameters() const { return buffers_.parameters; }
+  Buffer gradients() const { return buffers_.gradients; }
+  Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
+  /// The fabric's queue, for all that this rank computes.
+  runtime::Queue& queue() { return fabric_; }
+  /// Runs forward and backward, to the gradients of the batch's mean loss. Gradients of a scaled loss are divided
+  /// before they are ready, and then rounded to their own format.
+  model::PendingOutcome pass(
+      const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {});
+  /// Sends values from the rank that has the loss to all ranks of this replica of the model. `values` is the fabric's
+  /// memory.
+  void broadcast_to_replica(const Buffer& values) {
+    if (replica_) replica_->send_to_replica(fabric_, values);
+  }
+  /// Applies the optimizer to one range of the flat buffers. With a loss scale that adapts, ranges wait until all of
+  /// them are here: only then is it known whether the step is skipped. So a strategy must give all in each step.
+  void update(std::size_t offset, std::size_t count, UpdateStep);
+  void update(UpdateStep step) { update(0, parameters().count(), step); }
+  /// Clips the gradients of all tensors together: their norm becomes norm/sqrt(ranks) where it is larger.
+  void clip(double norm, int ranks);
+  /// Takes the mean over the axis in place, after all of this rank's work so far. `values` is the fabric's memory.
+  void average(const Buffer& values);
+
+ private:
+  void finish_gradient(const Buffer&);
+  void apply(Range, UpdateStep);
+
+  Fabric& fabric_;
+  Group axis_;
+  model::Model& model_;
+  model::Buffers buffers_;
+  Optimizer& optimizer_;
+  const Mesh* replica_;
+  PartSums* parts_;
+  LossScaler* scaler_;
+  const UpdateFormat* gradient_format_;
+  std::vector<Range> checked_;  ///< ranges that wait for the others
+};
+
+/// Observations that only the strategy can make in a run, for this rank so far.
 struct Observations {
-  /// staleness[k]: updates applied here k updates after the weights they were computed from; while all workers trained.
-  /// Each server counts those of its own shard. Of `ad-psgd`: k averages after them, by each worker.
+  /// staleness[k]: the number of updates applied here k updates after the weights they were computed from, while all
+  /// workers trained. Each server counts those of its own shard. For `ad-psgd` each worker counts its updates by k, the
+  /// averages made after those weights.
   std::vector<std::uint64_t> staleness = {};
-  /// Of the updates that had not come yet when the first worker finished, summed.
+  /// The sum of the staleness of updates that had not come yet when the first worker finished.
   std::uint64_t staleness_under_way = 0;
-  std::uint64_t updates = 0;  ///< of this rank's worker, each once, over however many servers it is spread
-  std::uint64_t applied = 0;  ///< steps of the server here: updates that it groups count as one
-  /// The most clocks that the fastest worker was ahead of the slowest when it read; of two that averaged.
+  /// Updates of this rank's worker, each counted once, over however many servers it is spread.
+  std::uint64_t updates = 0;
+  std::uint64_t applied = 0;  ///< steps of this rank's server, where updates that it groups count as one
+  /// The most clocks that the fastest worker was ahead of the slowest when it read; for `ad-psgd`, of two workers that
+  /// averaged.
   std::uint64_t largest_gap = 0;
   double held_s = 0;          ///< time of reads that the staleness bound held back
   std::uint64_t dropped = 0;  ///< changes of a chunk that came too late for their step
 
-  /// With the updates under way at the end, so that an incomplete cycle counts as far as it went.
+  /// The mean, including the updates under way at the end, so that an incomplete cycle counts as far as it went.
   double mean_staleness() const;
 };
 
-/// Weights where they lie: `values` are those from element `first` on.
+/// Weights in the memory that holds them: `values` are those from element `first` on.
 struct WeightsInPlace {
   std::size_t first = 0;
   std::span<const float> values = {};
@@ -38,59 +138,78 @@ struct WeightsInPlace {
 
 class Strategy {
  public:
+  /// bucket_bytes: the optimizer is applied to buckets of this length; 0: to all weights at once.
+  explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
   virtual ~Strategy() = default;
-  /// How many of an axis' ranks train: the first so many. The others serve.
+  /// The number of an axis' ranks that train, which are the first ones. The others serve.
   virtual int workers(int ranks) const { return ranks; }
-  /// What `begin` will take from the fabric at most [bytes].
+  /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// What it keeps besides, at most, on one rank: copies of weights, the state of optimizers of its own [bytes].
+  /// The most bytes that it keeps besides on one rank: copies of weights, the state of optimizers of its own.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// Why it cannot be used with this optimizer on so many ranks; empty: it can.
+  /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
-  /// Once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
+  /// Called once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
   virtual void begin(Worker&);
   /// The number of steps after which exchanges repeat: a step's time is the mean over them.
   virtual std::size_t period() const { return 1; }
 
-  /// One training step on this worker's part of the batch. Not on ranks that serve.
+  /// Makes one training step on this worker's part of the batch. Ranks that only serve do not call it.
   virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
   /// Waits until this worker has nothing under way. When all have returned, nothing travels until the next step.
   virtual void settle(Worker&) {}
-  /// Writes the evaluation weights, which the run would return now, to `to`: the servers', the mean, or this worker's
-  /// own. All workers must call it, all settled; it changes nothing.
+  /// Writes the evaluation weights to `to`, which are those that the run would return now: the servers', the mean, or
+  /// this worker's own. All workers must call it, all of them settled; it changes nothing.
   virtual void evaluation_weights(Worker&, Buffer to);
-  /// What this rank holds of the evaluation weights at this moment, without communication: of an element that several
-  /// ranks hold, they are the mean. Only while no task of any rank runs: for observers in virtual time. Empty on all
-  /// ranks: without communication they are not known.
+  /// The evaluation weights that this rank holds at this moment, without communication: the weight of an element that
+  /// several ranks hold is their mean. It may be called only while no task of any rank runs, by observers in virtual
+  /// time. Empty on all ranks: the weights are not known without communication.
   virtual std::vector<WeightsInPlace> held_weights(const Worker&) const;
-  /// After the last step, on all ranks: servers end.
+  /// Called after the last step, on all ranks; servers end.
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
-  /// For one axis, along it.
+  /// The bytes and messages that one axis will send along it.
   virtual Forecast predict(const ForecastInput&) const = 0;
-  /// What a step needs of the ranks of one replica of the model; whose optimizer it is does not matter.
-  virtual ReplicaWork replica_work(const ForecastInput& s) const {
-    return {.updates = make_buckets(s.tensors, s.elements, 0)};
+  /// The work that a step asks of the ranks of one replica of the model, whichever optimizer the run has.
+  virtual ReplicaWork replica_work(const ForecastInput& s) const { return {.updates = buckets(s)}; }
+
+ protected:
+  std::vector<Bucket> buckets(const ForecastInput& s) const {
+    return make_buckets(s.tensors, s.elements, bucket_bytes_);
   }
+  std::vector<Bucket> buckets(const model::Model& m) const {
+    return make_buckets(m.tensors(), m.element_count(), bucket_bytes_);
+  }
+  /// Applies the worker's optimizer bucket by bucket, as `sync` does: strategies that exchange something else than
+  /// gradients then differ from it by the exchange alone.
+  void update_by_buckets(Worker&, UpdateStep) const;
+  /// Evaluation weights that are the mean of all workers' weights.
+  static void mean_weights(Worker&, Buffer to);
+
+ private:
+  std::size_t bucket_bytes_;
 };
 
-/// What all strategies are made with; each takes what it needs.
+/// The options that all strategies are made with; each takes those that it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  bool overlap = true;                     ///< communicate during computation where the strategy allows it
-  int servers = 0;                         ///< as in the name: the last so many ranks of an axis only serve
-  std::string optimizer = "sgd";           ///< the servers', and of strategies that make it for a part of the weights
-  compression::CodecChoicePtr codec = {};  ///< of messages, and clips gradients; the fabric encodes all-reduces
+  bool overlap = true;  ///< communicate during computation where the strategy allows it
+  int servers = 0;      ///< as in the name: the last so many ranks of an axis only serve
+  /// Optimizer of the servers, and of strategies that make it for a part of the weights.
+  std::string optimizer = "sgd";
+  /// Codec of messages, which may also clip gradients; the fabric encodes all-reduces.
+  compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};
-  std::string gradients = "fp32";  ///< format to which they are rounded before they are exchanged, as of weights
+  /// Format to which gradients are rounded before they are exchanged, named as those of weights.
+  std::string gradients = "fp32";
 };
 
-/// How a strategy communicates, and so which factors apply to it.
+/// The pattern by which a strategy communicates, which decides the factors that apply to it.
 enum class CommunicationPattern : std::uint8_t {
-  nothing,                ///< none of them
+  nothing,                ///< no factor
   all_reduce,             ///< algorithm, codec, transport, overlap, bucket
   blocks,                 ///< algorithm, transport, overlap, bucket
   collectives,            ///< algorithm, transport
@@ -101,29 +220,33 @@ enum class CommunicationPattern : std::uint8_t {
   client_server           ///< transport, codec, overlap; ranks may be at different steps
 };
 
-/// Do messages go through ports, at any time and to background tasks, so that workers may be at different steps?
+/// True where messages go through ports, at any time and to background tasks, so that workers may be at different
+/// steps.
 constexpr bool uses_ports(CommunicationPattern p) {
   return p == CommunicationPattern::client_server || p == CommunicationPattern::asynchronous_messages;
 }
 
-/// Does a codec apply to its all-reduces?
+/// True where a codec applies to the pattern's all-reduces.
 constexpr bool encodes_sums(CommunicationPattern p) {
   return p == CommunicationPattern::all_reduce || p == CommunicationPattern::changes;
 }
 
-/// One row. `parameters`: with their defaults, "every=16,start=0"; empty: none.
+/// One row. `parameters`: their names with their defaults, "every=16,start=0"; empty: none.
 struct StrategyInfo {
-  std::string_view name, parameters, rule, bytes_text, source;
+  std::string_view name, parameters = "", rule, bytes_text, source;
   CommunicationPattern communication;
-  /// The strategy has the optimizer's state itself, for a part of the weights: a worker needs none.
+  /// True where the strategy has the optimizer's state itself, for a part of the weights, so that a worker needs none.
   bool own_optimizer = false;
   bool optimizer_alone = false;  ///< nothing else changes weights, so they are in the optimizer's number format
-  bool other_work = false;       ///< a step computes something else than the control's: do not compare them
-  /// It knows all gradients of a step before it applies any, and all its ranks alike: a loss scale may adapt.
+  /// A step computes something else than the control's, so the two must not be compared.
+  bool computes_other_work = false;
+  /// True where the strategy knows all gradients of a step before it applies any, and all its ranks know alike, so that
+  /// a loss scale may adapt.
   bool may_skip_steps = false;
-  bool keeps_equal;            ///< after every step all workers hold the same bits
-  std::string_view optimizer;  ///< usual; empty: it takes none
-  float step_size;             ///< that goes well with it on the built-in digits
+  bool keeps_equal = false;                        ///< after every step all workers hold the same bits
+  std::string_view optimizer = "momentum:mu=0.9";  ///< the usual optimizer; empty: it takes none
+  /// A step size that goes well with `optimizer` on the built-in digits.
+  float step_size = 0.01f;
   std::unique_ptr<Strategy> (*make)(const core::ParsedName&, const StrategyOptions&);
 };
 std::span<const StrategyInfo> strategies();
@@ -136,13 +259,13 @@ class StrategyChoice {
   const std::string name;  ///< canonical: equal names mean the same
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
-  /// Does an exchange of changes go on in later steps, so that a progress thread must move it?
+  /// True where an exchange of changes goes on in later steps, so that a progress thread must move it.
   bool changes_overlap() const;
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
-  /// The same with another number of servers. Errors: UsageError where it has none.
+  /// The same strategy with another number of servers. Errors: UsageError where it has none.
   std::shared_ptr<const StrategyChoice> with_servers(int) const;
-  /// In its form for one rank, which must train: without ranks that only serve.
+  /// The strategy in its form for one rank, which must train: without ranks that only serve.
   std::shared_ptr<const StrategyChoice> alone() const;
 
  private:
@@ -150,7 +273,8 @@ class StrategyChoice {
   core::ParsedName parsed_;
 };
 using StrategyPtr = std::shared_ptr<const StrategyChoice>;
-/// "sync", "model-averaging:every=8". Errors: UsageError that lists the strategies, or the parameters that it takes.
+/// Finds the strategy of a name: "sync", "model-averaging:every=8". Errors: UsageError that lists the strategies, or
+/// the parameters that it takes.
 StrategyPtr find_strategy(std::string_view name);
 
 }  // namespace gradmeter::dataparallel

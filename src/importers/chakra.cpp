@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chakra's traces as JSON: nodes that depend on each other and take a time; a schedule of them makes a step.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,9 +13,10 @@
 
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
-#include "importers/trace_json.hpp"
+#include "importers/rows.hpp"
+#include "importers/text.hpp"
 #include "importers/traces.hpp"
 
 namespace gradmeter::importers {
@@ -25,7 +28,7 @@ using dataparallel::ReplayEvent;
 using dataparallel::TracedCall;
 using dataparallel::TracedStep;
 
-/// What a node occupies while it lasts.
+/// The resource that a node occupies while it lasts.
 enum class Resource : std::uint8_t { host, device, network, none };
 constexpr std::size_t resources = 3;
 
@@ -35,8 +38,8 @@ struct ChakraNode {
   Resource resource = Resource::none;
   double seconds = 0;
   std::vector<std::uint64_t> depends_on;
-  TracedCall call;         ///< of a node of the network
-  std::string group = {};  ///< of a node of the network; empty: not said
+  TracedCall call;         ///< for a node of the network
+  std::string group = {};  ///< for a node of the network; empty: not given
 };
 
 /// Numbers of 64 bits are text in the JSON of protocol buffers.
@@ -51,7 +54,7 @@ std::uint64_t whole_number(const Json& value, const char* what, std::size_t line
   return number;
 }
 
-/// What is absent is 0.
+/// The number with this key; 0 if absent.
 std::uint64_t number_in(const Json& object, const char* key, std::size_t line) {
   const auto found = object.find(key);
   return found == object.end() ? 0 : whole_number(*found, key, line);
@@ -73,7 +76,7 @@ const Json* attribute_of(const Json& node, std::string_view name) {
   return found == all->end() ? nullptr : &*found;
 }
 
-/// Whatever whole type it has there; null: none.
+/// The attribute's value in whichever whole type it has; null: none.
 const Json* whole_value(const Json& attribute) {
   for (const char* key : {"int64Val", "uint64Val", "int32Val", "uint32Val", "sint64Val", "sint32Val", "fixed64Val",
                           "fixed32Val", "sfixed64Val", "sfixed32Val"})
@@ -81,7 +84,7 @@ const Json* whole_value(const Json& attribute) {
   return nullptr;
 }
 
-/// 0 where there is no such attribute.
+/// The attribute's number; 0 if absent.
 std::uint64_t attribute_number(const Json& node, std::string_view name, std::size_t line) {
   const Json* attribute = attribute_of(node, name);
   if (!attribute) return 0;
@@ -95,12 +98,12 @@ bool is_on_device(const Json& node) {
   return attribute && attribute->contains("boolVal") && (*attribute)["boolVal"] == false;
 }
 
-/// By the numbers of the schema's CollectiveCommType.
+/// The names in the order of the schema's CollectiveCommType.
 constexpr std::array<std::string_view, 10> collective_types{
     "ALL_REDUCE", "REDUCE",         "ALL_GATHER",           "GATHER", "SCATTER", "BROADCAST",
     "ALL_TO_ALL", "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER"};
 
-/// The schema's name of a node's collective, which it has as a number or as that.
+/// The schema's name of a node's collective, which the node has as a number or as this name.
 std::string_view collective_type(const Json& node, std::size_t line) {
   const Json* attribute = attribute_of(node, "comm_type");
   if (!attribute)
@@ -124,7 +127,7 @@ std::string group_in(const Json& node) {
   return !number ? "" : number->is_string() ? number->get<std::string>() : number->dump();
 }
 
-/// What a collective is besides its kind.
+/// The properties of a collective besides its kind.
 std::string problem_of(const Json& node, std::string_view type, std::size_t line) {
   std::string out = type == "REDUCE_SCATTER_BLOCK" ? "block" : "";
   const bool has_root = type == "BROADCAST" || type == "REDUCE" || type == "GATHER" || type == "SCATTER";
@@ -134,7 +137,7 @@ std::string problem_of(const Json& node, std::string_view type, std::size_t line
   return out;
 }
 
-/// The widest type that divides it: the trace says bytes alone.
+/// The widest type that divides the bytes: the trace gives no type.
 core::Element element_for(std::uint64_t bytes) {
   if (bytes % core::size_of(core::Element::f32) == 0) return core::Element::f32;
   return bytes % core::size_of(core::Element::bf16) == 0 ? core::Element::bf16 : core::Element::i8;
@@ -154,7 +157,7 @@ TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks
   if (call.bytes > std::uint64_t{1} << 62U)
     refuse_line(line, fmt::format("comm_size {} is beyond all buffers", call.bytes));
   if (counts_parts(call.collective) && call.collective != "all_to_all")
-    call.bytes = times(call.bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(0, ranks)));
+    call.bytes = checked_product(call.bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(0, ranks)));
   call.element = element_for(call.bytes);
   return call;
 }
@@ -165,6 +168,9 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
       .line = line, .id = number_in(json, "id", line), .depends_on = numbers_in(json, "dataDeps", line), .call = {}};
   std::ranges::copy(numbers_in(json, "ctrlDeps", line), std::back_inserter(n.depends_on));
   const std::string type = text_of(json, "type");
+  if (type.empty() && json.contains("type"))
+    refuse_line(
+        line, fmt::format("{} is no type of nodes", json["type"].dump(-1, ' ', true, Json::error_handler_t::replace)));
   const auto us = static_cast<double>(number_in(json, "durationMicros", line));
   if (us > longest_us) refuse_line(line, fmt::format("durationMicros {:.0f} is beyond all times", us));
   n.seconds = us * 1e-6;
@@ -180,7 +186,7 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
   return n;
 }
 
-/// One object after another, the first about the trace.
+/// Reads one object after another; the first describes the trace.
 std::vector<ChakraNode> nodes_of(std::string_view text, std::int64_t ranks) {
   std::vector<ChakraNode> out;
   std::istringstream in{std::string(text)};
@@ -193,6 +199,7 @@ std::vector<ChakraNode> nodes_of(std::string_view text, std::int64_t ranks) {
     try {
       in >> json;
     } catch (const Json::exception&) {
+      if (const std::string mended = mended_json(text); mended != text) return nodes_of(mended, ranks);
       refuse_line(line, "what begins here is no whole JSON; the file may be cut");
     }
     if (!json.is_object()) refuse_line(line, "what begins here is no node");
@@ -201,7 +208,7 @@ std::vector<ChakraNode> nodes_of(std::string_view text, std::int64_t ranks) {
   return out;
 }
 
-/// When nodes begin, by what they depend on and what is free.
+/// Finds when nodes begin, from their dependencies and free resources.
 class Schedule {
  public:
   explicit Schedule(const std::vector<ChakraNode>& nodes)
@@ -214,7 +221,7 @@ class Schedule {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       for (const std::uint64_t id : nodes[i].depends_on) {
         const auto found = place.find(id);
-        if (found == place.end()) continue;  // what the converter removed
+        if (found == place.end()) continue;  // the converter removed that node
         depends_on_[i].push_back(found->second);
         needed_by_[found->second].push_back(i);
       }
@@ -225,7 +232,7 @@ class Schedule {
   /// Places of nodes in the order in which they were ready.
   const std::vector<std::size_t>& order() const { return order_; }
   const std::vector<std::size_t>& depends_on(std::size_t node) const { return depends_on_[node]; }
-  /// When what it depends on has ended.
+  /// The time at which the node's dependencies have ended.
   double ready(std::size_t node) const { return ready_[node]; }
   Interval when(std::size_t node) const { return {begins_[node], begins_[node] + nodes_[node].seconds}; }
 
@@ -253,7 +260,8 @@ class Schedule {
     }
     if (order_.size() < nodes_.size()) refuse_cycle();
   }
-  /// Whatever is left depends on something that is left; going back often enough ends in a cycle.
+  /// Finds the cycle: each remaining node depends on another remaining one, so going back often enough returns to a
+  /// node.
   [[noreturn]] void refuse_cycle() const {
     const auto is_left = [this](std::size_t n) { return missing_[n] > 0; };
     std::size_t node = 0;
@@ -268,8 +276,8 @@ class Schedule {
   std::vector<std::size_t> missing_, order_;
 };
 
-/// What the one thread of a rank does: collectives are started when they are ready, computation of host and device that
-/// works at once takes its time once, and what depends on a collective waits for it.
+/// The events of a rank's one thread: collectives are started when they are ready, computation of host and device that
+/// works at once takes its time once, and nodes that depend on a collective wait for it.
 class Events {
  public:
   Events(const std::vector<ChakraNode>& nodes, const Schedule& schedule) : nodes_(nodes), schedule_(schedule) {}
@@ -304,14 +312,14 @@ class Events {
 
   const std::vector<ChakraNode>& nodes_;
   const Schedule& schedule_;
-  std::map<std::size_t, std::size_t> open_;  // node -> its call
+  std::map<std::size_t, std::size_t> open_;  // calls by their node
   double now_ = 0, busy_until_ = 0;
   std::size_t calls_ = 0;
 };
 
 TracedStep step_of(const std::vector<ChakraNode>& nodes) {
   const Schedule schedule(nodes);
-  // Of equal times what was ready first, so that nothing stands before what it depends on.
+  // At equal times the node that was ready first comes first, so that none stands before what it depends on.
   const auto time_of = [&](std::size_t n) {
     return nodes[n].resource == Resource::network ? schedule.ready(n) : schedule.when(n).begin;
   };
@@ -337,12 +345,13 @@ TracedStep step_of(const std::vector<ChakraNode>& nodes) {
   return step;
 }
 
-}  // namespace
-
 bool is_chakra(std::string_view log) {
-  return log.starts_with('{') && (log.find("\"COMM_COLL_NODE\"") != std::string_view::npos ||
-                                  log.find("\"COMP_NODE\"") != std::string_view::npos);
+  static constexpr std::array types{"\"COMP_NODE\"", "\"COMM_COLL_NODE\"", "\"COMM_SEND_NODE\"", "\"COMM_RECV_NODE\""};
+  return begins_with(log, '{') &&
+         std::ranges::any_of(types, [&](const char* type) { return log.find(type) != std::string_view::npos; });
 }
+
+}  // namespace
 
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
   ReadTrace out;
@@ -362,22 +371,32 @@ ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
   return out;
 }
 
+namespace {
+
 Imported read_chakra(std::string_view log, const Hints& hints) {
-  // Whose number --ranks is, nobody knows where there are several groups.
+  // With several groups, it is not known to which --ranks applies.
   ReadTrace t = read_chakra_trace(log, hints.ranks);
   Hints known = hints;
   if (t.groups > 1) known.ranks = 0;
   if (t.groups > 1 && hints.ranks > 0) t = read_chakra_trace(log, 0);
   Imported out = trace_rows(t, known);
   out.run().info.version = "Chakra";
-  out.silent += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
-  if (t.groups > 1) out.silent += fmt::format("; how many ranks each of its {} process groups has", t.groups);
-  if (!t.trace.timed) out.silent += "; how long collectives took, so that the step has no time";
+  out.not_stated += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
+  if (t.groups > 1) out.not_stated += fmt::format("; how many ranks each of its {} process groups has", t.groups);
+  if (!t.trace.timed) out.not_stated += "; how long collectives took, so that the step has no time";
   if (t.calls_of_no_size > 0)
-    out.silent +=
+    out.not_stated +=
         fmt::format("; {} collectives are of no or unknown size (all-gathers, gathers and scatters need --ranks)",
                     t.calls_of_no_size);
   return out;
 }
+
+}  // namespace
+
+const Format chakra_format{.name = "chakra",
+                           .about = "Chakra's traces as JSON: a step by its dependencies, and collectives",
+                           .source = "mlcommons/chakra, schema/protobuf/et_def.proto, src/jsonizer",
+                           .recognises = is_chakra,
+                           .read = read_chakra};
 
 }  // namespace gradmeter::importers

@@ -1,17 +1,19 @@
-// The tables that DeepBench's programs print. They differ between vendors in which columns they have, and all name
-// them; so a row is read by the names above it.
+// SPDX-License-Identifier: Apache-2.0
+// The tables that DeepBench's programs print. Vendors have different columns, but all name them; so a row is read by
+// the names above it.
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
-#include "kernels/problems/problem_text.hpp"
+#include "importers/rows.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -19,12 +21,12 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// A table's head: names without their units, which are those of times.
+/// A table's head: names without their units, which are units of times.
 struct BenchTable {
   std::vector<std::string> columns;
-  double unit = 1e-6;      ///< of times [s]
-  std::string algorithm;   ///< of all-reduces
-  std::int64_t ranks = 0;  ///< of all-reduces
+  double unit = 1e-6;      ///< unit of times [s]
+  std::string algorithm;   ///< the algorithm of all-reduces
+  std::int64_t ranks = 0;  ///< the ranks of all-reduces
   bool has(std::string_view name) const { return std::ranges::find(columns, name) != columns.end(); }
 };
 
@@ -45,7 +47,7 @@ std::vector<std::string> bench_columns(std::string_view line) {
   return out;
 }
 
-/// A row's cells by their columns. What is not supported has that in two words; the last column, the algorithm, may be
+/// A row's cells by their columns. "Not Supported" is one cell of two words; the last column, the algorithm, may be
 /// empty.
 std::map<std::string, std::string> bench_cells(std::string_view line, std::size_t number, const BenchTable& table) {
   std::vector<std::string> words = words_of(line);
@@ -120,44 +122,42 @@ std::string bench_precision(const BenchRow& row) {
   return found->second;
 }
 
-/// A point for each pass that the table has a time of.
+/// Adds a point for each pass whose time the table has.
 void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints& hints, std::vector<core::Point>& out,
                        Faults& faults) {
-  struct Timed {
-    const char* column;
-    kernels::Pass pass;
-  };
   using enum kernels::Pass;
-  constexpr std::array timed{Timed{"time", forward}, Timed{"fwd_time", forward}, Timed{"sparse_time", forward},
-                             Timed{"bwd_inputs_time", backward_data}, Timed{"bwd_params_time", backward_weights}};
   const kernels::ProblemShape shape = bench_shape(row);
-  for (const Timed& t : timed) {
-    if (!row.has(t.column)) continue;
+  for (const auto& [column, pass] : {std::pair{"time", forward},
+                                     {"fwd_time", forward},
+                                     {"sparse_time", forward},
+                                     {"bwd_inputs_time", backward_data},
+                                     {"bwd_params_time", backward_weights}}) {
+    if (!row.has(column)) continue;
     core::Point p;
     p.experiment = "kernels";
     p.factors[Factor::problem] = kernels::problem_text(shape);
-    p.factors[Factor::pass] = std::string(kernels::name(t.pass));
+    p.factors[Factor::pass] = std::string(kernels::name(pass));
     if (row.has("precision")) p.factors[Factor::precision] = bench_precision(row);
     if (hints.ranks > 0) p.factors[Factor::ranks] = hints.ranks;
-    // Backward times beside it are those of the row before.
-    if (row.at(row.has("fwd_time") ? "fwd_time" : t.column) == "Not Supported") {
+    // Backward times in such a row are those of the row before.
+    if (row.at(row.has("fwd_time") ? "fwd_time" : column) == "Not Supported") {
       p.status = core::Status::unsupported;
       p.reason = "DeepBench says: not supported";
     } else {
-      const double seconds = number_of(row.at(t.column), row.number) * table.unit;
-      // Whole microseconds, so a short kernel's may be 0.
+      const double seconds = number_of(row.at(column), row.number) * table.unit;
+      // Times are whole microseconds, so a short kernel's may be 0.
       if (!(seconds > 0)) {
         ++faults.without_time;
         continue;
       }
       p.metrics[Metric::time_s] = mean_time(seconds);
-      p.metrics[Metric::flops_per_s] = kernels::flops({.shape = shape, .pass = t.pass}) / seconds;
+      p.metrics[Metric::flops_per_s] = kernels::flops({.shape = shape, .pass = pass}) / seconds;
     }
     out.push_back(std::move(p));
   }
 }
 
-/// Nothing where it has no time.
+/// The point of an all-reduce's row; none if the row has no time.
 std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTable& table, const Hints& hints,
                                             Faults& faults) {
   constexpr std::int64_t float_bytes = 4, most = std::int64_t{1} << 60;
@@ -175,14 +175,14 @@ std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTabl
     mistrust(p, fmt::format("{} floats are not {} bytes", floats, row.count("bytes")), faults);
   if (over_ranks && row.has("avg_time"))
     check_order(p, 0, number_of(row.at("avg_time"), row.number) * table.unit, seconds, faults);
-  p.factors[Factor::dtype] = std::string("fp32");
-  p.factors[Factor::op] = std::string("sum");
-  if (over_ranks) p.factors[Factor::reduction] = std::string("max");
+  p.factors[Factor::dtype] = "fp32";
+  p.factors[Factor::op] = "sum";
+  if (over_ranks) p.factors[Factor::reduction] = "max";
   if (!table.algorithm.empty()) p.factors[Factor::algorithm] = table.algorithm;
   return p;
 }
 
-/// Is the line a table's head? Then it replaces the last one's.
+/// Whether the line is a table's head, which then replaces the last one.
 bool read_bench_head(std::string_view line, std::size_t number, BenchTable& table) {
   const auto words = words_of(line);
   if (line.find(" AllReduce ") != std::string_view::npos)
@@ -192,14 +192,12 @@ bool read_bench_head(std::string_view line, std::size_t number, BenchTable& tabl
   const auto named = [&](std::string_view name) { return std::ranges::find(columns, name) != columns.end(); };
   if (!named("a_t") && !named("stride_w") && !named("timesteps") && !named("time_steps") && !named("floats"))
     return false;
-  if (!named("floats") || !table.columns.empty()) table = {};  // without a title its ranks are not known
+  if (!named("floats") || !table.columns.empty()) table = {};  // a table without a title does not tell its ranks
   table.columns = columns;
   const auto units = units_of(line);
   table.unit = units.empty() ? 1e-6 : time_unit(units.front(), number);
   return true;
 }
-
-}  // namespace
 
 bool is_deepbench(std::string_view log) {
   for (const std::string_view head : {"a_t ", "stride_w ", "timesteps ", "time_steps ", "bytes transferred "}) {
@@ -214,31 +212,38 @@ bool is_deepbench(std::string_view log) {
 Imported read_deepbench(std::string_view log, const Hints& hints) {
   Imported out;
   BenchTable table;
-  Faults faults;
-  Rows rows(faults);
-  each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (read_bench_head(line, number, table)) return rows.end();
+  LogReader reader(log, deepbench_format.name);
+  reader.each_line([&](std::string_view line, std::size_t number) {
+    if (read_bench_head(line, number, table)) return reader.end_rows();
     const auto words = words_of(line);
     if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
     if (table.has("floats")) ranks_of(table.ranks, hints, number);
-    // Of what else is printed between rows, nothing begins with a number or a cell.
+    // No other output between rows begins with a number or a cell.
     const bool begins = begins_with_count(line) || words[0] == "vanilla" || words[0] == "lstm" || words[0] == "gru";
-    rows.add(line, number, begins, [&](std::string_view text, bool) {
+    reader.add_row(line, number, begins, [&](std::string_view text, bool) {
       const BenchRow row{bench_cells(text, number, table), number};
       std::vector<core::Point> points;
       if (table.has("floats")) {
-        if (auto p = all_reduce_point(row, table, hints, faults)) points.push_back(std::move(*p));
+        if (auto p = all_reduce_point(row, table, hints, reader.faults)) points.push_back(std::move(*p));
       } else {
-        add_kernel_points(row, table, hints, points, faults);
+        add_kernel_points(row, table, hints, points, reader.faults);
       }
       std::ranges::move(points, std::back_inserter(out.run().points));
     });
   });
-  rows.end(true);
-  out.faults = faults.text();
+  reader.finish(out);
   out.run().info.version = "DeepBench";
-  out.silent = "the spread of times (each is a mean), whether results were right, on what it ran";
+  out.not_stated = "the spread of times (each is a mean), whether results were right, on what it ran";
   return out;
 }
+
+}  // namespace
+
+const Format deepbench_format{
+    .name = "deepbench",
+    .about = "its tables of products, convolutions, recurrent layers, sparse products and all-reduces",
+    .source = "baidu-research/DeepBench, code/{nvidia,amd,arm,baidu_allreduce}",
+    .recognises = is_deepbench,
+    .read = read_deepbench};
 
 }  // namespace gradmeter::importers

@@ -1,13 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's execution traces: operations in their order, without times. Names identify collectives and the waits for
+// them.
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
-#include "importers/trace_json.hpp"
+#include "importers/text.hpp"
 #include "importers/traces.hpp"
 
 namespace gradmeter::importers {
@@ -23,7 +27,7 @@ using dataparallel::TracedStep;
   throw UsageError(fmt::format("node {}: {}", id, why));
 }
 
-/// A node's list of inputs or outputs: `what` is values, shapes or types. Schema 1.0.1 has them beside each other.
+/// A node's list of inputs or outputs: `what` is values, shapes or types. Schema 1.0.1 has the lists side by side.
 const Json& listed(const Json& node, const char* side, const char* what) {
   static const Json none = Json::array();
   const auto found = node.find(side);
@@ -46,7 +50,7 @@ const Json* attribute(const Json& node, std::string_view name) {
   return nullptr;
 }
 
-/// 0 where there is no such attribute.
+/// The attribute's number; 0 if absent.
 std::uint64_t count_in(const Json& node, std::int64_t id, const char* name) {
   const Json* value = attribute(node, name);
   if (!value) return 0;
@@ -57,7 +61,7 @@ std::uint64_t count_in(const Json& node, std::int64_t id, const char* name) {
   return value->get<std::uint64_t>();
 }
 
-/// The bytes of tensors in values, however deep: a tensor is [id, storage, offset, elements, bytes of one, device].
+/// The bytes of tensors in values, at any depth: a tensor is [id, storage, offset, elements, bytes of one, device].
 std::uint64_t tensor_bytes(const Json& values, std::string& device, int depth = 0) {
   constexpr int deepest = 4;
   constexpr std::size_t tensor_words = 6, elements = 3, element_bytes = 4, place = 5;
@@ -66,14 +70,14 @@ std::uint64_t tensor_bytes(const Json& values, std::string& device, int depth = 
                          values[element_bytes].is_number_unsigned() && values[place].is_string();
   if (is_tensor) {
     device = values[place].get<std::string>();
-    return times(values[elements].get<std::uint64_t>(), values[element_bytes].get<std::uint64_t>());
+    return checked_product(values[elements].get<std::uint64_t>(), values[element_bytes].get<std::uint64_t>());
   }
   std::uint64_t sum = 0;
   for (const Json& v : values) sum += tensor_bytes(v, device, depth + 1);
   return sum;
 }
 
-/// "GenericList[Tensor(c10::BFloat16)]": what stands in the first brackets of a tensor.
+/// The text in a tensor's first brackets: "GenericList[Tensor(c10::BFloat16)]".
 std::string tensor_type(const Json& types) {
   for (const Json& t : types) {
     if (!t.is_string()) continue;
@@ -89,14 +93,13 @@ bool is_labelled(std::string_view name) { return name.starts_with("gloo:") || na
 
 /// One `record_param_comms` or label: a collective, or the wait for one.
 struct Communication {
-  std::int64_t id = 0;
-  std::string name;      ///< as PyTorch writes it
-  std::string sequence;  ///< by which a wait finds its collective, as JSON
+  std::string name;      ///< in PyTorch's spelling
+  std::string sequence;  ///< JSON by which a wait finds its collective
   std::string device;
   TracedCall call;
 };
 
-/// In schema 1.1 an attribute; before that the first plain text among the inputs.
+/// The collective's name, which is an attribute in schema 1.1 and before that the first plain text among the inputs.
 std::string name_of(const Json& node) {
   if (const std::string label = text_of(node, "name"); is_labelled(label)) return label.substr(label.find(':') + 1);
   if (const Json* said = attribute(node, "collective_name"); said && said->is_string()) return said->get<std::string>();
@@ -105,8 +108,8 @@ std::string name_of(const Json& node) {
   return {};
 }
 
-/// Tensors come first, where there are any; then the sequence number, since PyTorch 2.5 with whether it is of a
-/// message.
+/// The sequence number, which only tensors precede. Since PyTorch 2.5 it is a pair, whose second part says whether it
+/// belongs to a message.
 std::string sequence_of(const Json& inputs) {
   const auto is_sequence = [](const Json& v) {
     return v.is_number_integer() || (v.is_array() && v.size() == 2 && v[0].is_number_integer() && v[1].is_boolean());
@@ -118,7 +121,7 @@ std::string sequence_of(const Json& inputs) {
 
 Communication communication_of(const Json& node, std::int64_t id) {
   const Json& inputs = listed(node, "inputs", "values");
-  Communication c{.id = id, .name = name_of(node), .sequence = sequence_of(inputs), .device = {}, .call = {}};
+  Communication c{.name = name_of(node), .sequence = sequence_of(inputs), .device = {}, .call = {}};
   if (c.name.empty()) refuse_node(id, "it does not say which collective it is");
   c.call.collective = collective_of(c.name).value_or(c.name);
   c.call.ranks = static_cast<std::int64_t>(count_in(node, id, "pg_size"));
@@ -130,8 +133,8 @@ Communication communication_of(const Json& node, std::int64_t id) {
   const auto element = element_of(dtype && dtype->is_string() ? dtype->get<std::string>()
                                                               : tensor_type(listed(node, "inputs", "types")));
   const std::uint64_t n = std::max(count_in(node, id, "in_msg_nelems"), count_in(node, id, "out_msg_nelems"));
-  c.call.element = element.value_or(core::Element::i8);  // others travel as bytes
-  c.call.bytes = element && n > 0 ? times(n, core::size_of(*element)) : tensors;
+  c.call.element = element.value_or(core::Element::i8);  // other types travel as bytes
+  c.call.bytes = element && n > 0 ? checked_product(n, core::size_of(*element)) : tensors;
   return c;
 }
 
@@ -149,7 +152,7 @@ std::map<std::int64_t, const Json*> nodes_by_id(const Json& nodes) {
 
 /// Each node is called by another; only the root is its own caller.
 void check_callers(const std::map<std::int64_t, const Json*>& nodes) {
-  std::map<std::int64_t, std::int64_t> seen;  // by whose walk
+  std::map<std::int64_t, std::int64_t> seen;  // the walk that first saw each node
   for (const auto& [begin, unused] : nodes) {
     for (std::int64_t id = begin;;) {
       const auto node = nodes.find(id);
@@ -168,7 +171,7 @@ void check_callers(const std::map<std::int64_t, const Json*>& nodes) {
   }
 }
 
-/// A step in the making: collectives whose wait has not come.
+/// A step being built, with the collectives whose wait has not come.
 class Steps {
  public:
   void begin() {
@@ -177,7 +180,7 @@ class Steps {
   }
   void end() {
     if (!step_) return;
-    for (const auto& [call, sequence] : open_) wait(call);
+    for (const auto& [sequence, call] : open_) wait(call);
     open_.clear();
     steps.push_back(std::move(*step_));
     step_.reset();
@@ -185,37 +188,44 @@ class Steps {
   void add(Communication c) {
     if (!step_) return;  // between steps
     if (c.name == "wait") {
-      const auto of = std::ranges::find(open_, c.sequence, &Open::sequence);
+      const auto of = std::ranges::find(open_, c.sequence, &std::pair<std::string, std::size_t>::first);
       if (of == open_.end()) return;
-      wait(of->call);
+      wait(of->second);
       open_.erase(of);
       return;
     }
     step_->events.push_back({.kind = ReplayEvent::Kind::start, .call = step_->calls.size()});
-    open_.push_back({step_->calls.size(), c.sequence});
+    open_.emplace_back(c.sequence, step_->calls.size());
     step_->calls.push_back(std::move(c.call));
   }
+  bool has_begun() const { return step_.has_value(); }
   std::vector<TracedStep> steps;
 
  private:
-  struct Open {
-    std::size_t call;
-    std::string sequence;
-  };
   void wait(std::size_t call) { step_->events.push_back({.kind = ReplayEvent::Kind::wait, .call = call}); }
   std::optional<TracedStep> step_;
-  std::vector<Open> open_;
+  std::vector<std::pair<std::string, std::size_t>> open_;  // sequences and their calls
 };
 
-/// Of the largest process group, as the node says that PyTorch writes first; 0: there is none.
-std::int64_t group_size(const Json& node) {
-  const Json& values = listed(node, "inputs", "values");
-  if (values.empty() || !values[0].is_string()) return 0;
-  const Json groups = Json::parse(values[0].get<std::string>(), nullptr, /*allow_exceptions=*/false);
-  std::int64_t most = 0;
-  if (groups.is_array())
-    for (const Json& g : groups) most = std::max(most, whole_of(g, "group_size"));
-  return most;
+/// The ranks of each process group, from the nodes that PyTorch writes first; -1: not given.
+std::vector<std::int64_t> group_sizes(const std::map<std::int64_t, const Json*>& nodes) {
+  std::vector<std::int64_t> out;
+  for (const auto& [id, node] : nodes) {
+    if (text_of(*node, "name").find("process_group:init") == std::string::npos) continue;
+    const Json& values = listed(*node, "inputs", "values");
+    if (values.empty() || !values[0].is_string()) continue;
+    const Json groups = Json::parse(values[0].get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    if (!groups.is_array()) continue;
+    for (const Json& g : groups) out.push_back(whole_of(g, "group_size"));
+  }
+  return out;
+}
+
+/// Gloo only notes a call's input; for all-gather and gather, that is one rank's part.
+void take_group(std::int64_t ranks, TracedCall& call) {
+  call.ranks = ranks;
+  if (call.collective == "all_gather" || call.collective == "gather")
+    call.bytes = checked_product(call.bytes, static_cast<std::uint64_t>(ranks));
 }
 
 void check_schema(const Json& json) {
@@ -224,15 +234,15 @@ void check_schema(const Json& json) {
     throw UsageError(fmt::format("its schema is '{}'; 1.0 and 1.1 are known", schema));
 }
 
-}  // namespace
-
 bool is_execution_trace(std::string_view log) {
-  return log.starts_with('{') && log.find("\"schema\"") != std::string_view::npos &&
+  return begins_with(log, '{') && log.find("\"schema\"") != std::string_view::npos &&
          log.find("\"nodes\"") != std::string_view::npos && log.find("\"fw_parent\"") != std::string_view::npos;
 }
 
+}  // namespace
+
 ReadTrace read_execution_trace(std::string_view text) {
-  const Json json = parsed_trace(text);
+  const Json json = parse_json(text);
   check_schema(json);
   const auto list = json.find("nodes");
   if (list == json.end() || !list->is_array()) throw UsageError("it has no 'nodes'");
@@ -243,20 +253,29 @@ ReadTrace read_execution_trace(std::string_view text) {
   out.trace.timed = false;
   const bool has_metadata =
       std::ranges::any_of(nodes, [](const auto& n) { return text_of(*n.second, "name") == "record_param_comms"; });
+  const std::vector<std::int64_t> sizes = group_sizes(nodes);
+  for (const std::int64_t size : sizes) out.trace.ranks = std::max(out.trace.ranks, size);
+  const bool are_equal = std::ranges::all_of(sizes, [&](std::int64_t n) { return n > 0 && n == sizes.front(); });
+  const std::int64_t any_group = are_equal && !sizes.empty() ? sizes.front() : 0;  // 0: unknown
   Steps steps;
   if (std::ranges::none_of(nodes, is_step)) steps.begin();
   for (const auto& entry : nodes) {
     const auto& [id, node] = entry;
     if (is_step(entry)) steps.begin();
     const std::string name = text_of(*node, "name");
-    if (name.find("process_group:init") != std::string::npos)
-      out.trace.ranks = std::max(out.trace.ranks, group_size(*node));
-    if (has_metadata ? name != "record_param_comms" : !is_labelled(name)) continue;
+    if (!is_labelled(name) && name != "record_param_comms") continue;
     static const std::set<std::string> no_collectives{"init", "barrier"};
     Communication c = communication_of(*node, id);
     if (no_collectives.contains(c.name)) continue;
+    if (is_labelled(name) && has_metadata) {
+      out.calls_beside += steps.has_begun();
+      continue;
+    }
+    if (is_labelled(name)) take_group(any_group, c.call);
     out.trace.ranks = std::max(out.trace.ranks, c.call.ranks);
-    if (!c.device.empty()) out.trace.device = c.device.starts_with("cpu") ? "cpu" : "cuda";
+    // A call of the host's memory beside those of a GPU's does not make it a trace of the host.
+    if (!c.device.empty() && out.trace.device != "cuda")
+      out.trace.device = c.device.starts_with("cpu") ? "cpu" : "cuda";
     steps.add(std::move(c));
   }
   steps.end();
@@ -266,13 +285,24 @@ ReadTrace read_execution_trace(std::string_view text) {
   return out;
 }
 
+namespace {
+
 Imported read_execution(std::string_view log, const Hints& hints) {
   const ReadTrace t = read_execution_trace(log);
   Imported out = trace_rows(t, hints);
   out.run().info.version = "PyTorch execution trace";
-  out.silent += "; how long anything took, so that it has no time to compare";
-  if (t.calls_of_no_size > 0) out.silent += fmt::format("; {} collectives are of unknown size", t.calls_of_no_size);
+  out.not_stated += "; how long anything took, so that it has no time to compare";
+  if (t.calls_of_no_size > 0) out.not_stated += fmt::format("; {} collectives are of unknown size", t.calls_of_no_size);
   return out;
 }
+
+}  // namespace
+
+const Format execution_trace_format{
+    .name = "execution-trace",
+    .about = "PyTorch's execution traces, which PARAM replays: collectives of steps in order, no times",
+    .source = "pytorch/pytorch, torch/csrc/profiler/standalone/execution_trace_observer.cpp, schemas 1.0 and 1.1",
+    .recognises = is_execution_trace,
+    .read = read_execution};
 
 }  // namespace gradmeter::importers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Intel's MPI benchmarks: a table for each benchmark and number of processes. The time is the slowest rank's where the
 // table has it. Sizes that IMB could not measure have a line that says why; they are rows without times.
 #include <algorithm>
@@ -6,19 +7,19 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
+#include "importers/rows.hpp"
 
 namespace gradmeter::importers {
 namespace {
 
 struct ImbKind {
   std::string_view name, collective;
-  std::string_view problem = "";  ///< what tells it from another of the same collective
-  bool by_parts = false;          ///< its size is one rank's part, as counts_parts() does not say
+  std::string_view problem = "";  ///< tells it from another kind of the same collective
+  bool by_parts = false;          ///< its size is one rank's part, unlike counts_parts()
 };
-/// Null for what is no kind of ours: other forms (Allgatherv), groups at once (Multi-Allreduce), calls that do not
-/// block.
+/// Null if it is no kind of ours: other forms (Allgatherv), groups at once (Multi-Allreduce), calls that do not block.
 const ImbKind* imb_kind(std::string_view name) {
   static constexpr std::array known{ImbKind{"PingPong", "ping_pong"},
                                     ImbKind{"Sendrecv", "sendrecv"},
@@ -46,10 +47,9 @@ std::int64_t processes_in(std::string_view line, std::size_t number) {
   return count_of(words[0], number);
 }
 
-/// What the head says before all tables.
+/// The facts of the head before all tables.
 struct ImbHead {
-  std::string part =
-      "MPI-1";  ///< which program it is: others have tables of the same names that measure something else
+  std::string part = "MPI-1";  ///< the program: others have tables of the same names that measure something else
   std::string dtype, dtype_of_reductions, op;
 };
 bool is_reduction(std::string_view collective) {
@@ -90,14 +90,18 @@ core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t numb
   if (const std::string& dtype = reduces ? table.head.dtype_of_reductions : table.head.dtype; !dtype.empty())
     p.factors[core::Factor::dtype] = dtype;
   if (reduces && !table.head.op.empty()) p.factors[core::Factor::op] = table.head.op;
-  if (table.head.part == "MPI-1-GPU") p.factors[core::Factor::device] = std::string("gpu");
+  if (table.head.part == "MPI-1-GPU") p.factors[core::Factor::device] = "gpu";
   take_parts(p, number, table.kind->by_parts);
   return p;
 }
 
-/// "4194304 out-of-mem.; needed X= 1.254 GB; ..."; what follows the size is the reason.
-core::Point unmeasured(std::string_view line, const std::vector<std::string>& words, std::size_t number,
-                       const ImbTable& table, const Hints& hints) {
+/// "4194304 out-of-mem.; needed X= 1.254 GB; ...": the text after the size is the reason why there is no time.
+std::optional<core::Point> unmeasured(std::string_view line, const std::vector<std::string>& words, std::size_t number,
+                                      const ImbTable& table, const Hints& hints) {
+  constexpr std::array<std::string_view, 3> reasons{"out-of-mem", "time-out", "int-overflow"};
+  const bool is_it = words.size() > 1 && is_count(words[0]) &&
+                     std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
+  if (!is_it) return std::nullopt;
   core::Point p = imb_point(table, count_of(words[0], number), number, hints);
   p.factors[core::Factor::reduction] = std::string(table.place("t_max") < table.columns.size() ? "max" : "rank0");
   p.status = words[1].starts_with("int-overflow") ? core::Status::unsupported : core::Status::failed;
@@ -105,7 +109,7 @@ core::Point unmeasured(std::string_view line, const std::vector<std::string>& wo
   return p;
 }
 
-/// Errors: UsageError for what is no row of this table.
+/// Errors: UsageError if the line is no row of this table.
 std::optional<core::Point> imb_row(std::string_view line, std::size_t number, const ImbTable& table, const Hints& hints,
                                    Faults& faults) {
   const auto words = words_of(line);
@@ -129,7 +133,7 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
   if (size == 0 || !(seconds > 0)) return std::nullopt;
   core::Point p = imb_point(table, size, number, hints);
   set_time(p, seconds);
-  p.factors[core::Factor::reduction] = std::string(over_ranks ? "max" : "rank0");
+  p.factors[core::Factor::reduction] = over_ranks ? "max" : "rank0";
   if (defects < none) {
     if (number_of(words[defects], number) == 0) {
       set_wrong(p, 0);
@@ -161,7 +165,22 @@ std::optional<core::Point> invalid_point(const std::vector<std::string>& words, 
   return p;
 }
 
-}  // namespace
+void read_table_head(std::string_view line, const std::vector<std::string>& words, std::size_t number,
+                     const Hints& hints, const ImbHead& head, ImbTable& table) {
+  if (line.starts_with("# Benchmarking ") && words.size() > 2) {
+    const bool is_known = head.part == "MPI-1" || head.part == "MPI-1-GPU";
+    table = {.name = words[2], .kind = is_known ? imb_kind(words[2]) : nullptr, .head = head};
+    if (!is_known) table.name = fmt::format("{} of IMB-{}", words[2], head.part);
+    if (table.kind) kind_of(std::string(table.kind->collective), hints, number);
+  }
+  if (const auto found = processes_in(line, number)) {
+    const bool is_pair = table.kind && table.kind->collective == "ping_pong";
+    table.ranks = is_pair ? found : ranks_of(found, hints, number);
+  }
+  // A second head under one title means that the title above it is lost.
+  if (words[0] == "#bytes" && !table.columns.empty()) table = {};
+  if (words[0] == "#bytes") table.columns = words;
+}
 
 bool is_imb(std::string_view log) {
   return log.find("MPI Benchmarks") != std::string_view::npos ||
@@ -172,62 +191,51 @@ Imported read_imb(std::string_view log, const Hints& hints) {
   Imported out;
   ImbHead head;
   ImbTable table;
-  Faults faults;
-  Rows rows(faults);
-  OtherTools others("imb", faults, rows);
-  each_line(log, faults, [&](std::string_view line, std::size_t number) {
+  LogReader reader(log, imb_format.name);
+  reader.each_line([&](std::string_view line, std::size_t number) {
     const auto words = words_of(line);
-    if (others.takes(line, number)) {
+    if (reader.is_of_other_tool(line, number)) {
       table = {};
       return;
     }
     if (line.starts_with('#')) {
-      rows.end();
+      reader.end_rows();
       if (line.find("MPI Benchmarks") != std::string_view::npos) out.begin_run();
       read_imb_head(line, words, head);
       if (auto p = invalid_point(words, number, hints)) out.run().points.push_back(std::move(*p));
-      if (line.starts_with("# Benchmarking ") && words.size() > 2) {
-        const bool is_known = head.part == "MPI-1" || head.part == "MPI-1-GPU";
-        table = {.name = words[2], .kind = is_known ? imb_kind(words[2]) : nullptr, .head = head};
-        if (!is_known) table.name = fmt::format("{} of IMB-{}", words[2], head.part);
-        if (table.kind) kind_of(std::string(table.kind->collective), hints, number);
-      }
-      if (const auto found = processes_in(line, number)) {
-        const bool is_pair = table.kind && table.kind->collective == "ping_pong";
-        table.ranks = is_pair ? found : ranks_of(found, hints, number);
-      }
-      // The title of a table's second head is lost.
-      if (words[0] == "#bytes" && !table.columns.empty()) table = {.name = "a table without a title", .kind = nullptr};
-      if (words[0] == "#bytes") table.columns = words;
-      return;
+      return read_table_head(line, words, number, hints, head, table);
     }
     const bool begins = begins_with_count(line);
     if (table.name.empty() && !table.columns.empty() && begins)
-      faults.add_other("a table without a title", number, "nobody knows of what");
+      reader.faults.add_other("a table without a title", number, "nobody knows of what");
     if (words.empty() || table.name.empty()) return;
-    if (!table.kind) return begins ? faults.add_other(table.name, number) : void();
+    if (!table.kind) return begins ? reader.faults.add_other(table.name, number) : void();
     if (table.columns.empty())
-      return begins ? faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number)) : void();
+      return begins ? reader.faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number))
+                    : void();
     if (begins && table.ranks == 0 && hints.ranks == 0 &&
         (table.kind->by_parts || counts_parts(table.kind->collective)))
       refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");
-    constexpr std::array<std::string_view, 3> reasons{"out-of-mem", "time-out", "int-overflow"};
-    const bool failed = words.size() > 1 && is_count(words[0]) &&
-                        std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
-    if (failed) {
-      rows.end();
-      out.run().points.push_back(unmeasured(line, words, number, table, hints));
-      return;
+    if (auto p = unmeasured(line, words, number, table, hints)) {
+      reader.end_rows();
+      return out.run().points.push_back(std::move(*p));
     }
-    rows.add(line, number, begins, [&](std::string_view row, bool) {
-      if (auto p = imb_row(row, number, table, hints, faults)) out.run().points.push_back(std::move(*p));
+    reader.add_row(line, number, begins, [&](std::string_view row, bool) {
+      if (auto p = imb_row(row, number, table, hints, reader.faults)) out.run().points.push_back(std::move(*p));
     });
   });
-  rows.end(true);
+  reader.finish(out);
   for (auto& run : out.runs) run.info.version = "Intel MPI Benchmarks";
-  out.faults = faults.text();
-  out.silent = "the spread of times over iterations, whether results were right";
+  out.not_stated = "the spread of times over iterations, whether results were right";
   return out;
 }
+
+}  // namespace
+
+const Format imb_format{.name = "imb",
+                        .about = "the tables of Intel's MPI benchmarks",
+                        .source = "IMB-MPI1 2019 to 2021",
+                        .recognises = is_imb,
+                        .read = read_imb};
 
 }  // namespace gradmeter::importers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL Inspector: the profiler plugin that writes a JSON line for each call of each rank.
 #include <algorithm>
 #include <limits>
@@ -7,9 +8,10 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
-#include "importers/trace_json.hpp"
+#include "importers/rows.hpp"
+#include "importers/text.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -32,40 +34,40 @@ std::int64_t inspected_count(const Json& record, const char* part, const char* k
   return value.get<std::int64_t>();
 }
 
-/// A call: its communicator, its number, and how often its first rank had been there with them, as in the logs of a job
-/// that was started again.
+/// A call: its communicator, its number, and how often its first rank has repeated these, as in the logs of a restarted
+/// job.
 using InspectedCall = std::tuple<std::string, std::int64_t, std::size_t>;
-/// Calls of one kind, size, group size and clock; of each call the slowest of the ranks that are in the log.
+/// Calls of one kind, size, group size and clock; each has the time of its slowest rank in the log.
 struct InspectedCalls {
-  std::map<InspectedCall, double> slowest;                                          ///< [s]
-  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> seen;  ///< communicator, number, rank
+  std::size_t first_line = 0;
+  std::map<InspectedCall, double> slowest;  ///< times [s]
+  /// by communicator, number and rank
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> seen;
   std::int64_t nodes = 0;
   bool of_several_ranks = false;
-  std::string contradiction;  ///< of a call's time with its rates; empty: none
+  std::string contradiction;  ///< contradiction of a call's time with its rates; empty: none
 };
-/// Collective, bytes as NCCL counts them, ranks, and what took the time: "kernel_gpu", or another clock.
+/// Collective, bytes as NCCL counts them, ranks, and the clock: "kernel_gpu", or another one.
 using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t, std::string>;
 constexpr const char* known_version = "v4.0";
 
 struct InspectorLog {
   std::map<InspectedKey, InspectedCalls> calls;
-  std::map<InspectedKey, std::size_t> first_line;
-  std::size_t left_out = 0;   ///< sends and receives
-  std::string other_version;  ///< of which nobody knows what it means
-  Faults faults;
+  std::size_t left_out = 0;   ///< number of sends and receives
+  std::string other_version;  ///< a version whose meaning is not known
   core::RunInfo info;
 };
 
-/// The point with its size, which is the whole buffer's.
+/// The point with the whole buffer's size.
 core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& hints) {
   const auto& [collective, bytes, ranks, clock] = key;
   core::Point p = collective_point(collective, ranks, bytes, hints);
   if (clock != "kernel_gpu") add_problem(p, fmt::format("time={}", clock));
-  take_parts(p, line, collective == "reduce_scatter");  // which NCCL counts by what a rank receives
+  take_parts(p, line, collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
   return p;
 }
 
-/// Why a call's rates, which are optional, are not those of its time; empty: they are.
+/// The reason why a call's optional rates disagree with its time; empty: they agree.
 std::string contradiction_of(const Json& call, core::Point p, double seconds, Faults& faults) {
   const auto algbw = call.find("coll_algobw_gbs"), busbw = call.find("coll_busbw_gbs");
   if (algbw == call.end() || busbw == call.end() || !algbw->is_number() || !busbw->is_number()) return "";
@@ -75,30 +77,28 @@ std::string contradiction_of(const Json& call, core::Point p, double seconds, Fa
   return p.reason;
 }
 
-void read_record(const Json& record, std::size_t line, InspectorLog& log) {
+void read_record(const Json& record, std::size_t line, InspectorLog& log, Faults& faults) {
   if (record.contains("p2p_perf")) return void(++log.left_out);
   const auto name = inspected<std::string>(record, "coll_perf", "coll", line);
+  const std::string clock = text_of(record.at("coll_perf"), "coll_timing_source");
   const InspectedKey key{collective_of(name).value_or(name),
                          inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
-                         inspected_count(record, "header", "n_ranks", line),
-                         text_of(record.at("coll_perf"), "coll_timing_source").empty()
-                             ? "kernel_gpu"
-                             : text_of(record.at("coll_perf"), "coll_timing_source")};
+                         inspected_count(record, "header", "n_ranks", line), clock.empty() ? "kernel_gpu" : clock};
   const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
   if (!(seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
-  // Whole microseconds, so a short call's may be 0.
-  if (!(seconds > 0)) return void(++log.faults.without_time);
-  if (std::get<1>(key) == 0) return void(++log.faults.without_bytes);
-  // All is read before any is kept, since a line may be torn.
+  // Times are whole microseconds, so a short call's may be 0.
+  if (!(seconds > 0)) return void(++faults.without_time);
+  if (std::get<1>(key) == 0) return void(++faults.without_bytes);
+  // A line may be torn, so all of it is read before any is kept.
   const auto communicator = inspected<std::string>(record, "header", "id", line);
   const std::int64_t call = inspected_count(record, "coll_perf", "coll_sn", line);
   const std::int64_t rank = record.at("header").contains("rank") ? inspected_count(record, "header", "rank", line) : 0;
   const std::int64_t nodes = inspected_count(record, "header", "nnodes", line);
   const auto host = inspected<std::string>(record, "metadata", "hostname", line);
   const auto version = inspected<std::string>(record, "metadata", "inspector_output_format_version", line);
-  std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, log.faults);
+  std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, faults);
   InspectedCalls& calls = log.calls[key];
-  log.first_line.emplace(key, line);
+  if (calls.first_line == 0) calls.first_line = line;
   const std::size_t before = calls.seen[{communicator, call, rank}]++;
   const auto [at, added] = calls.slowest.try_emplace(InspectedCall{communicator, call, before}, seconds);
   at->second = std::max(at->second, seconds);
@@ -110,13 +110,12 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log) {
   if (version != known_version) log.other_version = version;
 }
 
-core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, std::size_t line,
-                            const Hints& hints) {
-  core::Point p = sized_point(key, line, hints);
+core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, const Hints& hints) {
+  core::Point p = sized_point(key, calls.first_line, hints);
   if (calls.nodes > 0) p.factors[core::Factor::nodes] = calls.nodes;
-  p.factors[core::Factor::algorithm] = std::string("nccl");
-  p.factors[core::Factor::device] = std::string("cuda");
-  if (calls.of_several_ranks) p.factors[core::Factor::reduction] = std::string("max");
+  p.factors[core::Factor::algorithm] = "nccl";
+  p.factors[core::Factor::device] = "cuda";
+  if (calls.of_several_ranks) p.factors[core::Factor::reduction] = "max";
   for (const auto& [call, seconds] : calls.slowest) p.raw_times_s.push_back(seconds);
   const core::Summary times = core::summarise(p.raw_times_s);
   set_time(p, times.median);
@@ -128,40 +127,44 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
   return p;
 }
 
-}  // namespace
-
 bool is_inspector(std::string_view log) {
   return log.find("\"inspector_output_format_version\"") != std::string_view::npos;
 }
 
 Imported read_inspector(std::string_view text, const Hints& hints) {
   InspectorLog log;
-  Rows rows(log.faults);
-  each_line(text, log.faults, [&](std::string_view line, std::size_t number) {
-    rows.add(line, number, line.starts_with('{'), [&](std::string_view row, bool) {
+  LogReader reader(text, inspector_format.name);
+  reader.each_line([&](std::string_view line, std::size_t number) {
+    reader.add_row(line, number, line.starts_with('{'), [&](std::string_view row, bool) {
       const Json record = Json::parse(row, nullptr, /*allow_exceptions=*/false);
       if (!record.is_object())
         refuse_cut(number, "it is no whole JSON object; the job may have ended while it was written");
-      read_record(record, number, log);
+      read_record(record, number, log, reader.faults);
     });
   });
-  rows.end(true);
+  Imported out;
+  reader.finish(out);
   if (hints.ranks > 0 && !log.calls.empty() &&
       std::ranges::none_of(log.calls, [&](const auto& c) { return std::get<2>(c.first) == hints.ranks; }))
-    ranks_of(std::get<2>(log.calls.begin()->first), hints, log.first_line.begin()->second);
-  Imported out;
-  out.faults = log.faults.text();
+    ranks_of(std::get<2>(log.calls.begin()->first), hints, log.calls.begin()->second.first_line);
   out.run().info = std::move(log.info);
-  for (const auto& [key, calls] : log.calls)
-    out.run().points.push_back(inspected_point(key, calls, log.first_line.at(key), hints));
-  out.silent = "the element type, whether results were right, how long of a call a rank waited for others";
+  for (const auto& [key, calls] : log.calls) out.run().points.push_back(inspected_point(key, calls, hints));
+  out.not_stated = "the element type, whether results were right, how long of a call a rank waited for others";
   const bool one_rank = std::ranges::none_of(log.calls, [](const auto& c) { return c.second.of_several_ranks; });
-  if (one_rank) out.silent += ", what other ranks took (their logs are other files)";
+  if (one_rank) out.not_stated += ", what other ranks took (their logs are other files)";
   if (!log.other_version.empty())
-    out.silent += fmt::format("; its format version is {}, of which {} is known: the times may mean something else",
-                              log.other_version, known_version);
-  if (log.left_out > 0) out.silent += fmt::format("; {} sends and receives are left out", log.left_out);
+    out.not_stated += fmt::format("; its format version is {}, of which {} is known: the times may mean something else",
+                                  log.other_version, known_version);
+  if (log.left_out > 0) out.not_stated += fmt::format("; {} sends and receives are left out", log.left_out);
   return out;
 }
+
+}  // namespace
+
+const Format inspector_format{.name = "nccl-inspector",
+                              .about = "the JSON lines of NCCL's profiler plugin, a line for each call of each rank",
+                              .source = "NVIDIA/nccl, plugins/profiler/inspector, format v4.0",
+                              .recognises = is_inspector,
+                              .read = read_inspector};
 
 }  // namespace gradmeter::importers

@@ -1,26 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of nccl-tests and its like (rccl-tests, mscclpp). A log has a head, a table and a tail for each program
-// that wrote to it: the head lists the ranks, the table's head names the columns, which differ between versions. What a
-// run measured is known at its end only, since old versions do not name the collective; so a run is held as it was
-// read.
+// that wrote to it: the head lists the ranks, the table's head names the columns, which differ between versions. Old
+// versions do not name the collective, so what a run measured is known only at its end; until then it is kept as read.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
+#include "importers/rows.hpp"
 
 namespace gradmeter::importers {
 namespace {
 
 using core::UsageError;
 
-/// Time, rates and errors in or out of place.
+/// The columns of a table's operation in or out of place: time, rates and errors.
 struct Half {
   bool in_place = false;
   double time_s = 1e-6, algbw = 1e9, busbw = 1e9;  ///< units; rates in bytes a second
@@ -34,15 +36,16 @@ struct Columns {
   std::size_t place(std::string_view name) const {
     return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
   }
-  bool of_cpu_time() const { return has("cputime"); }  ///< -C: what the calls took, not the operation
-  /// A row's words: a time stamp (-S) is one column, but a day and a time of day.
+  bool of_cpu_time() const { return has("cputime"); }  ///< -C: times of calls, not of the operation
+  /// The number of a row's words: a time stamp (-S) is one column, but a day and a time of day.
   std::size_t words() const { return names.size() + (has("timestamp") ? 1 : 0); }
 };
 
-struct RowHalf {
+/// The numbers of a half of the table in one row.
+struct Measured {
   double seconds, algbw, busbw;
   std::string errors;  ///< empty, N/A: not known
-  Half unit;
+  Half half;           ///< from the table's head above the row
 };
 struct Row {
   std::size_t line = 0;
@@ -50,24 +53,19 @@ struct Row {
   std::string type, op;
   std::int64_t root = -1;
   bool of_cpu_time = false;
-  bool errors_are_counts = true;  ///< not differences, as in old versions
-  std::vector<RowHalf> halves;
+  bool errors_are_counts = true;  ///< counts; old versions have differences
+  std::vector<Measured> halves;
 };
 
-/// What a run's head says of how it measured.
-struct Settings {
-  std::int64_t ranks_of_process = 0;  ///< threads times GPUs; 0: not said
-  std::int64_t graph = 0, calls = 1, unaligned = 0;
-  std::string blocking;  ///< what follows each call; empty: nothing
-};
-
-/// What one program has printed.
+/// The output of one program.
 struct Run {
   core::RunInfo info;
-  Settings settings;
-  std::string collective;  ///< empty: old versions do not say it
+  std::int64_t ranks_of_process = 0;  ///< threads times GPUs; 0: not given
+  std::int64_t graph = 0, calls = 1, unaligned = 0;
+  std::string blocking;    ///< the wait or barrier after each call; empty: none
+  std::string collective;  ///< empty: old versions do not name it
   std::size_t ranks_line = 0;
-  std::map<std::int64_t, std::int64_t> ranks;  ///< their groups
+  std::map<std::int64_t, std::int64_t> ranks;  ///< the group of each rank
   bool list_is_cut = false;                    ///< a process prints 2048 bytes of its list
   Columns columns;
   std::vector<Row> rows;
@@ -120,7 +118,7 @@ void read_columns(const std::vector<std::string>& words, Columns& columns) {
   if (times > 1) columns.halves.push_back({.in_place = true});
 }
 
-/// "#    out-of-place    in-place": which halves there are, in their order.
+/// Reads which halves there are, in their order: "#    out-of-place    in-place".
 void read_halves(std::string_view line, Columns& columns) {
   const std::size_t out = line.find("out-of-place"), in = line.find("in-place");
   if (out == std::string_view::npos && in == std::string_view::npos) return;
@@ -132,7 +130,7 @@ void read_halves(std::string_view line, Columns& columns) {
 
 /// "# nThread 1 nGpus 8 minBytes 8 ... agg iters: 1 validation: 1 graph: 0 unalign: 0"; old versions have a colon after
 /// each name.
-Settings settings_in(const std::vector<std::string>& words, std::size_t number) {
+void read_settings(const std::vector<std::string>& words, std::size_t number, Run& run) {
   constexpr std::int64_t most = 1 << 24;
   const auto after = [&](std::string_view name, std::int64_t unsaid) {
     const auto found =
@@ -143,21 +141,21 @@ Settings settings_in(const std::vector<std::string>& words, std::size_t number) 
   if (threads > most || gpus > most || threads * gpus > most)
     refuse_line(number, "no process has so many threads and GPUs");
   const auto calls = std::ranges::search(words, std::array<std::string_view, 2>{"agg", "iters:"});
-  return {.ranks_of_process = threads * gpus,
-          .graph = after("graph", 0),
-          .calls = words.end() - calls.begin() > 2 ? count_of(*(calls.begin() + 2), number) : 1,
-          .unaligned = after("unalign", 0),
-          .blocking = {}};
+  run.ranks_of_process = threads * gpus;
+  run.graph = after("graph", 0);
+  run.calls = words.end() - calls.begin() > 2 ? count_of(*(calls.begin() + 2), number) : 1;
+  run.unaligned = after("unalign", 0);
+  run.blocking = {};
 }
 
 void read_head(std::string_view line, std::size_t number, Run& run) {
   const auto words = words_of(line);
-  if (line.starts_with("# nThread")) run.settings = settings_in(words, number);
+  if (line.starts_with("# nThread")) read_settings(words, number, run);
   if (line.starts_with("# Blocking Enabled"))
-    run.settings.blocking =
-        line.find("barrier") == std::string_view::npos || line.find("no barrier") != std::string_view::npos ? "wait"
-                                                                                                            : "barrier";
-  // Columns follow the list.
+    run.blocking = line.find("barrier") == std::string_view::npos || line.find("no barrier") != std::string_view::npos
+                       ? "wait"
+                       : "barrier";
+  // The columns follow the list.
   if (line.ends_with("...") && run.columns.names.empty() && !run.ranks.empty()) run.list_is_cut = true;
   read_halves(line, run.columns);
   read_units(line, number, run.columns);
@@ -183,7 +181,28 @@ bool begins_run(std::string_view line, const Run& run) {
   return !run.columns.names.empty() && words_of(line).size() > 8 && words_of(line)[1] == "Rank";
 }
 
-/// Errors: UsageError for what is no row of this table.
+/// Reads a half of a row from `words` on, which begins with its time. Errors: as of `row_of`.
+Measured read_half(std::span<const std::string> words, bool has_errors, bool joined, const Half& unit, const Row& row) {
+  Measured out{.seconds = number_of(words[0], row.line) * unit.time_s,
+               .algbw = number_of(words[1], row.line) * unit.algbw,
+               .busbw = number_of(words[2], row.line) * unit.busbw,
+               .errors = has_errors ? words[3] : "",
+               .half = unit};
+  if (out.errors.ends_with('*')) out.errors.pop_back();  // '*' says that it is beyond the threshold, as its number does
+  if (!out.errors.empty() && out.errors != "N/A") number_of(out.errors, row.line);
+  constexpr std::size_t error_digits = 5;  // 3e-07
+  if (!row.errors_are_counts && has_errors && out.errors != "N/A" && out.errors.size() < error_digits)
+    refuse_cut(row.line, fmt::format("'{}' is cut; an error is printed like 3e-07", out.errors));
+  constexpr double rounding = 0.02, digit = 0.02;
+  const double rate = static_cast<double>(row.size) / out.seconds;
+  constexpr double most = 2;  // busbw over algbw
+  if (joined && !(std::abs(out.algbw - rate) <= rounding * rate + digit * unit.algbw &&
+                  out.busbw <= (most + rounding) * rate + digit * unit.busbw))
+    refuse_line(row.line, "the columns of its pieces contradict each other");
+  return out;
+}
+
+/// Errors: UsageError if the line is no row of this table.
 Row row_of(std::string_view line, bool joined, std::size_t number, const Columns& columns) {
   const auto words = words_of(line);
   // The column of redop is blank where old versions have no operation.
@@ -218,23 +237,7 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
     const std::size_t at = column - blank;
     column += 3;
     const bool has_errors = named(column, "#wrong") || named(column, "error");
-    RowHalf half{.seconds = number_of(words[at], number) * unit.time_s,
-                 .algbw = number_of(words[at + 1], number) * unit.algbw,
-                 .busbw = number_of(words[at + 2], number) * unit.busbw,
-                 .errors = has_errors ? words[at + 3] : "",
-                 .unit = unit};
-    if (half.errors.ends_with('*')) half.errors.pop_back();  // beyond the threshold, as its number says too
-    if (!half.errors.empty() && half.errors != "N/A") number_of(half.errors, number);
-    constexpr std::size_t error_digits = 5;  // 3e-07
-    if (!row.errors_are_counts && has_errors && half.errors != "N/A" && half.errors.size() < error_digits)
-      refuse_cut(number, fmt::format("'{}' is cut; an error is printed like 3e-07", half.errors));
-    constexpr double rounding = 0.02, digit = 0.02;
-    const double rate = static_cast<double>(row.size) / half.seconds;
-    constexpr double most = 2;  // busbw over algbw
-    if (joined && !(std::abs(half.algbw - rate) <= rounding * rate + digit * unit.algbw &&
-                    half.busbw <= (most + rounding) * rate + digit * unit.busbw))
-      refuse_line(number, "the columns of its pieces contradict each other");
-    row.halves.push_back(std::move(half));
+    row.halves.push_back(read_half(std::span(words).subspan(at), has_errors, joined, unit, row));
   }
   return row;
 }
@@ -244,12 +247,12 @@ double allowed_error(const std::string& type) {
   return type == "fp16" || type == "bf16" ? 1e-2 : type == "fp32" ? 1e-5 : type == "fp64" ? 1e-12 : 0;
 }
 
-/// busbw over algbw, where they have three digits; 0: nowhere.
+/// busbw over algbw, if both have three digits; 0: in no row.
 double bus_ratio(const Run& run) {
   std::vector<double> ratios;
   for (const Row& row : run.rows)
-    for (const RowHalf& half : row.halves)
-      if (half.algbw >= half.unit.algbw) ratios.push_back(half.busbw / half.algbw);
+    for (const Measured& m : row.halves)
+      if (m.algbw >= m.half.algbw) ratios.push_back(m.busbw / m.algbw);
   if (ratios.empty()) return 0;
   std::ranges::nth_element(ratios, ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2));
   return ratios[ratios.size() / 2];
@@ -273,137 +276,139 @@ std::string told_by_columns(const Run& run, std::int64_t ranks) {
   return candidates.size() == 1 ? candidates[0] : "";
 }
 
-core::Point point_of(const Row& row, const RowHalf& half, core::Point p, Faults& faults) {
+core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& faults) {
   p.factors[core::Factor::size_bytes] = row.size;
   if (!row.type.empty()) p.factors[core::Factor::dtype] = row.type;
   if (!row.op.empty()) p.factors[core::Factor::op] = row.op;
   if (row.root > 0) add_problem(p, fmt::format("root={}", row.root));
   if (row.of_cpu_time) add_problem(p, "time=cpu");
-  p.factors[core::Factor::in_place] = half.unit.in_place;
-  p.metrics[core::Metric::time_s] = mean_time(half.seconds);
-  p.metrics[core::Metric::algbw_bytes_per_s] = half.algbw;
-  p.metrics[core::Metric::busbw_bytes_per_s] = half.busbw;
-  if (!half.errors.empty() && half.errors != "N/A") {
-    const double errors = number_of(half.errors, row.line);
+  p.factors[core::Factor::in_place] = m.half.in_place;
+  p.metrics[core::Metric::time_s] = mean_time(m.seconds);
+  p.metrics[core::Metric::algbw_bytes_per_s] = m.algbw;
+  p.metrics[core::Metric::busbw_bytes_per_s] = m.busbw;
+  if (!m.errors.empty() && m.errors != "N/A") {
+    const double errors = number_of(m.errors, row.line);
     if (row.errors_are_counts) {
       set_wrong(p, errors);
     } else if (errors <= allowed_error(row.type)) {
       set_wrong(p, 0);
     } else {
       p.status = core::Status::wrong;
-      p.reason =
-          fmt::format("differs by {} from the right result; {} is allowed", half.errors, allowed_error(row.type));
+      p.reason = fmt::format("differs by {} from the right result; {} is allowed", m.errors, allowed_error(row.type));
     }
   }
   constexpr double digit = 0.01;
-  // What separate worlds printed into one log may have another head's ranks.
-  check_bus_factor(p, half.algbw, half.busbw, digit * half.unit.algbw, faults);
-  check_rates(p, half.algbw, half.busbw, digit * std::max(half.unit.algbw, half.unit.busbw), faults);
+  // Output of separate worlds in one log may have another head's ranks.
+  check_bus_factor(p, m.algbw, m.busbw, digit * m.half.algbw, faults);
+  check_rates(p, m.algbw, m.busbw, digit * std::max(m.half.algbw, m.half.busbw), faults);
   return p;
 }
 
-/// Ranks that reduce with each other, and how many such groups there are.
-struct Groups {
-  std::int64_t ranks = 0;  ///< of each; 0: not said
-  std::size_t number = 1;
-  bool has_gap = false;  ///< the list lacks a rank, and may lack more at its end
-};
-/// A process's first rank is always in the list; the others follow it.
-Groups groups_of(const Run& run) {
-  if (run.ranks.empty()) return {};
-  const std::int64_t each = std::max<std::int64_t>(1, run.settings.ranks_of_process);
-  if (run.list_is_cut && run.settings.ranks_of_process == 0)
+/// Whether the list lacks a rank, so that it may lack more at its end.
+bool has_gap(const Run& run) {
+  return !run.list_is_cut && !run.ranks.empty() &&
+         run.ranks.size() < static_cast<std::size_t>(run.ranks.rbegin()->first + 1);
+}
+
+std::size_t number_of_groups(const Run& run) {
+  std::set<std::int64_t> groups;
+  for (const auto& [rank, group] : run.ranks) groups.insert(group);
+  return std::max<std::size_t>(1, groups.size());
+}
+
+/// The number of ranks that reduce with each other; 0: not given. A process's first rank is always in the list; the
+/// others follow.
+std::int64_t ranks_of_group(const Run& run) {
+  if (run.ranks.empty()) return 0;
+  const std::int64_t each = std::max<std::int64_t>(1, run.ranks_of_process);
+  if (run.list_is_cut && run.ranks_of_process == 0)
     refuse_line(run.ranks_line,
                 "the list of ranks is cut, and no line '# nThread ... nGpus ...' says how many there are");
   const std::int64_t processes = run.ranks.rbegin()->first / each + 1;
   std::map<std::int64_t, std::set<std::int64_t>> listed;  // by group: processes
   for (const auto& [rank, group] : run.ranks) listed[group].insert(rank / each);
-  const bool has_gap = !run.list_is_cut && run.ranks.size() < static_cast<std::size_t>(run.ranks.rbegin()->first + 1);
-  if (listed.size() == 1) return {.ranks = processes * each, .has_gap = has_gap};
+  if (listed.size() == 1) return processes * each;
   std::map<std::int64_t, std::int64_t> ranks_by_group;
   for (const auto& [group, of_group] : listed)
     ranks_by_group[group] = static_cast<std::int64_t>(of_group.size()) * each;
-  return {.ranks = size_of_groups(ranks_by_group, run.ranks_line), .number = listed.size(), .has_gap = has_gap};
+  return size_of_groups(ranks_by_group, run.ranks_line);
 }
 
-/// What the whole log says beside its rows.
-struct Silent {
-  bool unchecked = false, ranks = false;
-  std::string inferred;  ///< the collective
+/// Facts of a log that are known only after all its runs.
+struct WholeLog {
+  bool has_unchecked = false, lacks_ranks = false;  ///< has_unchecked: of some row; lacks_ranks: of some run
+  std::string inferred;                             ///< a collective that no program named
+  /// --collective names the collective of a run that tells nothing else
+  bool is_helped = false;
+  std::string contradiction;  ///< "line 12: ..."; a run's collective differs from --collective
 };
 
-/// What the user says of a log whose programs do not name their collectives.
-struct HintUse {
-  bool helped = false;        ///< a run of which nothing else is known has it
-  std::string contradiction;  ///< "line 12: ..."; of a run that is another collective
-};
-
-/// Of a run that does not name its collective: what its columns leave, else what the user says.
+/// Finds the collective of a run that does not name it: the one that its columns leave, else the user's.
 std::string unnamed_collective(const Run& run, std::int64_t said_ranks, std::int64_t ranks, const Hints& hints,
-                               HintUse& use, Silent& silent) {
+                               WholeLog& whole) {
   const Row& row = run.rows.front();
   std::string told = told_by_columns(run, ranks);
-  if (told.empty() && said_ranks == 0) told = told_by_columns(run, 0);  // which --ranks contradicts
-  if (hints.collective.empty()) return silent.inferred = told;
+  if (told.empty() && said_ranks == 0) told = told_by_columns(run, 0);  // --ranks contradicts this
+  if (hints.collective.empty()) return whole.inferred = told;
   const bool says_op = run.columns.has("redop") || !row.errors_are_counts,
              says_root = run.columns.has("root") || !row.errors_are_counts;
   std::string why = says_op && says_root ? why_not_of(hints.collective, row.op, row.root) : "";
   if (why.empty() && !told.empty() && told != hints.collective)
     why = fmt::format("its columns and bus bandwidth are those of {}", told);
   if (why.empty()) {
-    use.helped = true;
+    whole.is_helped = true;
     return hints.collective;
   }
   why = fmt::format("{}, but --collective {}; leave --collective out, or give it for the other programs' logs alone",
                     why, hints.collective);
   if (told.empty()) refuse_line(row.line, why);
-  if (use.contradiction.empty()) use.contradiction = fmt::format("line {}: {}", row.line, why);
-  return silent.inferred = told;
+  if (whole.contradiction.empty()) whole.contradiction = fmt::format("line {}: {}", row.line, why);
+  return whole.inferred = told;
 }
 
-/// How a run measured, where it is not as usual.
-void add_settings(const Settings& settings, core::Point& p) {
-  if (settings.graph > 0) p.factors[core::Factor::cudagraph] = settings.graph;
-  if (settings.calls > 1) add_problem(p, fmt::format("agg={}", settings.calls));
-  if (!settings.blocking.empty()) add_problem(p, fmt::format("blocking={}", settings.blocking));
-  if (settings.unaligned > 0) add_problem(p, fmt::format("unalign={}", settings.unaligned));
+/// Notes unusual settings of a run.
+void add_settings(const Run& run, core::Point& p) {
+  if (run.graph > 0) p.factors[core::Factor::cudagraph] = run.graph;
+  if (run.calls > 1) add_problem(p, fmt::format("agg={}", run.calls));
+  if (!run.blocking.empty()) add_problem(p, fmt::format("blocking={}", run.blocking));
+  if (run.unaligned > 0) add_problem(p, fmt::format("unalign={}", run.unaligned));
 }
 
-void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, Silent& silent, HintUse& use) {
+void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, WholeLog& whole) {
   out.info = run.info;
   if (run.rows.empty()) return;
-  const Groups groups = groups_of(run);
-  const std::int64_t said = groups.has_gap && hints.ranks > groups.ranks ? 0 : groups.ranks,
+  const std::int64_t listed = ranks_of_group(run), said = has_gap(run) && hints.ranks > listed ? 0 : listed,
                      ranks = ranks_of(said, hints, run.ranks_line);
   const std::size_t line = run.rows.front().line;
-  const std::string collective = run.collective.empty() ? unnamed_collective(run, said, ranks, hints, use, silent)
+  const std::string collective = run.collective.empty() ? unnamed_collective(run, said, ranks, hints, whole)
                                                         : kind_of(run.collective, hints, line);
   if (collective.empty())
     refuse_line(line,
                 "which collective it is is not said before it (older versions do not); give --collective allreduce");
   const double ratio = bus_ratio(run);
-  constexpr double most = 1.1;  // of others than an all-reduce, with rounding
+  constexpr double most = 1.1;  // the largest ratio of others than an all-reduce, with rounding
   const auto factor = ranks > 0 ? bus_factor(collective, ranks) : std::nullopt;
   if (said == 0 && ratio > 0 && (factor ? !is_near(ratio, factor) : ratio > most && collective != "allreduce"))
     refuse_line(
         line, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {}{}; check --ranks and --collective",
                           ratio, factor.value_or(1), collective, ranks > 0 ? fmt::format(" of {} ranks", ranks) : ""));
-  silent.ranks = silent.ranks || ranks == 0;
+  whole.lacks_ranks = whole.lacks_ranks || ranks == 0;
   core::Point common = collective_point(collective, ranks, 1, hints);
-  common.factors[core::Factor::algorithm] = std::string("nccl");
-  common.factors[core::Factor::device] = std::string("cuda");
-  if (groups.number > 1) add_problem(common, fmt::format("groups={}", groups.number));
-  add_settings(run.settings, common);
+  common.factors[core::Factor::algorithm] = "nccl";
+  common.factors[core::Factor::device] = "cuda";
+  if (const std::size_t groups = number_of_groups(run); groups > 1)
+    add_problem(common, fmt::format("groups={}", groups));
+  add_settings(run, common);
   for (const Row& row : run.rows) {
     if (row.size == 0) {
       ++faults.without_bytes;
       continue;
     }
-    for (const RowHalf& half : row.halves) {
-      silent.unchecked = silent.unchecked || half.errors == "N/A";
-      if (half.seconds > 0) {
-        out.points.push_back(point_of(row, half, common, faults));
-        if (groups.has_gap && hints.ranks == 0)
+    for (const Measured& m : row.halves) {
+      whole.has_unchecked = whole.has_unchecked || m.errors == "N/A";
+      if (m.seconds > 0) {
+        out.points.push_back(point_of(row, m, common, faults));
+        if (has_gap(run) && hints.ranks == 0)
           mistrust(out.points.back(), "the list of ranks lacks one, so that its end may be lost too", faults);
       } else {
         ++faults.without_time;
@@ -412,12 +417,10 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
   }
 }
 
-}  // namespace
-
 bool is_nccl_tests(std::string_view log) {
   for (const std::string_view mark : {"#wrong", "# nThread", "# nccl-tests version"})
     if (log.find(mark) != std::string_view::npos) return true;
-  const auto words = words_of(log.substr(0, log.find('\n')));  // rows without their head, which are refused
+  const auto words = words_of(log.substr(0, log.find('\n')));  // rows without their head are refused
   constexpr std::size_t columns = 13;
   return words.size() == columns && is_count(words[0]) && is_count(words[1]) && !is_count(words[2]);
 }
@@ -425,20 +428,17 @@ bool is_nccl_tests(std::string_view log) {
 Imported read_nccl_tests(std::string_view log, const Hints& hints) {
   Imported out;
   Run run;
-  Faults faults;
-  Rows rows(faults);
-  Silent silent;
-  HintUse use;
-  OtherTools others("nccl-tests", faults, rows);
+  LogReader reader(log, nccl_tests_format.name);
+  WholeLog whole;
   const auto end_run = [&] {
     out.begin_run();
-    add_run(run, hints, out.run(), faults, silent, use);
+    add_run(run, hints, out.run(), reader.faults, whole);
     run = {};
   };
-  each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (others.takes(line, number)) return run.began() ? end_run() : void();
+  reader.each_line([&](std::string_view line, std::size_t number) {
+    if (reader.is_of_other_tool(line, number)) return run.began() ? end_run() : void();
     if (line.starts_with('#')) {
-      if (line.starts_with("# ")) rows.end();
+      if (line.starts_with("# ")) reader.end_rows();
       if (begins_run(line, run)) end_run();
       return read_head(line, number, run);
     }
@@ -450,20 +450,29 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
       return;
     }
     const std::size_t before = run.rows.size();
-    rows.add(line, number, begins_with_count(line),
-             [&](std::string_view row, bool joined) { run.rows.push_back(row_of(row, joined, number, run.columns)); });
+    reader.add_row(line, number, begins_with_count(line), [&](std::string_view row, bool joined) {
+      run.rows.push_back(row_of(row, joined, number, run.columns));
+    });
     if (run.ended && run.rows.size() > before) refuse_worlds(number, "a row stands after its run's end");
   });
-  rows.end(true);
+  reader.end_rows(/*of_log=*/true);
   end_run();
-  if (!use.helped && !use.contradiction.empty()) throw UsageError(use.contradiction);
-  out.faults = faults.text();
-  out.silent = "the spread of times (each is a mean over iterations)";
-  if (silent.unchecked) out.silent += "; whether results were right (run with -c 0)";
-  if (silent.ranks) out.silent += "; the number of ranks (--ranks says it)";
-  if (!silent.inferred.empty())
-    out.silent += fmt::format("; its collective ({} by its columns and bus bandwidth)", silent.inferred);
+  if (!whole.is_helped && !whole.contradiction.empty()) throw UsageError(whole.contradiction);
+  reader.finish(out);
+  out.not_stated = "the spread of times (each is a mean over iterations)";
+  if (whole.has_unchecked) out.not_stated += "; whether results were right (run with -c 0)";
+  if (whole.lacks_ranks) out.not_stated += "; the number of ranks (--ranks says it)";
+  if (!whole.inferred.empty())
+    out.not_stated += fmt::format("; its collective ({} by its columns and bus bandwidth)", whole.inferred);
   return out;
 }
+
+}  // namespace
+
+const Format nccl_tests_format{.name = "nccl-tests",
+                               .about = "the table that all_reduce_perf and its like print",
+                               .source = "NVIDIA/nccl-tests, src/util.cu",
+                               .recognises = is_nccl_tests,
+                               .read = read_nccl_tests};
 
 }  // namespace gradmeter::importers

@@ -1,14 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output of nccl-tests with -J: results of one program, with its arguments and configuration.
 #include <array>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
-#include "importers/trace_json.hpp"
+#include "importers/rows.hpp"
+#include "importers/text.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -27,9 +31,8 @@ T at(const Json& object, const char* key, const std::string& where) {
 
 std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) {
   std::string program;
-  if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string()) {
+  if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string())
     program = log["args"][0].get<std::string>();
-  }
   const std::string file = program.substr(program.rfind('/') + 1);
   const std::string said = file.ends_with("_perf") ? nccl_kind(file) : "";
   std::string collective = kind_of(said, hints, 0);
@@ -38,14 +41,6 @@ std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) 
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
 }
-
-/// What 'config' says of how it measured.
-struct Config {
-  std::int64_t ranks = 0;  ///< of a group; 0: not said
-  std::size_t groups = 1;
-  std::int64_t graph = 0, calls = 1;
-  bool is_blocking = false;
-};
 
 std::int64_t count_at(const Json& config, const char* key, std::int64_t unsaid) {
   constexpr std::int64_t most = 1 << 24;
@@ -56,8 +51,8 @@ std::int64_t count_at(const Json& config, const char* key, std::int64_t unsaid) 
   return value;
 }
 
-/// A process has one entry, with its first rank; `each` ranks belong to it.
-void read_devices(const Json& devices, std::int64_t each, Config& config) {
+/// The ranks of a group, and the number of groups. A process has one entry, with its first rank and `each` ranks.
+std::pair<std::int64_t, std::size_t> groups_of(const Json& devices, std::int64_t each) {
   std::map<std::int64_t, std::int64_t> ranks_by_group;
   std::set<std::int64_t> firsts;
   for (const Json& device : devices) {
@@ -76,31 +71,33 @@ void read_devices(const Json& devices, std::int64_t each, Config& config) {
     next += each;
   }
   if (firsts.size() < devices.size()) throw UsageError("config: 'devices' has a rank twice");
-  if (devices.empty()) return;
-  config.ranks = size_of_groups(ranks_by_group, 0);
-  config.groups = ranks_by_group.size();
+  if (devices.empty()) return {0, 1};
+  return {size_of_groups(ranks_by_group, 0), ranks_by_group.size()};
 }
 
-Config config_of(const Json& log) {
-  Config out;
-  const auto config = log.find("config");
-  if (config == log.end()) return out;
-  if (!config->is_object()) throw UsageError("'config' is no object");
-  out.graph = count_at(*config, "graph", 0);
-  out.calls = count_at(*config, "aggregated_iterations", 1);
-  if (const auto blocking = config->find("blocking_collectives"); blocking != config->end())
-    out.is_blocking = *blocking == "true" || *blocking == true;
-  const std::int64_t each = count_at(*config, "nthreads", 1) * count_at(*config, "ngpus", 1);
+/// The common part of all points, from the settings in 'config'.
+core::Point common_point(const Json& log, const std::string& collective, const Hints& hints) {
+  const Json config = log.value("config", Json::object());
+  if (!config.is_object()) throw UsageError("'config' is no object");
+  const std::int64_t graph = count_at(config, "graph", 0), calls = count_at(config, "aggregated_iterations", 1);
+  const std::int64_t each = count_at(config, "nthreads", 1) * count_at(config, "ngpus", 1);
   if (constexpr std::int64_t most = 1 << 24; each > most)
     throw UsageError("config: 'nthreads' times 'ngpus' is more ranks than a process has");
-  if (const auto devices = config->find("devices"); devices != config->end()) {
-    if (!devices->is_array()) throw UsageError("config: 'devices' is no list");
-    read_devices(*devices, each, out);
-  }
-  return out;
+  const Json devices = config.value("devices", Json::array());
+  if (!devices.is_array()) throw UsageError("config: 'devices' is no list");
+  const auto [said, groups] = groups_of(devices, each);
+  core::Point p = collective_point(collective, ranks_of(said, hints, 0), 1, hints);
+  if (groups > 1) add_problem(p, fmt::format("groups={}", groups));
+  if (graph > 0) p.factors[core::Factor::cudagraph] = graph;
+  if (calls > 1) add_problem(p, fmt::format("agg={}", calls));
+  const Json blocking = config.value("blocking_collectives", Json(false));
+  if (blocking == "true" || blocking == true) add_problem(p, "blocking");
+  p.factors[core::Factor::algorithm] = "nccl";
+  p.factors[core::Factor::device] = "cuda";
+  return p;
 }
 
-/// "    -1", as the table has it; -1: none.
+/// "    -1", as in the table; -1: none.
 std::int64_t root_of(const Json& row, const std::string& where) {
   if (!row.contains("root")) return -1;
   const auto words = words_of(at<std::string>(row, "root", where));
@@ -109,7 +106,7 @@ std::int64_t root_of(const Json& row, const std::string& where) {
   return words[0] == "-1" ? -1 : count_of(words[0], 0);
 }
 
-/// A number that was measured. Nothing for what is none: nccl-tests writes "nan", others nan.
+/// A measured number. None if it is not one: nccl-tests writes "nan", others nan.
 std::optional<double> measured(const Json& times, const char* key, const std::string& where, Faults& faults) {
   const auto found = times.find(key);
   if (found != times.end() && (found->is_null() || (found->is_string() && *found == "nan"))) {
@@ -119,7 +116,7 @@ std::optional<double> measured(const Json& times, const char* key, const std::st
   return at<double>(times, key, where);
 }
 
-/// Nothing where it has no time.
+/// The point of a half of a row; none if it has no time.
 std::optional<core::Point> half(const Json& row, const Json& times, const std::string& where,
                                 const core::Factors& common, bool in_place, Faults& faults) {
   core::Point p;
@@ -155,7 +152,7 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   return p;
 }
 
-/// With per-iteration times the median and the tail are known, and the iterations themselves.
+/// Takes per-iteration times, if they were recorded: then the median and the tail are known.
 void add_iterations(core::Point& p, const Json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->contains("times_us") || !(*found)["times_us"].is_array()) return;
@@ -167,15 +164,13 @@ void add_iterations(core::Point& p, const Json& row, const char* key) {
   p.raw_times_s = std::move(seconds);
 }
 
-}  // namespace
-
 bool is_nccl_tests_json(std::string_view log) {
   return log.substr(0, 64).find("\"version\"") != std::string_view::npos &&
          log.find("\"nccl_version\"") != std::string_view::npos;
 }
 
 Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
-  const Json json = parsed_trace(log);
+  const Json json = parse_json(log);
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array())
     throw UsageError("it has no 'results'");
   Imported out;
@@ -183,17 +178,7 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
     out.run().info.version = fmt::format("nccl-tests, NCCL {}", at<std::int64_t>(json, "nccl_version", "the log"));
   bool is_hint = false;
   const std::string collective = collective_from(json, hints, is_hint);
-  const Config config = config_of(json);
-  const core::Point common = [&] {
-    core::Point p = collective_point(collective, ranks_of(config.ranks, hints, 0), 1, hints);
-    if (config.groups > 1) add_problem(p, fmt::format("groups={}", config.groups));
-    if (config.graph > 0) p.factors[core::Factor::cudagraph] = config.graph;
-    if (config.calls > 1) add_problem(p, fmt::format("agg={}", config.calls));
-    if (config.is_blocking) add_problem(p, "blocking");
-    p.factors[core::Factor::algorithm] = std::string("nccl");
-    p.factors[core::Factor::device] = std::string("cuda");
-    return p;
-  }();
+  const core::Point common = common_point(json, collective, hints);
   std::size_t number = 0;
   Faults faults;
   for (const Json& row : json["results"]) {
@@ -217,8 +202,16 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
     }
   }
   out.faults = faults.text();
-  out.silent = "the spread of times, unless iterations were recorded one by one";
+  out.not_stated = "the spread of times, unless iterations were recorded one by one";
   return out;
 }
+
+}  // namespace
+
+const Format nccl_tests_json_format{.name = "nccl-tests-json",
+                                    .about = "what they write with -J",
+                                    .source = "NVIDIA/nccl-tests, src/util.cu, versions 1 and 2",
+                                    .recognises = is_nccl_tests_json,
+                                    .read = read_nccl_tests_json};
 
 }  // namespace gradmeter::importers

@@ -1,54 +1,54 @@
-// The OSU micro-benchmarks. A title says what was measured, between which memories; a line "# Size ..." names the
-// columns, of which there are more with -f and -c, and for non-blocking calls. Each title is a launch of its own.
+// SPDX-License-Identifier: Apache-2.0
+// The OSU micro-benchmarks. A title names the measurement and the memories; a line "# Size ..." names the columns, of
+// which there are more with -f and -c, and for non-blocking calls. Each title is a launch of its own.
 #include <algorithm>
-#include <array>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
+#include "importers/rows.hpp"
 
 namespace gradmeter::importers {
 namespace {
 
 constexpr std::size_t osu_decimals = 2;
 
-/// What the lines that begin with "#" say of the rows below.
+/// The facts in "#" lines about the rows below them.
 struct OsuHead {
   std::string title;          ///< "Allreduce Latency Test"
   std::string collective;     ///< empty: no kind of ours
   std::string problem;        ///< empty: plain calls
-  std::string why = no_kind;  ///< its rows are left out, where they are
+  std::string why = no_kind;  ///< the reason if its rows are left out
   std::string device, buffers, dtype;
   std::string derived = {};  ///< data type, with gaps: "vector"; empty: none
   std::int64_t ranks = 0;    ///< 0: not said
   bool is_bandwidth = false;
-  std::set<std::string> dtypes = {};                           ///< of its tables up to here
-  bool has_new_dtype = false;                                  ///< since the last table's head
+  std::set<std::string> dtypes = {};                           ///< types of its tables up to here
+  bool has_new_dtype = false;                                  ///< a type was named since the last table's head
   std::vector<std::string> columns = {};                       ///< with their units
   std::size_t value = 0, least = 0, mean = 0, validation = 0;  ///< places of columns; 0: none
-  std::size_t sent = 0;                                        ///< of the bytes of a derived data type that are sent
-  double unit = 1e-6;                                          ///< of times [s], or of rates [B/s]
-  bool of_slowest = false;                                     ///< the value is the slowest rank's
+  /// column of the bytes of a derived data type that are sent
+  std::size_t sent = 0;
+  double unit = 1e-6;       ///< unit of times [s], or of rates [B/s]
+  bool of_slowest = false;  ///< whether the value is the slowest rank's
 };
 
-/// By what stands between the library and "Latency Test".
+/// The collective of the text between the library and "Latency Test"; empty: none of ours.
 std::string osu_kind(const std::string& name) {
-  struct Known {
-    std::string_view name, collective;
-  };
-  static constexpr std::array known{
-      Known{"", "ping_pong"},           Known{"allreduce", "allreduce"},
-      Known{"reduce", "reduce"},        Known{"reduce_scatter", "reduce_scatter"},
-      Known{"allgather", "all_gather"}, Known{"gather", "gather"},
-      Known{"scatter", "scatter"},      Known{"broadcast", "broadcast"},
-      Known{"bcast", "broadcast"},      Known{"all-to-all", "all_to_all"},
-      Known{"alltoall", "all_to_all"},  Known{"all-to-all personalized exchange", "all_to_all"}};
-  const auto found = std::ranges::find(known, name, &Known::name);
-  return found == known.end() ? "" : std::string(found->collective);
+  static const std::map<std::string, std::string> known{
+      {"", "ping_pong"},           {"allreduce", "allreduce"},
+      {"reduce", "reduce"},        {"reduce_scatter", "reduce_scatter"},
+      {"allgather", "all_gather"}, {"gather", "gather"},
+      {"scatter", "scatter"},      {"broadcast", "broadcast"},
+      {"bcast", "broadcast"},      {"all-to-all", "all_to_all"},
+      {"alltoall", "all_to_all"},  {"all-to-all personalized exchange", "all_to_all"}};
+  const auto found = known.find(name);
+  return found == known.end() ? "" : found->second;
 }
 
 /// "# OSU MPI-CUDA Non-blocking Allreduce Latency Test v7.4"
@@ -76,7 +76,7 @@ OsuHead head_of_title(std::string_view line) {
       name += name.empty() ? word : " " + word;
     }
   }
-  // Others go on differently: "Multi Latency", "Bandwidth / Message Rate".
+  // Other titles continue differently: "Multi Latency", "Bandwidth / Message Rate".
   if (i == words.size() || (i + 1 < words.size() && words[i + 1] != "Test")) return head;
   head.is_bandwidth = words[i] == "Bandwidth";
   if (!head.is_bandwidth || name.empty()) head.collective = osu_kind(name);
@@ -90,7 +90,7 @@ std::string last_name(std::string_view line) {
   return name;
 }
 
-/// What a line that is no head of ours makes of the rows below: they are of a table that is not read.
+/// Handles a line that is no head of ours: the rows below are of a table that is not read.
 void leave_table_out(OsuHead& head, std::string name, const std::string& why) {
   head = {
       .title = std::move(name), .collective = {}, .problem = {}, .why = why, .device = {}, .buffers = {}, .dtype = {}};
@@ -114,7 +114,7 @@ void read_osu_columns(std::string_view line, std::size_t number, OsuHead& head) 
     const auto found = std::ranges::find_if(head.columns, [&](const auto& c) { return c.starts_with(name); });
     return found == head.columns.end() ? 0 : static_cast<std::size_t>(found - head.columns.begin());
   };
-  // Of a call that does not block, what it takes without computation beside it.
+  // A non-blocking call is also measured without computation beside it; that time counts.
   const bool is_plain = place("Pure Comm") == 0;
   head.sent = place("Transmit Size");
   const std::size_t first = head.sent == 1 ? 2 : 1;
@@ -150,12 +150,31 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
     return leave_table_out(head, "a table without a title", "nobody knows of what");
   head.has_new_dtype = false;
   read_osu_columns(line, number, head);
-  // How a rate counts the gaps of a derived type is not said.
+  // The log does not say how a rate counts the gaps of a derived type.
   if (head.is_bandwidth && (head.sent > 0 || !head.derived.empty()))
     leave_table_out(head, head.title + " of a derived data type", "whether its rate counts the gaps is not said");
 }
 
-/// Errors: UsageError for what is no row of this table.
+/// Whether a row of this table ends the line, after another text that has no blank or one before it. Two blanks at
+/// least stand between columns, and the value has its decimals.
+bool hides_osu_row(std::string_view line, const OsuHead& head) {
+  std::size_t column = head.columns.size();
+  while (column > 0) {
+    --column;
+    line = line.substr(0, line.find_last_not_of(" \t") + 1);
+    const std::size_t begin = line.find_last_of(" \t") + 1;
+    const std::string_view word = line.substr(begin);
+    if (column == 0) return !word.empty() && digits.find(word.back()) != std::string_view::npos;
+    if (column == head.value && (word.size() <= osu_decimals + 1 || word[word.size() - osu_decimals - 1] != '.' ||
+                                 word.find_first_not_of("0123456789.") != std::string_view::npos))
+      return false;
+    line = line.substr(0, begin);
+    if (!line.ends_with("  ") && !line.ends_with('\t')) return false;
+  }
+  return false;
+}
+
+/// Errors: UsageError if the line is no row of this table.
 std::optional<core::Point> osu_row(std::string_view line, std::size_t number, const OsuHead& head, std::int64_t ranks,
                                    const Hints& hints, Faults& faults) {
   const auto words = words_of(line);
@@ -182,9 +201,9 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   if (head.sent > 0 || !head.derived.empty())
     add_problem(p, fmt::format("derived={}", head.derived.empty() ? "unknown" : head.derived));
   if (head.is_bandwidth) {
-    p.factors[core::Factor::pattern] = std::string("one-way");
+    p.factors[core::Factor::pattern] = "one-way";
   } else {
-    p.factors[core::Factor::reduction] = std::string(head.of_slowest ? "max" : "avg");
+    p.factors[core::Factor::reduction] = head.of_slowest ? "max" : "avg";
   }
   set_time(p, head.is_bandwidth ? static_cast<double>(size) / (value * head.unit) : value * head.unit);
   if (head.of_slowest && head.least > 0) {
@@ -196,21 +215,17 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   return p;
 }
 
-}  // namespace
-
 bool is_osu(std::string_view log) { return log.find("# OSU ") != std::string_view::npos; }
 
 Imported read_osu(std::string_view log, const Hints& hints) {
   Imported out;
-  std::optional<OsuHead> head;  // before the first title there is none
-  Faults faults;
-  Rows rows(faults);
-  OtherTools others("osu", faults, rows);
+  std::optional<OsuHead> head;  // none before the first title
+  LogReader reader(log, osu_format.name);
   bool checked = true, ranks_unknown = false;
-  each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (others.takes(line, number)) return head.reset();
+  reader.each_line([&](std::string_view line, std::size_t number) {
+    if (reader.is_of_other_tool(line, number)) return head.reset();
     if (line.starts_with('#')) {
-      rows.end();
+      reader.end_rows();
       if (line.starts_with("# OSU ")) {
         head = head_of_title(line);
         out.begin_run();
@@ -224,7 +239,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     if (!head || line.find_first_not_of(" \t") == std::string_view::npos) return;
     if (head->collective.empty()) {
       if (line.find_first_not_of("0123456789.e+- \t") != std::string_view::npos) return;
-      return faults.add_other(head->title, number, head->why);
+      return reader.faults.add_other(head->title, number, head->why);
     }
     const bool begins = begins_with_count(line);
     if (begins && head->columns.empty())
@@ -233,20 +248,28 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     if (begins && ranks == 0 && counts_parts(head->collective))
       refuse_line(number,
                   fmt::format("the size of an {} is one rank's part; --ranks says of how many", head->collective));
-    rows.add(line, number, begins, [&](std::string_view row, bool) {
-      if (auto p = osu_row(row, number, *head, ranks, hints, faults)) {
+    const auto take = [&](std::string_view row, bool) {
+      if (auto p = osu_row(row, number, *head, ranks, hints, reader.faults)) {
         out.run().points.push_back(std::move(*p));
         checked = checked && head->validation > 0;
         ranks_unknown = ranks_unknown || ranks == 0;
       }
-    });
+    };
+    reader.add_row(line, number, begins, take, !begins && hides_osu_row(line, *head));
   });
-  rows.end(true);
-  out.faults = faults.text();
-  out.silent = "the spread of times (each is a mean)";
-  if (!checked) out.silent += ", whether results were right (run with -c)";
-  if (ranks_unknown) out.silent += ", the number of ranks (--ranks says it)";
+  reader.finish(out);
+  out.not_stated = "the spread of times (each is a mean)";
+  if (!checked) out.not_stated += ", whether results were right (run with -c)";
+  if (ranks_unknown) out.not_stated += ", the number of ranks (--ranks says it)";
   return out;
 }
+
+}  // namespace
+
+const Format osu_format{.name = "osu",
+                        .about = "latency and bandwidth of the OSU micro-benchmarks",
+                        .source = "OSU Micro-Benchmarks 5 to 7",
+                        .recognises = is_osu,
+                        .read = read_osu};
 
 }  // namespace gradmeter::importers

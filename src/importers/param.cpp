@@ -1,10 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of collectives that PARAM's comms.py prints: a row begins with a word that names the measurement.
 #include <algorithm>
 #include <optional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "importers/collectives.hpp"
 #include "importers/importers.hpp"
-#include "importers/lines.hpp"
+#include "importers/rows.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -17,29 +20,31 @@ std::int64_t ranks_after(std::string_view line, std::string_view key, std::size_
   return count_of(std::string(rest.substr(0, rest.find_first_not_of("0123456789"))), number);
 }
 
-/// COMMS-RES-all_reduce-float32-TAG: what a row begins with.
-struct ParamName {
-  std::string collective, dtype;
-  std::string form;  ///< of several calls for one collective: "base" of all_gather_base; empty: the plain one
-  std::string tag;   ///< what the user named it
-};
-ParamName name_in(std::string_view word, std::size_t number) {
+/// The point that a row's first word names, COMMS-RES-all_reduce-float32-TAG: the last part is the user's. `joined`:
+/// from pieces, so that only known names are believed.
+core::Point named_point(std::string_view word, bool joined, std::int64_t ranks, std::size_t number,
+                        const Hints& hints) {
+  const std::string_view whole_word = word;
   word.remove_prefix(std::string_view("COMMS-RES-").size());
   const std::size_t dash = word.find('-');
   if (dash == std::string_view::npos) refuse_line(number, fmt::format("'{}' names no element type", word));
-  const std::string_view rest = word.substr(dash + 1), dtype = rest.substr(0, rest.find('-'));
+  const std::string_view rest = word.substr(dash + 1), dtype = rest.substr(0, rest.find('-')),
+                         tag = rest.substr(std::min(dtype.size() + 1, rest.size()));
   const auto element = element_of(dtype);
-  const std::string collective(word.substr(0, dash));
-  ParamName out{.collective = collective_of(collective).value_or(collective),
-                .dtype = std::string(element ? core::info(*element).name : dtype),
-                .form = {},
-                .tag = std::string(rest.substr(std::min(dtype.size() + 1, rest.size())))};
+  const std::string name(word.substr(0, dash)), type(element ? core::info(*element).name : dtype);
+  const auto collective = collective_of(name);
+  if (joined && (!collective || !element))
+    refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", whole_word));
+  core::Point p = collective_point(collective.value_or(name), ranks, 1, hints);
+  p.factors[core::Factor::dtype] = type;
+  // Several calls make one collective: all_gather_base is no plain all_gather.
   for (const std::string_view form : {"base", "single"})
-    if (collective.ends_with(fmt::format("_{}", form))) out.form = form;
-  return out;
+    if (name.ends_with(fmt::format("_{}", form))) add_problem(p, std::string(form));
+  if (!tag.empty()) add_problem(p, fmt::format("tag={}", tag));
+  return p;
 }
 
-/// Of a table's head: "total-size (B)  nElementsPerRank  Time(us):p50 … AlgBW(GB/s) BusBW(GB/s)".
+/// The units in a table's head: "total-size (B)  nElementsPerRank  Time(us):p50 … AlgBW(GB/s) BusBW(GB/s)".
 struct ParamUnits {
   double time_s = 1e-6, algbw = 1e9, busbw = 1e9;  ///< rates in bytes a second
 };
@@ -51,7 +56,9 @@ ParamUnits param_units(std::string_view head, std::size_t number) {
           .busbw = rate_unit(units[3], number)};
 }
 
-/// The table of a head by its columns; empty: that of collectives. Others have the same names for other things.
+constexpr const char* unknown_table = "a table of other columns";
+
+/// The table that a head's columns name; empty: that of collectives. Other tables use the same names for other things.
 std::string other_table(std::string_view head) {
   auto words = words_of(head);
   std::erase(words, "(B)");
@@ -68,34 +75,29 @@ std::string other_table(std::string_view head) {
          : has("ping")                  ? "pt2pt"
          : has("nElementsPairPerRank")  ? "pairs of collectives"
          : has("Comp") || has("TotalL") ? "collectives beside computation"
-                                        : "a table of other columns";
+                                        : unknown_table;
 }
 
-/// Nothing where it has no time or no bytes. `joined`: of pieces.
+/// The point of a row; none if it has no time or no bytes. `joined`: from pieces.
 std::optional<core::Point> param_row(const std::vector<std::string>& words, bool joined, std::size_t number,
                                      std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
   constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
   if (words.size() != columns) refuse_columns(number, words.size(), columns);
-  const ParamName name = name_in(words[0], number);
-  if (joined && (!collective_of(name.collective) || !element_of(name.dtype)))
-    refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", words[0]));
+  core::Point p = named_point(words[0], joined, ranks, number, hints);
   const std::int64_t size = count_of(words[1], number);
+  p.factors[core::Factor::size_bytes] = size;
   if (size == 0) {
     ++faults.without_bytes;
     return std::nullopt;
   }
-  core::Point p = collective_point(name.collective, ranks, size, hints);
-  p.factors[core::Factor::dtype] = name.dtype;
-  if (!name.form.empty()) add_problem(p, name.form);
-  if (!name.tag.empty()) add_problem(p, fmt::format("tag={}", name.tag));
-  p.factors[core::Factor::reduction] = std::string("max");  // p50 to p95 are over ranks, not over iterations
+  p.factors[core::Factor::reduction] = "max";  // p50 to p95 are over ranks, not over iterations
   const auto time = [&](std::size_t column) { return number_of(words[column], number) * unit.time_s; };
   if (!(time(most) > 0)) {
     ++faults.without_time;
     return std::nullopt;
   }
-  // Its rates are those of the median.
+  // Its rates belong to the median.
   set_time(p, time(middle));
   constexpr double digit = 0.001;
   const double algorithm_rate = number_of(words[algbw], number) * unit.algbw,
@@ -108,21 +110,17 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
   return p;
 }
 
-}  // namespace
-
 bool is_param(std::string_view log) { return log.find("COMMS-RES") != std::string_view::npos; }
 
 Imported read_param(std::string_view log, const Hints& hints) {
   Imported out;
   std::int64_t ranks = 0;
-  std::string table;  // other than of collectives
+  std::string table;  // empty for collectives
   bool is_collective = false;
-  Faults faults;
-  Rows rows(faults);
+  LogReader reader(log, param_format.name);
   ParamUnits units;
-  OtherTools others("param", faults, rows);
-  each_line(log, faults, [&](std::string_view line, std::size_t number) {
-    if (others.takes(line, number)) return;
+  reader.each_line([&](std::string_view line, std::size_t number) {
+    if (reader.is_of_other_tool(line, number)) return;
     if (const auto said = ranks_after(line, "groupSize ", number)) {
       ranks = ranks_of(said, hints, number);
       out.begin_run();
@@ -130,25 +128,33 @@ Imported read_param(std::string_view log, const Hints& hints) {
     const auto words = words_of(line);
     const bool begins = !words.empty() && words[0].starts_with("COMMS-RES");
     if (begins && (words[0] == "COMMS-RES" || words[0] == "COMMS-RES-QUANT")) {
-      rows.end();
+      reader.end_rows();
       table = other_table(line);
       is_collective = table.empty();
       if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
-      rows.add(line, number, begins, [&](std::string_view row, bool joined) {
-        if (auto p = param_row(words_of(row), joined, number, ranks, units, hints, faults))
+      reader.add_row(line, number, begins, [&](std::string_view row, bool joined) {
+        if (auto p = param_row(words_of(row), joined, number, ranks, units, hints, reader.faults))
           out.run().points.push_back(std::move(*p));
       });
     } else if (begins) {
-      faults.add_other(table.empty() ? "a table without a head" : table, number);
+      reader.faults.add_other(table.empty() ? "a table without a head" : table, number,
+                              table.empty() || table == unknown_table ? "nobody knows of what" : no_kind);
     }
   });
-  rows.end(true);
-  out.faults = faults.text();
+  reader.finish(out);
   for (auto& run : out.runs) run.info.version = "PARAM comms.py";
-  out.silent = "the spread of times over iterations, whether results were right";
-  if (ranks == 0 && hints.ranks == 0) out.silent += ", the number of ranks (--ranks says it)";
+  out.not_stated = "the spread of times over iterations, whether results were right";
+  if (ranks == 0 && hints.ranks == 0) out.not_stated += ", the number of ranks (--ranks says it)";
   return out;
 }
+
+}  // namespace
+
+const Format param_format{.name = "param",
+                          .about = "the tables of collectives that PARAM's comms.py prints",
+                          .source = "facebookresearch/param, train/comms/pt/comms.py",
+                          .recognises = is_param,
+                          .read = read_param};
 
 }  // namespace gradmeter::importers

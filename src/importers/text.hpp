@@ -1,12 +1,34 @@
-// Files as people have them: compressed, of other encodings, with a byte-order mark.
+// SPDX-License-Identifier: Apache-2.0
+// Users' files, which may be compressed, in other encodings or with a byte-order mark; and JSON errors with their
+// place.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "core/json.hpp"
+
 namespace gradmeter::importers {
 
-/// UTF-8 without a byte-order mark, of a file that is that, UTF-16, or one of them compressed by gzip.
-/// Errors: UsageError for a gzip stream that is cut or damaged.
+/// The text as UTF-8 without a byte-order mark. The bytes may be UTF-8 or UTF-16, plain or compressed by gzip. Errors:
+/// UsageError for a gzip stream that is cut or damaged.
 std::string plain_text(std::string_view bytes);
+
+/// The line of the byte at `place`, from 1.
+std::size_t line_at(std::string_view text, std::size_t place);
+/// Whether `first` is the first character that is not blank.
+bool begins_with(std::string_view text, char first);
+/// JSON in which, outside of texts, NaN, inf, Infinity and the like (written by Python's json and printf) become null;
+/// in texts, control characters become blanks, and bytes that are not UTF-8, such as a path of another encoding, become
+/// ?.
+std::string mended_json(std::string_view json);
+/// Errors: UsageError "line 3: it is no whole JSON; ...".
+core::Json parse_json(std::string_view json);
+/// The text with this key; empty where there is none.
+std::string text_of(const core::Json& object, const char* key);
+/// The whole number of at least 0 with this key; -1: none.
+std::int64_t whole_of(const core::Json& object, const char* key);
+/// The product; 0 if it overflows.
+std::uint64_t checked_product(std::uint64_t n, std::uint64_t by);
 
 }  // namespace gradmeter::importers

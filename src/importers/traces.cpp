@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "importers/traces.hpp"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <tuple>
 
 #include "core/format.hpp"
-#include "importers/lines.hpp"
+#include "importers/collectives.hpp"
 #include "importers/text.hpp"
 
 namespace gradmeter::importers {
@@ -15,7 +16,7 @@ using core::Factor;
 using core::Metric;
 using dataparallel::TracedParts;
 
-/// The mean over steps would hide a slow one; each part is summarised over steps.
+/// Summarises a part over the steps, since their mean would hide a slow one.
 core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts::*part) {
   std::vector<double> seconds;
   for (const TracedParts& p : parts) seconds.push_back(p.*part);
@@ -43,7 +44,7 @@ core::Point step_point(const ReadTrace& t, const Hints& hints) {
   return p;
 }
 
-/// A point for the calls of one kind, size, element type, group, operation and problem.
+/// Makes a point for the calls of one kind, size, element type, group, operation and problem.
 std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Faults& faults) {
   std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t, std::string, std::string>,
            std::vector<double>>
@@ -56,9 +57,12 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
         ++faults.without_time;
       }
   std::vector<core::Point> out;
+  // If the trace gives the job's ranks, --ranks repeats them, and a call's group may be smaller.
+  Hints known = hints;
+  if (t.trace.ranks > 0) known.ranks = 0;
   for (auto& [key, seconds] : calls) {
     const auto& [collective, bytes, element, ranks, op, problem] = key;
-    core::Point p = collective_point(collective, ranks, static_cast<std::int64_t>(bytes), hints);
+    core::Point p = collective_point(collective, ranks, static_cast<std::int64_t>(bytes), known);
     if (t.says_elements) p.factors[Factor::dtype] = std::string(core::info(element).name);
     if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
     if (!op.empty()) p.factors[Factor::op] = op;
@@ -76,8 +80,8 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
 
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks) {
   const std::string json = plain_text(bytes);
-  if (is_execution_trace(json)) return read_execution_trace(json);
-  if (is_chakra(json)) return read_chakra_trace(json, ranks);
+  if (execution_trace_format.recognises(json)) return read_execution_trace(json);
+  if (chakra_format.recognises(json)) return read_chakra_trace(json, ranks);
   return read_kineto_trace(json);
 }
 
@@ -89,8 +93,10 @@ Imported trace_rows(const ReadTrace& t, const Hints& hints) {
   Faults faults;
   for (auto& p : call_points(t, hints, faults)) out.run().points.push_back(std::move(p));
   out.faults = faults.text();
-  out.silent = "the model, the mini-batch, whether results were right";
-  if (t.rank >= 0) out.silent += fmt::format("; it is of rank {} alone", t.rank);
+  out.not_stated = "the model, the mini-batch, whether results were right";
+  if (t.rank >= 0) out.not_stated += fmt::format("; it is of rank {} alone", t.rank);
+  if (t.calls_beside > 0)
+    out.not_stated += fmt::format("; {} collectives that gloo or MPI note beside these are left out", t.calls_beside);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Traces of training: their steps, for a replay and as rows, and what each format does not say.
+// SPDX-License-Identifier: Apache-2.0
+// Traces of training: their steps, for a replay and as rows, and the facts that each format lacks.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,33 +12,35 @@ namespace gradmeter::importers {
 struct ReadTrace {
   dataparallel::StepTrace trace;
   std::string host;
-  std::int64_t rank = -1;            ///< whose trace it is; -1: it does not say
-  std::size_t calls_of_no_size = 0;  ///< collectives whose buffers the trace does not say
+  std::int64_t rank = -1;            ///< the rank that was traced; -1: the trace does not say
+  std::size_t calls_of_no_size = 0;  ///< collectives whose buffer size the trace does not give
   std::size_t groups = 1;            ///< process groups of Chakra's collectives
-  bool says_elements = true;         ///< false: an element type is only what divides the buffer
+  std::size_t calls_beside = 0;      ///< calls that gloo or MPI note beside NCCL's, which are left out
+  bool says_elements = true;         ///< false: the element type is only one that divides the buffer
 };
 
-/// Steps are those of `ProfilerStep#`. On a GPU computation is kernels, copies and fills, and collectives are NCCL's
-/// kernels with the metadata that PyTorch adds; on a CPU computation is operators, and collectives are what gloo and
-/// MPI note on their threads. Errors: UsageError for text that is no whole JSON, has no steps, or events without times.
+/// Steps are those of `ProfilerStep#`. On a GPU, computation is kernels, copies and fills, and collectives are NCCL's
+/// kernels with the metadata that PyTorch adds; on a CPU, computation is operators, and collectives are the labels of
+/// gloo and MPI on their threads. Errors: UsageError for text that is no whole JSON, has no steps, or events without
+/// times.
 ReadTrace read_kineto_trace(std::string_view json);
 
-/// PyTorch's execution traces, schemas 1.0 and 1.1: steps are those of `ProfilerStep#`, or all is one. Collectives are
-/// nodes `record_param_comms`, of gloo and MPI their labels, in the order of their ids, waited for where the trace has
-/// a wait, else at the step's end; barriers are left out. There are no times. Errors: UsageError "node 7: ..." for what
-/// is not of this form.
+/// PyTorch's execution traces, schemas 1.0 and 1.1: steps are those of `ProfilerStep#`, or the whole trace is one.
+/// Collectives are nodes `record_param_comms`, or the labels of gloo and MPI, in the order of their ids. They are
+/// waited for at the trace's wait, else at the step's end; barriers are left out. There are no times. Errors:
+/// UsageError "node 7: ..." for nodes not of this form.
 ReadTrace read_execution_trace(std::string_view json);
 
-/// Chakra's traces as its jsonizer prints them, a whole trace as one step: nodes begin when what they depend on has
-/// ended, computation of the host and of the device one after another each, and collectives one after another.
-/// `ranks`: of traces whose all-gathers need it, since they have one rank's part; 0: unknown.
-/// Errors: UsageError "line 12: ..." for what is not of this form, and for dependencies that form a cycle.
+/// Chakra's traces as its jsonizer prints them; a whole trace is one step. A node begins when its dependencies have
+/// ended; computation of the host, computation of the device and collectives each run one after another. `ranks`:
+/// needed for all-gathers, since traces give one rank's part; 0: unknown. Errors: UsageError "line 12: ..." for nodes
+/// not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
-/// A file of whichever of these formats it is, compressed or not; kineto's where it is none. `ranks` as above.
+/// Reads a file in whichever of these formats, compressed or not; as kineto's if it is none. `ranks` as above.
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
-/// A row of `replay` for the steps, and rows of `allreduce` for calls of one kind, size, element type and group.
+/// A row of `replay` for the steps, and a row of `allreduce` for the calls of each kind, size, element type and group.
 Imported trace_rows(const ReadTrace&, const Hints&);
 
 }  // namespace gradmeter::importers

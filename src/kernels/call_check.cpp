@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/call_check.hpp"
 
 #include <algorithm>
@@ -7,19 +8,15 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/cases/element_check.hpp"
-#include "kernels/problems/problem_text.hpp"
-#include "kernels/reference/conv.hpp"
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 thread_local CallCheck* of_thread = nullptr;
 
-/// Bytes of ones are a NaN that no arithmetic makes, of whole numbers 0x5a... is more than small ones add up to.
-std::byte never_written(const NumberFormat& f) {
-  return f == number_format(core::Element::i32) ? std::byte{0x5a} : std::byte{0xff};
-}
 bool is_float(const NumberFormat& f) {
   return f == number_format(core::Element::f32) || f == number_format(core::Element::bf16);
 }
@@ -29,7 +26,7 @@ bool overlap(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b) {
   return a.address() < b.address() + b.bytes() && b.address() < a.address() + a.bytes();
 }
 
-/// The numbers of an operand where they lie.
+/// Reads the numbers of an operand where they are stored.
 class StoredElements {
  public:
   StoredElements(const Op& op, const Operand& o, const runtime::ConstBuffer& memory)
@@ -46,16 +43,6 @@ class StoredElements {
   const std::byte* memory_;
 };
 
-ReferenceSum product_at(const GemmShape& s, const StoredElements& a, const StoredElements& b, std::size_t at) {
-  const std::size_t any_row = at / s.n, column = at % s.n, product = any_row / s.m, row = any_row % s.m;
-  const std::size_t first_a = product * s.m * s.k, first_b = product * s.k * s.n;
-  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
-  ReferenceSum sum;
-  for (std::size_t l = 0; l < s.k; ++l)
-    sum.add(a(first_a + (ta ? l * s.m + row : row * s.k + l)), b(first_b + (tb ? column * s.k + l : l * s.n + column)));
-  return sum;
-}
-
 bool multiplies(const Op& op) {
   if (!op.problem()) return false;
   const Precision p = op.problem()->precision;
@@ -63,7 +50,7 @@ bool multiplies(const Op& op) {
   return (kind == KernelKind::gemm || kind == KernelKind::conv) &&
          (p == Precision::fp32 || p == Precision::bf16 || p == Precision::int8);
 }
-/// One operand in another layout.
+/// Whether the operation brings one operand into another layout.
 bool packs(const Op& op) {
   return !op.problem() && op.inputs().size() == 1 && op.outputs().size() == 1 &&
          op.implementation().starts_with("onednn");
@@ -75,12 +62,12 @@ std::string name_of(const Op& op) {
                      name(op.problem()->precision));
 }
 
-/// Threads flush subnormal numbers: each factor and product may be off by as much.
+/// Bounds the error from flushed subnormal numbers: each factor and product may be off by that much.
 double flushed(const ReferenceSum& sum) {
   return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
 }
 
-/// A product without anything that is not linear, whose operands can be read in a moment.
+/// Whether it is a linear product whose operands can be read quickly.
 bool projects(const Op& op) {
   constexpr std::size_t most_elements = std::size_t{1} << 20;
   if (!multiplies(op)) return false;
@@ -92,7 +79,7 @@ bool projects(const Op& op) {
          a.elements + b.elements + c.elements <= most_elements;
 }
 
-/// What the product adds to; empty: nothing.
+/// The numbers that the product adds to; empty: none.
 std::vector<double> added_to(const Op& op, Op::Outputs outputs) {
   const Operand& c = op.outputs()[0];
   std::vector<double> out;
@@ -104,7 +91,7 @@ std::vector<double> added_to(const Op& op, Op::Outputs outputs) {
 
 }  // namespace
 
-/// An element that is looked at: of which output, where it lies, and what was there before.
+/// An element to be checked: its output, its place, and the number that was there before.
 struct CallCheck::Place {
   std::size_t output, element, at;
   double before;
@@ -187,7 +174,7 @@ void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
         if (!before.empty()) sum.value += before[at] * sign[j], sum.size += std::fabs(before[at]);
         found += c(at) * sign[j], stored += std::fabs(c(at));
       }
-      // The elements' bounds added up; where training has diverged nothing can be said.
+      // The elements' bounds added up; where training has diverged, nothing can be checked.
       if (!std::isfinite(sum.size) || sum.size > 0.5 * double{std::numeric_limits<float>::max()}) continue;
       const ReferenceSum of_row{.value = std::max(stored, std::fabs(sum.value)), .size = sum.size, .terms = sum.terms};
       const double allowed = allowed_distance(of_row, precision) + 0x1p-40 * sum.size +
@@ -233,7 +220,7 @@ void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
       allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flushed(sum) : 0);
       expected = sum.value;
     }
-    // Where training has diverged numbers are none, or too large for the result: nothing can be said of these.
+    // Where training has diverged, numbers are NaN or too large for the result and cannot be checked.
     if (!std::isfinite(expected) || std::fabs(expected) > 0.5 * double{std::numeric_limits<float>::max()}) continue;
     if (std::fabs(found - expected) <= allowed) continue;
     fault_ = fmt::format("{}: element {} of the {} is {:.6g}, by float64 {:.6g}", name_of(op), p.element, o.name, found,

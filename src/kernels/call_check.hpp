@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks operations while they run as part of something larger: of a training step or a forward pass that is verified.
 #pragma once
 #include <cstddef>
@@ -29,11 +30,11 @@ class CallCheck {
   CallCheck(const CallCheck&) = delete;
   CallCheck& operator=(const CallCheck&) = delete;
 
-  /// What was wrong with the first wrong call, in a line; empty: nothing.
+  /// The fault of the first wrong call, in a line; empty: none.
   const std::string& fault() const { return fault_; }
-  std::size_t calls() const { return calls_; }  ///< that were checked
+  std::size_t calls() const { return calls_; }  ///< number of checked calls
 
-  /// The thread's; null: it has none.
+  /// The check of the calling thread; null: there is none.
   static CallCheck* current();
   void execute(Op&, Op::Inputs, Op::Outputs);
 

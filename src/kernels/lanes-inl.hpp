@@ -1,4 +1,5 @@
-// What loops over lanes of any instruction set share. Included once for each of them, after hwy/foreach_target.h.
+// SPDX-License-Identifier: Apache-2.0
+// Helpers that loops over lanes share. The file is included once for each instruction set, after hwy/foreach_target.h.
 #if defined(GRADMETER_KERNELS_LANES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_KERNELS_LANES_INL
 #undef GRADMETER_KERNELS_LANES_INL
@@ -16,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gradmeter::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag holds.
+// Handles full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag
+// holds.
 template <class Body>
 HWY_INLINE void each(std::size_t n, const Body& body) {
   const hn::ScalableTag<float> full;
@@ -42,8 +44,8 @@ HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
   const hn::Rebind<std::uint32_t, D> whole;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
 }
-// In the upper half of each lane, what is below it undefined. To nearest, ties to even: half of the last place that
-// stays is added, less one bit if that place is even. A NaN stays.
+// Rounds each lane to bf16 in its upper half; the lower half is undefined. To nearest, ties to even: half of the last
+// place that stays is added, less one bit if that place is even. A NaN stays.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> upper_halves([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<std::uint32_t, D> whole;
@@ -59,15 +61,15 @@ HWY_INLINE void store(hn::Vec<D> v, D d, std::uint16_t* to) {
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(number, hn::ShiftRight<16>(upper_halves(d, v)))), half, to);
 }
 
-/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows. Off by at most 8·2^-24 of itself where it is at least
-/// 2^-126.
+/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows. The relative error is at most 8·2^-24 where the result is
+/// at least 2^-126.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0F), e = hn::Exp(d, hn::Or(x, hn::SignBit(d)));
   const auto share = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
-  return hn::IfThenElse(hn::IsNaN(x), x, share);  // Exp makes 0 of a NaN
+  return hn::IfThenElse(hn::IsNaN(x), x, share);  // Exp makes 0 of a NaN.
 }
-/// Off by at most 8·2^-24 of itself.
+/// The relative error is at most 8·2^-24.
 template <class D>
 HWY_INLINE hn::Vec<D> hyperbolic_tangent(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/loops.hpp"
 
 #include <algorithm>
@@ -11,11 +12,11 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/bf16_update.hpp"
-#include "kernels/lns/softmax.hpp"
-#include "kernels/threads.hpp"
-#include "kernels/transformer.hpp"
-#include "kernels/vector_ops.hpp"
+#include "kernels/attention/transformer.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/lns/lns.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/updates.hpp"
 
 namespace gradmeter::kernels {
 namespace {

@@ -1,15 +1,15 @@
-// The small loops of a training step by the device whose work runs: what layers and optimizers call. A device with
-// kernels of its own derives from Loops and is one call of `add_loops`.
+// SPDX-License-Identifier: Apache-2.0
+// The small loops of a training step, which layers and optimizers call; each device may have its own. A device with
+// kernels derives from Loops and calls `add_loops` once.
 #pragma once
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string_view>
 
-#include "kernels/lns/update.hpp"
-#include "kernels/norm_updates.hpp"
-#include "kernels/pointwise.hpp"
-#include "kernels/update_number.hpp"
+#include "kernels/lns/arithmetic.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/updates.hpp"
 #include "runtime/buffer.hpp"
 
 namespace gradmeter::kernels {
@@ -17,37 +17,38 @@ namespace gradmeter::kernels {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back.
+/// Reorders [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back.
 struct HeadLayout {
   std::size_t samples, steps, heads, width;
   bool to_heads;  ///< else back to tokens
 };
 
-/// Here they are the host's. Buffers are fp32 but for labels (int32). Within work of a queue only. Errors:
-/// std::invalid_argument when lengths do not fit together.
+/// The base class computes on the host. Buffers are fp32 except labels (int32). Call them within work of a queue.
+/// Errors: std::invalid_argument when lengths do not fit together.
 class Loops {
  public:
   virtual ~Loops() = default;
 
-  virtual void clear(Buffer) const;                      ///< of any type
-  virtual void copy(ConstBuffer from, Buffer to) const;  ///< of one type; either may be the host's
+  virtual void clear(Buffer) const;                      ///< for any element type
+  virtual void copy(ConstBuffer from, Buffer to) const;  ///< for one element type; either buffer may be the host's
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
   /// to = a + b; to may be either.
   virtual void add(ConstBuffer a, ConstBuffer b, Buffer to) const;
   /// to = (a + b)·factor; to may be either.
   virtual void add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const;
-  /// Each row of `to` [rows × row's length] = x's + row; is_relu: what is below zero becomes zero. to may be x.
+  /// Adds `row` to each row of x [rows × row's length] and writes to `to`, which may be x; is_relu: negative results
+  /// become zero.
   virtual void add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const;
-  /// Of a matrix [rows × sums' length], summed in row order.
+  /// Sums the columns of a matrix [rows × sums' length], in row order.
   virtual void column_sums(ConstBuffer matrix, Buffer sums) const;
   /// Images [samples × channels × pixels], bias [channels]: x = max(x + bias, 0), in place.
   virtual void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const;
-  /// sums [channels]: of each plane in order, then over the samples in order.
+  /// sums [channels]: sums each plane in order, then over the samples in order.
   virtual void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const;
   virtual void relu_backward(ConstBuffer activation, Buffer gradient) const;
 
-  /// As in kernels/transformer.hpp.
+  /// The functions of kernels/attention/transformer.hpp.
   virtual void gelu(ConstBuffer x, Buffer y) const;
   virtual void gelu_backward(ConstBuffer x, ConstBuffer delta, Buffer to) const;
   virtual void layer_norm(ConstBuffer x, ConstBuffer gain, ConstBuffer bias, Buffer y) const;
@@ -67,14 +68,15 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// As in kernels/pointwise.hpp. kept: what weights are multiplied by first, 1 - step·decay of AdamW; 1: Adam.
+  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor of weights before the update, 1 - step·decay
+  /// for AdamW; 1: Adam.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
-  /// The same with epsilon as algorithm 1 has it and of the number given.
+  /// Does the same with the epsilon of algorithm 1 and for the given update number.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
-  /// As in kernels/norm_updates.hpp, of many pieces. sums: two of each, in float64.
+  /// The functions of kernels/pointwise/updates.hpp over many pieces. sums: two for each piece, in float64.
   using Pieces = std::span<const TensorPiece>;
   virtual void lars_norms(ConstBuffer w, ConstBuffer g, Pieces, Buffer sums) const;
   virtual void lars(Buffer w, Buffer v, ConstBuffer g, Pieces, ConstBuffer sums, LarsParameters,
@@ -84,36 +86,36 @@ class Loops {
   virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
                     const UpdateNumber&) const;
 
-  /// Weights in bf16, by the rules of kernels/bf16_update.hpp: `to` becomes what it has for `target`, which may be
-  /// `to`.
+  /// Weights in bf16, by kernels/pointwise/updates.hpp: `to` becomes `target` rounded, which may be the same buffer.
   virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
-  /// place: of the first weight among all; draws are those of the update's number.
+  /// place: index of the buffer's first weight among all weights; the update's number selects the draws.
   virtual void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber&) const;
-  /// Weights as logarithms, by kernels/lns/update.hpp; carry: empty without Kahan's sum.
+  /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: empty without Kahan's sum.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
   virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
-  /// Of a loss' scale [1] and its words (LossScaleCounts) [3]. unscale: multiplies by the inverse.
+  /// The next three adapt a loss' scale [1] with its counts (LossScaleCounts) [3]. unscale multiplies by the inverse.
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
   /// Notes in `counts` whether one of the gradients is infinite or no number.
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
   virtual void end_step(Buffer scale, Buffer counts, std::int64_t grow) const;
 
-  /// As softmax_cross_entropy, of the mean loss times loss_scale [1] (empty: 1). The loss is given to `take` once it is
-  /// known, on whatever thread; gradient may be empty.
+  /// Does softmax_cross_entropy for the mean loss times loss_scale [1] (empty: 1). `take` is called with the loss once
+  /// it is known, on any thread; gradient may be empty.
   using TakeLoss = std::function<void(const CrossEntropy&)>;
   virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                              const TakeLoss& take) const;
-  /// The same in logarithms, as lns_softmax_cross_entropy.
+  /// Does the same in logarithms, by lns_softmax_cross_entropy.
   virtual void lns_cross_entropy(unsigned fraction_bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale,
                                  Buffer gradient, const TakeLoss& take) const;
 };
 
-/// Of the device whose work runs on this thread; the host's where it has none of its own.
+/// The loops of the device whose work runs on this thread; the host's where the device has none of its own.
 const Loops& loops();
-/// For DeviceAccess::kernels() of that name. Before threads begin; they live for ever.
+/// Registers loops for devices with this DeviceAccess::kernels() name. Call it before threads begin; they live for
+/// ever.
 void add_loops(std::string_view kernels, const Loops&);
 
 }  // namespace gradmeter::kernels

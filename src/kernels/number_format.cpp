@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/number_format.hpp"
 
 #include <algorithm>
@@ -5,12 +6,13 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
+#include "core/element.hpp"
+#include "core/format.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cases/random_data.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
-#include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -62,6 +64,10 @@ const NumberFormat& number_format(core::Element element) {
     default:
       throw std::logic_error("no kernel computes with this type of element");
   }
+}
+
+std::byte never_written(const NumberFormat& f) {
+  return f == number_format(core::Element::i32) ? std::byte{0x5a} : std::byte{0xff};
 }
 
 const NumberFormat& lns_number_format(unsigned fraction_bits) {
@@ -119,6 +125,47 @@ void round_to_fp8(std::span<float> x, core::Element element) {
       if (std::isfinite(v))
         v = core::to_float(format, core::from_float(format, v * scale, core::Overflow::saturate)) / scale;
   });
+}
+
+Quantization quantize_range(float least, float greatest) {
+  if (!(least <= 0 && greatest >= 0 && std::isfinite(greatest - least)))
+    throw std::invalid_argument(fmt::format("no range of activations: {} to {}", least, greatest));
+  if (least == greatest) return {};
+  const float quantum = (greatest - least) / 255;
+  return {.quantum = quantum, .zero_point = static_cast<int>(std::lround(-least / quantum))};
+}
+
+void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    float& l = largest[i / inner % largest.size()];
+    l = std::max(l, std::fabs(weights[i]));
+  }
+}
+
+void to_weight_quanta(std::span<float> largest) {
+  const auto steps = static_cast<float>(largest_int8_weight());
+  for (float& l : largest) l = l > 0 ? l / steps : 1.0F;
+}
+
+float rnn_weights_scale(const RnnShape& s) {
+  const double exact = largest_int8_weight() * std::sqrt(static_cast<double>(s.hidden)) / 6;
+  return static_cast<float>(std::exp2(std::floor(std::log2(exact))));
+}
+
+std::span<const double> gaussian_draws() {
+  static const std::vector<double> draws = [] {
+    const core::Random random(0, 0x6761);
+    std::vector<double> table(draw_table_size);
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = random.gaussian(i);
+    return table;
+  }();
+  return draws;
+}
+
+void fill_gaussian(std::span<float> values, std::uint64_t seed, double scale) {
+  const auto draws = gaussian_draws();
+  TablePlaces places(core::Random(seed, 0x6761).bits(0));
+  for (float& x : values) x = static_cast<float>(draws[places.next()] * scale);
 }
 
 }  // namespace gradmeter::kernels

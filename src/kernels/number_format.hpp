@@ -1,11 +1,15 @@
-// How the numbers of an operand lie in memory, and which random ones test it.
+// SPDX-License-Identifier: Apache-2.0
+// The formats in which numbers of an operand are stored, and the random numbers that test it.
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/element.hpp"
+#include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels {
 
@@ -13,31 +17,89 @@ struct NumberFormat {
   std::string_view name;
   std::size_t bytes;
   double (*load)(const std::byte*);
-  void (*store)(std::byte*, double);  ///< rounds
-  /// Of random data: uniform over the whole numbers from `lowest`, so many; 0: Gaussian of mean 0 and variance 1.
+  void (*store)(std::byte*, double);  ///< rounds to the format
+  /// Random data is uniform over this many whole numbers from `lowest`; 0: Gaussian of mean 0 and variance 1.
   double lowest = 0;
   std::size_t levels = 0;
 
   bool operator==(const NumberFormat& other) const { return name == other.name; }
 };
 
-/// fp32, bf16, fp16, int32, int8. Errors: std::logic_error for an element that no kernel computes with.
+/// Formats of fp32, bf16, fp16, int32 and int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
-/// Of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
+/// The byte that fills memory so that an operation cannot have written it: bytes of ones are a NaN that no arithmetic
+/// makes; for whole numbers 0x5a… exceeds sums of small ones.
+std::byte never_written(const NumberFormat&);
+/// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
-/// Whole numbers of 8 bits without sign, as quantized activations are.
+/// The format of 8-bit whole numbers without sign, as quantized activations have.
 const NumberFormat& format_u8();
 
-/// Random numbers from a seed of its own for each operand, times `scale` and rounded to the format; numbers without
-/// sign are not scaled. `memory` has a whole number of elements.
+/// Draws random numbers from the operand's own seed, times `scale` and rounded to the format; numbers without sign are
+/// not scaled. `memory` has a whole number of elements.
 void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
-/// The same, repeated after 2^16 elements: quick to draw for much memory whose numbers no check compares.
+/// Does the same, repeating after 2^16 elements: a quick draw for much memory whose numbers no check compares.
 void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
-/// Root mean square of one of these.
+/// The root mean square of the format's random numbers.
 double usual_size(const NumberFormat&);
 
-/// To numbers of e4m3 or e5m2 times one scale: the largest becomes the format's largest (current scaling). Infinities
-/// and NaN stay, so that they are seen.
+/// Rounds to numbers of e4m3 or e5m2 times one scale: the largest becomes the format's largest (current scaling).
+/// Infinities and NaN stay, so that they are seen.
 void round_to_fp8(std::span<float>, core::Element);
+
+// Quantization of numbers to 8 bits.
+
+/// The mapping of real to whole numbers: an activation is (u8 - zero_point) · quantum, a weight s8 · the quantum of its
+/// output.
+struct Quantization {
+  float quantum = 1;
+  int zero_point = 0;
+  std::vector<float> weight_quanta = {};  ///< one for each column of a product, filter, or gate × hidden unit of an rnn
+};
+
+/// Divides the range from the least to the greatest number into 255 steps, one of which is exactly zero. A number of
+/// the range is at most half a quantum off. Errors: std::invalid_argument for a range without zero, or that is not
+/// finite. Source: Jacob et al., CVPR 2018, section 2.1.
+Quantization quantize_range(float least, float greatest);
+/// Raises `largest` to the largest magnitude among each output's weights [… × outputs × inner].
+void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
+/// Makes symmetric quanta in place: the largest magnitude becomes largest_int8_weight(); 1 for an output without
+/// weights.
+void to_weight_quanta(std::span<float> largest);
+
+/// A u8 stands for (u8 − 128)·quantum in recurrent layers; the quantum is a power of two, so that every value is exact
+/// as a float.
+inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
+
+/// 127 where products of 8-bit integers are summed exactly (VNNI); 63 where a pair of products of 255·127 would
+/// saturate at 16 bits.
+double largest_int8_weight();
+/// The s8 steps per unit of a recurrent layer's weight of variance 1/hidden, a power of two: six standard deviations
+/// still fit.
+float rnn_weights_scale(const RnnShape&);
+
+// A quick source of much random data: each element is taken from a random place in a table of draws, in a few cycles.
+
+constexpr std::size_t draw_table_size = std::size_t{1} << 14;
+
+/// Random places in a table of `draw_table_size` draws.
+/// Source: Marsaglia, "Xorshift RNGs", J. Stat. Software 8(14), 2003 (xorshift64).
+class TablePlaces {
+ public:
+  explicit TablePlaces(std::uint64_t bits) : state_(bits | 1) {}
+  std::size_t next() {
+    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+    return state_ >> std::countl_zero(draw_table_size - 1);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Draws of mean 0, variance 1, |x| <= 6; made once a process: cold kernels of small shapes have thousands of sets.
+std::span<const double> gaussian_draws();
+
+/// Draws numbers of mean 0, variance 1, |x| <= 6, times `scale`; the same for the same seed.
+void fill_gaussian(std::span<float> values, std::uint64_t seed, double scale = 1);
 
 }  // namespace gradmeter::kernels

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/op.hpp"
 
 #include <algorithm>
@@ -6,14 +7,15 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
+#include "kernels/backends.hpp"
 #include "kernels/call_check.hpp"
-#include "kernels/ops/makers.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {
 
 constexpr std::string_view gemm_source = "oneDNN matmul primitive, github.com/oneapi-src/oneDNN",
-                           lns_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
+                           lns_backend_source = "own, on Highway; Coleman et al., IEEE Trans. Computers 2000",
                            conv_source = "oneDNN convolution primitive, direct algorithm",
                            converted_source = "operands converted to fp32, results rounded",
                            emulated_source = "operands rounded by software, the rest in fp32",
@@ -28,10 +30,10 @@ std::vector<OpBackend>& table() {
       {"onednn", gemm_source, gemm, int8, "host", gemm_op_refusal, make_gemm_op},
       {"reference", "definition, summed in float64 and rounded once", gemm, fp32, "host", gemm_reference_refusal,
        make_gemm_reference, true},
-      {"lns", lns_source, gemm, lns16, "host", lns_op_refusal, make_lns_op},
-      {"lns", lns_source, gemm, lns16_linear, "host", lns_op_refusal, make_lns_op},
-      {"lns", lns_source, gemm, lns16_f7, "host", lns_op_refusal, make_lns_op},
-      {"lns", lns_source, gemm, lns16_f6, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_backend_source, gemm, lns16, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_backend_source, gemm, lns16_linear, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_backend_source, gemm, lns16_f7, "host", lns_op_refusal, make_lns_op},
+      {"lns", lns_backend_source, gemm, lns16_f6, "host", lns_op_refusal, make_lns_op},
       {"onednn", conv_source, conv, fp32, "host", conv_op_refusal, make_conv_op},
       {"onednn", conv_source, conv, bf16, "host", conv_op_refusal, make_conv_op},
       {"onednn", conv_source, conv, int8, "host", conv_op_refusal, make_conv_op},
@@ -53,13 +55,13 @@ std::vector<OpBackend>& table() {
   return rows;
 }
 
-/// The row that takes it, or the reason of the last one that does not.
-struct Found {
+/// The row that takes the problem, or the reason of the last one that does not.
+struct FoundBackend {
   const OpBackend* row = nullptr;
   std::string why;
 };
-Found find(const Problem& p, std::string_view device, std::string_view backend) {
-  Found found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
+FoundBackend find_backend(const Problem& p, std::string_view device, std::string_view backend) {
+  FoundBackend found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
   if (device != "host") found.why += fmt::format(" on {}", device);
   for (const OpBackend& row : table()) {
     if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
@@ -95,7 +97,7 @@ void execute(Op& op, Op::Inputs in, Op::Outputs out) {
   op.execute(in, out);
 }
 
-/// One call, on operands that its submitter lists.
+/// One call, with the operands that its submitter lists.
 struct OpCall {
   Op& op;
   Op::Inputs inputs;
@@ -134,7 +136,9 @@ void require_lengths(std::span<const Operand> operands, Op::Outputs buffers) {
 std::span<const OpBackend> op_backends() { return table(); }
 void add_op_backend(const OpBackend& row) { table().push_back(row); }
 
-std::string op_refusal(const Problem& p, const runtime::Device& device) { return find(p, device.name(), {}).why; }
+std::string op_refusal(const Problem& p, const runtime::Device& device) {
+  return find_backend(p, device.name(), {}).why;
+}
 
 namespace {
 std::string_view known_device(std::string_view device) {
@@ -143,21 +147,125 @@ std::string_view known_device(std::string_view device) {
 }
 }  // namespace
 
-std::string op_refusal(const Problem& p, std::string_view device) { return find(p, known_device(device), {}).why; }
+std::string op_refusal(const Problem& p, std::string_view device) {
+  return find_backend(p, known_device(device), {}).why;
+}
 
 bool is_rounded_by_software(const Problem& p, std::string_view device) {
   if (!info(p.precision).emulated) return false;
-  const Found found = find(p, known_device(device), {});
+  const FoundBackend found = find_backend(p, known_device(device), {});
   return !found.row || found.row->is_definition;
 }
 
 std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime::Device& device) {
   if (!options.backend.empty()) require_known(p, device.name(), options.backend);
-  const Found found = find(p, device.name(), options.backend);
+  const FoundBackend found = find_backend(p, device.name(), options.backend);
   if (!found.row) throw core::UsageError(found.why);
   auto op = found.row->make(p, options, device);
   op->problem_ = p;
   return op;
+}
+
+HostOp::HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost cost)
+    : inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      cost_(cost),
+      threads_(compute_threads()),
+      read_(inputs_.size()),
+      written_(outputs_.size()) {}
+
+std::unique_ptr<Op> HostOp::packing(std::size_t input) const {
+  throw std::logic_error(fmt::format("{} is not packed", inputs_.at(input).name));
+}
+std::unique_ptr<Op> HostOp::unpacking(std::size_t output) const {
+  throw std::logic_error(fmt::format("{} is not packed", outputs_.at(output).name));
+}
+
+void HostOp::find_addresses(Inputs inputs, Outputs outputs) {
+  require_lengths(inputs_, inputs);
+  require_lengths(outputs_, outputs);
+  if (compute_threads() != threads_)
+    throw std::logic_error(
+        fmt::format("an operation for {} threads was run by a thread that has {}; "
+                    "set_compute_threads",
+                    threads_, compute_threads()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) read_[i] = inputs[i].host();
+  for (std::size_t i = 0; i < outputs.size(); ++i) written_[i] = outputs[i].host();
+}
+
+void HostOp::execute(Inputs inputs, Outputs outputs) {
+  find_addresses(inputs, outputs);
+  compute(read_, written_);
+}
+
+void HostOp::bind(Inputs inputs, Outputs outputs) {
+  find_addresses(inputs, outputs);
+  bind_addresses(read_, written_);
+}
+
+namespace {
+
+class HostConversionOp final : public HostOp {
+ public:
+  HostConversionOp(const Operand& from, const Operand& to, std::string_view implementation, HostConversion convert)
+      : HostOp({from}, {to}, {.flops = 0, .bytes = static_cast<double>(from.stored_bytes + to.stored_bytes)}),
+        implementation_(implementation),
+        convert_(std::move(convert)) {}
+  std::string implementation() const override { return implementation_; }
+
+ protected:
+  void compute(Reads in, Writes out) override { convert_(in[0], out[0]); }
+
+ private:
+  std::string implementation_;
+  HostConversion convert_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_host_conversion(const Operand& from, const Operand& to, std::string_view implementation,
+                                         HostConversion convert) {
+  return std::make_unique<HostConversionOp>(from, to, implementation, std::move(convert));
+}
+
+Operand in_plain_floats(const Operand& o) {
+  return {.name = o.name,
+          .format = &number_format(core::Element::f32),
+          .elements = o.elements,
+          .stored_bytes = o.elements * sizeof(float)};
+}
+
+// Refusals that hold for all backends of an operation, whatever the precision.
+
+std::string gemm_shape_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "gemm has one pass; its backward is two products of other shapes";
+  const auto& s = std::get<GemmShape>(p.shape);
+  return s.m == 0 || s.n == 0 || s.k == 0 || s.count == 0 ? "gemm needs m, n, k and count of at least 1" : "";
+}
+
+std::string lns_shape_refusal(const Problem& p) {
+  const auto& s = std::get<GemmShape>(p.shape);
+  if (s.count > 1) return "lns16 has single products; leave count out";
+  if (s.accumulate) return "lns16 has no accumulation; add its result";
+  return s.packed ? "lns16 packs both operands in every call; leave packed out" : "";
+}
+
+std::string conv_shape_refusal(const Problem& p) {
+  const auto& s = std::get<ConvShape>(p.shape);
+  if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
+    return "conv needs extents of at least 1";
+  if (s.stride_width * s.stride_height == 0) return "conv needs strides of at least 1";
+  if (s.width + 2 * s.pad_width < s.filter_width || s.height + 2 * s.pad_height < s.filter_height)
+    return "conv needs a filter that fits into the padded input";
+  return "";
+}
+
+std::string rnn_shape_refusal(const Problem& p) {
+  const auto& s = std::get<RnnShape>(p.shape);
+  if (s.hidden == 0 || s.batch == 0 || s.steps == 0) return "rnn needs hidden, batch and steps of at least 1";
+  if (p.pass == Pass::backward_weights)
+    return "all gradients of an rnn are computed in one backward pass: measured as backward-data";
+  return "";
 }
 
 }  // namespace gradmeter::kernels

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network as the training strategies see it: parameters and gradients in two flat buffers, tensors in the order in
 // which their gradients become ready, a forward pass, and a backward pass that announces each ready tensor.
 #pragma once
@@ -10,11 +11,9 @@
 #include <vector>
 
 #include "kernels/problems/problem.hpp"
-#include "model/part.hpp"
-#include "model/peers.hpp"
+#include "model/network/part.hpp"
 #include "runtime/buffer.hpp"
-#include "runtime/pending.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::model {
 
@@ -29,32 +28,33 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
-  bool is_part = false;   ///< other tensor ranks hold the rest of it, cut so that all have parts of the same tensors
-  WholePlace whole = {};  ///< columns 0: the model is not split, and offset and count are the place
+  bool is_part = false;  ///< other tensor ranks hold the rest, cut so that all have parts of the same tensors
+  /// place in the whole model; columns 0: the model is not split, and offset and count are the place
+  WholePlace whole = {};
 };
 
-/// The result of a forward pass over this rank's batch. Of the ranks of one replica of a split model, one has it and
-/// the others have zeros, so sums over all ranks are right.
+/// The result of a forward pass over this rank's batch. One of the ranks of a split model's replica has it and the
+/// others have zeros, so sums over all ranks are right.
 struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's labels, float64
-  std::size_t correct = 0;  ///< top-1
-  std::size_t samples = 0;  ///< labels, of which a sentence has one a token
-  /// Of ranks that do not have the loss: 0.
+  std::size_t correct = 0;  ///< number of right top-1 predictions
+  std::size_t samples = 0;  ///< number of labels; a sentence has one for each token
+  /// 0 on ranks that do not have the loss.
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 
-/// Known when the queue has done the pass.
+/// The outcome, known when the queue has done the pass.
 using PendingOutcome = runtime::Pending<Outcome>;
-/// For work to add to.
+/// The place to which the work of a pass adds its result.
 using OutcomePlace = std::shared_ptr<Outcome>;
 
-/// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. On the host or on a device, as
-/// the model is.
+/// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. They are on the host or on a
+/// device, as the model is.
 struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
-  std::size_t labels_each = 1;  ///< of a sample: as many as a sentence has tokens
-  /// What the loss' gradient is multiplied by, [1] fp32, read when the pass runs; empty: 1.
+  std::size_t labels_each = 1;  ///< labels of a sample; a sentence has one for each token
+  /// The factor of the loss' gradient, [1] fp32, read when the pass runs; empty: 1.
   runtime::ConstBuffer loss_scale = runtime::no_floats;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
@@ -71,6 +71,12 @@ struct RepeatedProblem {
   kernels::Problem problem;
   std::size_t times = 1;
 };
+/// FLOP, with multiply and add counted as two.
+inline double flops_of(const std::vector<RepeatedProblem>& problems) {
+  double flops = 0;
+  for (const RepeatedProblem& p : problems) flops += static_cast<double>(p.times) * kernels::run_flops(p.problem);
+  return flops;
+}
 
 class Model {
  public:
@@ -82,16 +88,16 @@ class Model {
   virtual std::size_t element_count() const = 0;
   virtual std::size_t input_features() const = 0;
   virtual std::size_t classes() const = 0;
-  virtual std::size_t labels() const { return 1; }  ///< that it predicts for a sample
+  virtual std::size_t labels() const { return 1; }  ///< labels that it predicts for a sample
   /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
   virtual double step_flops(std::size_t samples) const = 0;
-  /// False: its loss says nothing, it only computes and exchanges what a real network would.
+  /// False: its loss has no meaning; it only computes and exchanges as a real network would.
   virtual bool learns() const { return true; }
-  /// What a reader of its times must know; empty: nothing.
+  /// A note that readers of its times need; empty: none.
   virtual std::string note() const { return {}; }
-  /// By the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
+  /// Names of its layers, by the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
-  /// The operations of a pass, whose FLOP are step_flops, and of a forward pass alone: as they are run here.
+  /// The operations of a pass and of a forward pass alone, as they run here; their FLOP are step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }
@@ -100,12 +106,12 @@ class Model {
   }
   /// Bytes of activations and work space at this batch, the flat buffers not counted.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// Of the ranks that hold other parts of it; nothing when it is whole.
+  /// Its needs of the ranks that hold other parts of it; nothing when it is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
 
-  /// Equal on every rank for equal seeds.
+  /// Sets the first weights, equal on every rank for equal seeds.
   virtual void initialise(Queue&, Buffers, std::uint64_t seed) const = 0;
 
   /// Buffers.gradients may be empty here: validation needs none. Cost: 2·params FLOP a sample.
@@ -114,16 +120,16 @@ class Model {
     run_forward(queue, b, batch, outcome.place());
     return outcome;
   }
-  /// Forward and backward, in whatever order the model likes (micro-batches, stages). Overwrites the gradients with
-  /// those of the batch's *mean* loss, times its scale; calls `ready(i)` once the work is submitted after which tensor
-  /// i's gradient is final, i ascending from 0. The first layer's input gradient is not computed.
+  /// Runs forward and backward, in any order (micro-batches, stages). Overwrites the gradients with those of the
+  /// batch's *mean* loss, times its scale; calls `ready(i)`, i ascending from 0, once the work that makes tensor i's
+  /// gradient final is submitted. The first layer's input gradient is not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
     run_pass(queue, b, batch, ready, outcome.place());
     return outcome;
   }
 
-  /// The same, adding to an outcome, so that passes over parts of a batch make one.
+  /// Adds to an outcome, so that passes over parts of a batch make one.
   virtual void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) = 0;
   virtual void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) = 0;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/registry.hpp"
 
 #include <algorithm>
@@ -9,21 +10,88 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "model/accumulate.hpp"
-#include "model/layers/convolution.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/embedding.hpp"
-#include "model/layers/recurrent.hpp"
-#include "model/layers/transformer.hpp"
-#include "model/mlp.hpp"
-#include "model/network.hpp"
+#include "model/layers/layers.hpp"
+#include "model/network/network.hpp"
 #include "model/table/table_model.hpp"
 
 namespace gradmeter::model {
+namespace {
+
+constexpr std::size_t max_width = 65536, max_widths = 64;
+
+}  // namespace
+
+std::string mlp_name(std::span<const std::size_t> widths) {
+  std::string name = fmt::format("mlp:{}", fmt::join(widths, "-"));
+  if (widths.size() < 2 || widths.size() > max_widths)
+    throw core::UsageError(
+        fmt::format("model '{}' has {} widths; an mlp takes 2 to {}", name, widths.size(), max_widths));
+  for (const std::size_t width : widths)
+    if (width < 1 || width > max_width)
+      throw core::UsageError(
+          fmt::format("model '{}' has a layer of width {}; widths go from 1 to {}", name, width, max_width));
+  return name;
+}
+
+std::vector<std::unique_ptr<Layer>> mlp_layers(std::span<const std::size_t> widths, kernels::Precision precision) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    const auto activation = i + 1 == widths.size() ? kernels::Activation::none : kernels::Activation::relu;
+    layers.push_back(make_dense_layer(FeatureShape{widths[i - 1]}, widths[i], activation, precision));
+  }
+  return layers;
+}
 
 namespace {
 
-// "784-100-10". The model checks the ranges; here only digits and dashes.
+using Layers = std::vector<std::unique_ptr<Layer>>;
+
+TokenShape tokens_of(const TransformerOptions& o, std::size_t features) {
+  return {.steps = o.steps, .features = features};
+}
+
+std::unique_ptr<Layer> project(const TransformerOptions& o, std::size_t in, std::size_t out,
+                               Weight weight = Weight::own, std::size_t parts = 1) {
+  return make_step_dense_layer(tokens_of(o, in), out,
+                               {.precision = o.precision, .weight = weight, .variance = 1.0 / 3, .parts = parts});
+}
+
+std::unique_ptr<Layer> attention_part(const TransformerOptions& o) {
+  Layers part;
+  part.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
+  part.push_back(project(o, o.hidden, 3 * o.hidden, Weight::own, 3));
+  part.push_back(make_attention_layer(o.steps, {.width = o.hidden, .heads = o.heads, .precision = o.precision}));
+  part.push_back(project(o, o.hidden, o.hidden));
+  return make_residual_layer(std::move(part));
+}
+
+std::unique_ptr<Layer> feed_forward_part(const TransformerOptions& o) {
+  Layers part;
+  part.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
+  part.push_back(project(o, o.hidden, o.ff));
+  part.push_back(make_gelu_layer(tokens_of(o, o.ff)));
+  part.push_back(project(o, o.ff, o.hidden));
+  return make_residual_layer(std::move(part));
+}
+
+}  // namespace
+
+Layers make_transformer_layers(const TransformerOptions& o) {
+  Layers layers;
+  layers.push_back(make_embedding_layer(o.steps, o.words, o.hidden, o.softmax));
+  layers.push_back(make_positions_layer(tokens_of(o, o.hidden)));
+  for (std::size_t block = 0; block < o.layers; ++block) {
+    layers.push_back(attention_part(o));
+    layers.push_back(feed_forward_part(o));
+  }
+  layers.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
+  layers.push_back(project(o, o.hidden, o.words, o.softmax));
+  return layers;
+}
+
+namespace {
+
+// Parses "784-100-10": only digits and dashes are checked here, the model checks the ranges.
 std::vector<std::size_t> parse_widths(std::string_view text) {
   std::vector<std::size_t> widths;
   for (std::string_view rest = text;;) {
@@ -47,7 +115,7 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
   return parse_widths(name.bare);
 }
 
-/// All of the whole network on every rank, so that all refuse.
+/// Checks the whole network on every rank, so that all ranks refuse.
 void require_backends(const std::string& name, const std::vector<std::unique_ptr<Layer>>& layers,
                       const ModelRequest& r) {
   std::string why;
@@ -62,12 +130,15 @@ void require_backends(const std::string& name, const std::vector<std::unique_ptr
   throw core::UsageError(fmt::format("model '{}' does not train in {}: {}", name, kernels::name(r.precision), why));
 }
 
-std::unique_ptr<Model> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
+std::unique_ptr<Network> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
   require_backends(name, layers, r);
-  return std::make_unique<Network>(std::move(name), std::move(layers), r.part, r.loss_precision);
+  Part part = r.part;
+  if (part.stages == 1)
+    part.order = PipelineOrder::one_f_one_b;  // there is no pipeline to fill: one micro-batch at a time is enough
+  return std::make_unique<Network>(std::move(name), std::move(layers), part, r.loss_precision);
 }
 
-std::unique_ptr<Model> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
+std::unique_ptr<Network> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
   const std::vector<std::size_t> widths = widths_of(name, r);
   return made_of(mlp_name(widths), mlp_layers(widths, r.precision), r);
 }
@@ -84,7 +155,7 @@ std::size_t side_of(std::string_view name, const ModelRequest& r) {
       fmt::format("model '{}' takes square images, but the data has {} features; take mlp", name, r.features));
 }
 
-std::unique_ptr<Model> make_cnn(const core::ParsedName& name, const ModelRequest& r) {
+std::unique_ptr<Network> make_cnn(const core::ParsedName& name, const ModelRequest& r) {
   const auto n = core::with_defaults("model", "cnn", "convolutions=2,filters=16,hidden=128", name);
   const std::size_t side = side_of(name.base, r), count = parameter(n, "convolutions", 8);
   std::vector<std::unique_ptr<Layer>> layers;
@@ -100,7 +171,8 @@ std::unique_ptr<Model> make_cnn(const core::ParsedName& name, const ModelRequest
   return made_of(n.canonical(), std::move(layers), r);
 }
 
-std::unique_ptr<Model> make_recurrent(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
+template <kernels::Cell cell>
+std::unique_ptr<Network> make_recurrent(const core::ParsedName& name, const ModelRequest& r) {
   const auto n = core::with_defaults("model", name.base, "hidden=128,layers=1", name);
   const std::size_t side = side_of(name.base, r), count = parameter(n, "layers", 16),
                     hidden = parameter(n, "hidden", 65536);
@@ -113,15 +185,6 @@ std::unique_ptr<Model> make_recurrent(kernels::Cell cell, const core::ParsedName
   }
   layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none, r.precision));
   return made_of(n.canonical(), std::move(layers), r);
-}
-std::unique_ptr<Model> make_lstm(const core::ParsedName& n, const ModelRequest& r) {
-  return make_recurrent(kernels::Cell::lstm, n, r);
-}
-std::unique_ptr<Model> make_gru(const core::ParsedName& n, const ModelRequest& r) {
-  return make_recurrent(kernels::Cell::gru, n, r);
-}
-std::unique_ptr<Model> make_rnn(const core::ParsedName& n, const ModelRequest& r) {
-  return make_recurrent(kernels::Cell::vanilla, n, r);
 }
 
 void require_text_sizes(const core::ParsedName& n, const ModelRequest& r) {
@@ -137,8 +200,9 @@ Weight softmax_of(const core::ParsedName& n) {
   return core::count_parameter(n, "tied", {.least = 0, .most = 1}) == 1 ? Weight::tied : Weight::own;
 }
 
-/// Named with the sizes that it has from the data, so that a row says which they were.
-std::unique_ptr<Model> make_language_model(kernels::Cell cell, const core::ParsedName& name, const ModelRequest& r) {
+/// Puts the sizes that come from the data into the name, so that a row states them.
+template <kernels::Cell cell>
+std::unique_ptr<Network> make_language_model(const core::ParsedName& name, const ModelRequest& r) {
   const auto n = core::with_defaults(
       "model", name.base, fmt::format("hidden=128,layers=1,tied=0,steps={},words={}", r.features, r.classes), name);
   require_text_sizes(n, r);
@@ -151,17 +215,8 @@ std::unique_ptr<Model> make_language_model(kernels::Cell cell, const core::Parse
   layers.push_back(make_step_dense_layer(tokens, r.classes, {.precision = r.precision, .weight = softmax_of(n)}));
   return made_of(n.canonical(), std::move(layers), r);
 }
-std::unique_ptr<Model> make_lstm_lm(const core::ParsedName& n, const ModelRequest& r) {
-  return make_language_model(kernels::Cell::lstm, n, r);
-}
-std::unique_ptr<Model> make_gru_lm(const core::ParsedName& n, const ModelRequest& r) {
-  return make_language_model(kernels::Cell::gru, n, r);
-}
-std::unique_ptr<Model> make_rnn_lm(const core::ParsedName& n, const ModelRequest& r) {
-  return make_language_model(kernels::Cell::vanilla, n, r);
-}
 
-std::unique_ptr<Model> make_transformer_lm(const core::ParsedName& name, const ModelRequest& r) {
+std::unique_ptr<Network> make_transformer_lm(const core::ParsedName& name, const ModelRequest& r) {
   const auto n = core::with_defaults(
       "model", name.base,
       fmt::format("hidden=64,layers=2,heads=4,ff=256,tied=0,steps={},words={}", r.features, r.classes), name);
@@ -185,18 +240,19 @@ constexpr std::array table{
                "LeCun et al., Proc. IEEE 1998; initialisation He et al., ICCV 2015",
                "cnn:convolutions=2,filters=16,hidden=128", &make_cnn},
     ModelEntry{"lstm", "an image's rows as steps of an LSTM, its last state classified",
-               "Hochreiter & Schmidhuber 1997", "lstm:hidden=128,layers=1", &make_lstm},
+               "Hochreiter & Schmidhuber 1997", "lstm:hidden=128,layers=1", &make_recurrent<kernels::Cell::lstm>},
     ModelEntry{"gru", "the same with a GRU, whose reset gate comes before the product (cuDNN: after)",
-               "Cho et al. 2014", "gru:hidden=128,layers=1", &make_gru},
+               "Cho et al. 2014", "gru:hidden=128,layers=1", &make_recurrent<kernels::Cell::gru>},
     ModelEntry{"rnn", "the same with a plain recurrent layer, h' = relu(Wx + Uh + b)", "Le, Jaitly, Hinton 2015",
-               "rnn:hidden=128,layers=1", &make_rnn},
+               "rnn:hidden=128,layers=1", &make_recurrent<kernels::Cell::vanilla>},
     ModelEntry{"lstm-lm", "a language model: embedding, LSTM layers of its width, softmax over all words at each step",
                "Zaremba, Sutskever, Vinyals 2014, without dropout",
-               "lstm-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_lstm_lm, true},
+               "lstm-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_language_model<kernels::Cell::lstm>, true},
     ModelEntry{"gru-lm", "the same with GRU layers, reset before the product", "Cho et al. 2014",
-               "gru-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_gru_lm, true},
+               "gru-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_language_model<kernels::Cell::gru>, true},
     ModelEntry{"rnn-lm", "the same with plain recurrent layers", "Mikolov et al. 2010; Le, Jaitly, Hinton 2015",
-               "rnn-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_rnn_lm, true},
+               "rnn-lm:hidden=128,layers=1,steps=20,tied=0,words=16", &make_language_model<kernels::Cell::vanilla>,
+               true},
     ModelEntry{"transformer-lm",
                "the same with causal attention: learned positions, blocks with layer norm first, GELU between",
                "Vaswani et al. 2017; Radford et al. 2019 (GPT-2), without dropout",
@@ -205,7 +261,7 @@ constexpr std::array table{
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
 
-/// A table that is part of the program, or a file; nothing where the name is neither.
+/// Makes a table that is part of the program, or a file; null if the name is neither.
 std::unique_ptr<Model> make_table_model(const core::ParsedName& name, const ModelRequest& r) {
   const auto shipped = shipped_layer_tables();
   if (!is_table_file(name) && std::ranges::find(shipped, name.base) == shipped.end()) return nullptr;
@@ -217,7 +273,8 @@ std::unique_ptr<Model> make_table_model(const core::ParsedName& name, const Mode
                                                         .features = r.features,
                                                         .classes = r.classes,
                                                         .precision = r.precision,
-                                                        .worker = r.worker});
+                                                        .worker = r.worker,
+                                                        .micro_batches = r.part.micro_batches});
 }
 
 void require_fit(const Model& model, std::size_t features, std::size_t classes) {
@@ -230,7 +287,7 @@ void require_fit(const Model& model, std::size_t features, std::size_t classes) 
                                        model.name(), model.classes(), classes, classes));
 }
 
-/// Before it is made, since it takes its sizes from the data.
+/// Checks the data before the model is made, since it takes its sizes from them.
 void require_kind(const ModelEntry& entry, const ModelRequest& r) {
   if (entry.reads_text && r.labels != r.features)
     throw core::UsageError(fmt::format(
@@ -242,27 +299,30 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
                     entry.name));
 }
 
-/// Micro-batches are cut by the model where it has stages, else around it.
-ModelRequest inner_request(ModelRequest r) {
-  if (r.part.stages > 1) return r;
-  if (!r.part.is_whole()) r.part.batch = (r.part.batch + r.part.micro_batches - 1) / r.part.micro_batches;
-  r.part.micro_batches = 1;
-  return r;
+/// The model of a row of the table; null: no row has the name.
+std::unique_ptr<Network> make_listed(const core::ParsedName& name, const ModelRequest& r) {
+  if (r.part.micro_batches == 0)
+    throw core::UsageError(
+        "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
+  const auto* const entry = std::ranges::find(table, name.base, &ModelEntry::name);
+  if (entry == table.end()) return nullptr;
+  require_kind(*entry, r);
+  auto network = entry->make(name, r);
+  require_fit(*network, r.features, r.classes);
+  return network;
 }
 
-std::unique_ptr<Model> make_inner(const core::ParsedName& name, const ModelRequest& r) {
-  std::vector<std::string> known;
-  for (const ModelEntry& entry : table) {
-    known.emplace_back(entry.name);
-    if (entry.name != name.base) continue;
-    require_kind(entry, r);
-    return entry.make(name, r);
-  }
+/// The model of any other name.
+std::unique_ptr<Model> make_unlisted(const core::ParsedName& name, const ModelRequest& r) {
   if (auto model = make_table_model(name, r)) {
-    if (r.part.is_whole()) return model;
-    throw core::UsageError(fmt::format(
-        "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name.base));
+    if (!r.part.is_whole())
+      throw core::UsageError(fmt::format(
+          "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name.base));
+    require_fit(*model, r.features, r.classes);
+    return model;
   }
+  std::vector<std::string> known;
+  for (const ModelEntry& entry : table) known.emplace_back(entry.name);
   for (const std::string_view t : shipped_layer_tables()) known.emplace_back(t);
   core::refuse_unknown("model", name.base, known);
 }
@@ -272,13 +332,9 @@ std::unique_ptr<Model> make_inner(const core::ParsedName& name, const ModelReque
 std::span<const ModelEntry> model_table() { return table; }
 
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest& r) {
-  if (r.part.micro_batches == 0)
-    throw core::UsageError(
-        "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
-  std::unique_ptr<Model> model = make_inner(core::parse_name(name), inner_request(r));
-  require_fit(*model, r.features, r.classes);
-  if (r.part.stages > 1 || r.part.micro_batches == 1) return model;
-  return std::make_unique<Accumulate>(std::move(model), r.part.micro_batches);
+  const core::ParsedName parsed = core::parse_name(name);
+  if (auto network = make_listed(parsed, r)) return network;
+  return make_unlisted(parsed, r);
 }
 
 bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
@@ -288,11 +344,11 @@ bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
   });
 }
 
-std::unique_ptr<Network> make_network(std::string_view name, ModelRequest r) {
-  std::unique_ptr<Model> model = make_model(name, r);
-  auto* const network = dynamic_cast<Network*>(model.get());
-  if (network) (void)model.release();
-  return std::unique_ptr<Network>(network);
+std::unique_ptr<Network> make_network(std::string_view name, const ModelRequest& r) {
+  const core::ParsedName parsed = core::parse_name(name);
+  auto network = make_listed(parsed, r);
+  if (!network) (void)make_unlisted(parsed, r);
+  return network;
 }
 
 }  // namespace gradmeter::model

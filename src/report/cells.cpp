@@ -1,13 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/cells.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <stdexcept>
 #include <variant>
 
-#include "core/disturbance.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "core/printable.hpp"
+#include "core/print.hpp"
+#include "core/result.hpp"
 
 namespace gradmeter::report {
 
@@ -32,7 +35,8 @@ std::string disturbed_points(std::span<const Point* const> points) {
     causes.push_back(fmt::format("{} waited for a core (up to {:.0f} % of the time)", n, 100 * most_delay));
   if (const auto n = count(core::loses_cores); n > 0)
     causes.push_back(fmt::format("{} lost cores to the hypervisor (up to {:.0f} %)", n, 100 * most_steal));
-  if (const auto n = count(core::is_mostly_disturbed); n > 0) causes.push_back(fmt::format("{} in most blocks", n));
+  if (const auto n = count(core::is_mostly_disturbed); n > 0)
+    causes.push_back(fmt::format("{} with most blocks disturbed", n));
   if (causes.empty()) return {};
   return fmt::format("disturbed: {} of {} points: {}\n", count(core::is_disturbed), points.size(),
                      fmt::join(causes, ", "));
@@ -91,23 +95,13 @@ std::string csv_text(const std::string& text) {
 }
 
 std::string markup_text(std::string_view text) {
+  static const std::map<char, std::string_view> names{{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
   std::string out;
   for (const char c : core::printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
+    if (const auto found = names.find(c); found != names.end()) {
+      out += found->second;
+    } else {
+      out += c;
     }
   }
   return out;
@@ -129,8 +123,8 @@ std::string machine_line(std::span<const Point* const> points) {
   if (!std::isfinite(least)) return {};
   // The canary takes a twentieth of the time: it may miss what kept the points themselves from running.
   for (const Point* p : points) least = std::min({least, 1 - core::run_delay(p->metrics), 1 - core::steal(p->metrics)});
-  return fmt::format("machine: {:.0f} % steady where it was least; of {} blocks {} are disturbed; {} were left out\n{}",
-                     100 * std::max(0.0, least), blocks, disturbed, left_out, disturbed_points(points));
+  return fmt::format("machine: at least {:.0f} % steady; {} of {} blocks disturbed, {} more left out\n{}",
+                     100 * std::max(0.0, least), disturbed, blocks, left_out, disturbed_points(points));
 }
 
 std::string slow_and_busy(const Point& p) {
@@ -184,16 +178,34 @@ std::string exchange(const Point& p, const Labels& labels) {
   return fmt::format("{} {}", out, label == labels.end() ? codec : label->second);
 }
 
-core::Summary CodecPair::gain() const {
+std::vector<Factor> telling_apart(std::span<const core::Factors> points, std::span<const std::string> rows) {
+  std::map<std::string_view, const core::Factors*> first;  // of the points with that row
+  std::set<Factor> out;
+  for (std::size_t k = 0; k < points.size(); ++k) {
+    const core::Factors& other = *first.try_emplace(rows[k], &points[k]).first->second;
+    for (std::size_t i = 0; i < core::factor_count; ++i) {
+      const auto factor = static_cast<Factor>(i);
+      if (text(points[k][factor]) != text(other[factor])) out.insert(factor);
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+std::string values_text(const core::Factors& f, std::span<const Factor> shown) {
+  std::string out;
+  for (const Factor factor : shown)
+    if (!core::is_null(f[factor])) out += fmt::format(" {}={}", core::name(factor), text(f[factor]));
+  return out;
+}
+
+analysis::Estimate CodecPair::gain() const {
   const auto* of_plain = plain->metrics[Metric::time_s].as<core::Summary>();
   const auto* of_coded = coded->metrics[Metric::time_s].as<core::Summary>();
-  if (!of_plain || !of_coded) {
-    const double ratio = plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s);
-    return {.median = ratio, .ci95_low = std::nan(""), .ci95_high = std::nan("")};
-  }
-  return {.median = of_plain->median / of_coded->median,
-          .ci95_low = of_plain->ci95_low / of_coded->ci95_high,
-          .ci95_high = of_plain->ci95_high / of_coded->ci95_low};
+  if (!of_plain || !of_coded)
+    return {.value = plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s)};
+  return {.value = of_plain->median / of_coded->median,
+          .low = of_plain->ci95_low / of_coded->ci95_high,
+          .high = of_plain->ci95_high / of_coded->ci95_low};
 }
 
 std::vector<CodecPair> codec_pairs(std::span<const Point* const> points) {
@@ -214,9 +226,8 @@ std::vector<CodecPair> codec_pairs(std::span<const Point* const> points) {
     }
   }
   std::vector<CodecPair> out;
-  for (const Point* p : coded) {
+  for (const Point* p : coded)
     if (const auto found = plain.find(key_without_codec(*p)); found != plain.end()) out.push_back({p, found->second});
-  }
   return out;
 }
 
@@ -224,11 +235,84 @@ std::vector<NamedPoints> by_name(std::span<const Point> points, const std::funct
   std::vector<NamedPoints> out;
   for (const Point& p : points) {
     const std::string own = name(p);
-    auto it = std::find_if(out.begin(), out.end(), [&](const auto& named) { return named.name == own; });
+    auto it = std::ranges::find_if(out, [&](const auto& named) { return named.name == own; });
     if (it == out.end()) it = out.insert(out.end(), {own, {}});
     it->points.push_back(&p);
   }
   return out;
+}
+
+namespace {
+
+/// One of the summary's figures as a value; null where there is no summary.
+template <class Figure>
+core::Value of_summary(const core::Point& p, core::Metric time, Figure figure) {
+  const auto* s = p.metrics[time].as<core::Summary>();
+  return s ? core::Value(figure(*s)) : core::Value();
+}
+
+double core::Summary::*statistic(std::string_view key) {
+  const auto at = std::ranges::find(core::statistics, key, &core::Statistic::key);
+  if (at == core::statistics.end()) throw std::logic_error(fmt::format("a summary has no statistic {}", key));
+  return at->value;
+}
+
+}  // namespace
+
+CsvColumns::CsvColumns() {
+  add_column("status", [](const core::Point& p) { return std::string(core::name(p.status)); });
+  add_column("reason", [](const core::Point& p) { return p.reason; });
+}
+
+void CsvColumns::add_column(std::string name, std::function<core::Value(const core::Point&)> value) {
+  names_.push_back(std::move(name));
+  values_.push_back(std::move(value));
+}
+
+CsvColumns& CsvColumns::add(std::initializer_list<core::Factor> factors) {
+  for (const auto f : factors)
+    add_column(std::string(core::name(f)), [f](const core::Point& p) { return p.factors[f]; });
+  return *this;
+}
+
+CsvColumns& CsvColumns::add(std::initializer_list<core::Metric> metrics) {
+  for (const auto m : metrics)
+    add_column(std::string(core::name(m)), [m](const core::Point& p) { return p.metrics[m]; });
+  return *this;
+}
+
+CsvColumns& CsvColumns::statistics(core::Metric time, std::initializer_list<std::string_view> keys) {
+  const std::string name(core::name(time));
+  const std::string stem = name.substr(0, name.size() - 2);  // without "_s"
+  for (const auto key : keys) {
+    const auto value = statistic(key);
+    add_column(fmt::format("{}_{}_s", stem, key), [time, value](const core::Point& p) {
+      return of_summary(p, time, [value](const core::Summary& s) { return s.*value; });
+    });
+  }
+  return *this;
+}
+
+CsvColumns& CsvColumns::samples(core::Metric time, const std::string& name) {
+  add_column(name, [time](const core::Point& p) {
+    return of_summary(p, time, [](const core::Summary& t) { return static_cast<std::int64_t>(t.n); });
+  });
+  return *this;
+}
+
+CsvColumns& CsvColumns::stop(core::Metric time) {
+  add_column("stop", [time](const core::Point& p) {
+    return of_summary(p, time, [](const core::Summary& t) { return std::string(core::name(t.stop)); });
+  });
+  return *this;
+}
+
+std::string CsvColumns::header() const { return fmt::format("{}\n", fmt::join(names_, ",")); }
+
+std::string CsvColumns::row(const core::Point& p) const {
+  std::vector<std::string> cells;
+  for (const auto& value : values_) cells.push_back(csv_cell(value(p)));
+  return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
 }  // namespace gradmeter::report

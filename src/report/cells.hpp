@@ -1,68 +1,140 @@
-// Shared by the tables: the text of a value, a share of noise, an exchange in a cell, and which points are grouped.
+// SPDX-License-Identifier: Apache-2.0
+// The parts that tables share: values as the text of cells, columns of tables and of CSV, and points that stand
+// together.
 #pragma once
+#include <concepts>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "analysis/launches.hpp"
+#include "core/format.hpp"
 #include "core/result.hpp"
+#include "core/table.hpp"
 
 namespace gradmeter::report {
 
-/// "-" for null.
+/// The text of a value; "-" for null.
 std::string text(const core::Value&);
 /// Three significant digits where there are decimals, "-" where the number is not finite.
 std::string digits(double);
-/// "1.20–1.24" in the cell's unit: seconds × `per_second`; "-" where there is no interval.
+/// An interval of times in the cell's unit: "1.20–1.24", seconds × `per_second`; "-" where there is no interval.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
-/// 0 where it is no whole number.
+/// The value as a whole number; 0 where it is none.
 std::int64_t integer(const core::Value&);
 /// The codec's short name, where the point has one; the file has every parameter.
 const core::Value& codec_label(const core::Point&);
-/// Three digits, "0" for nothing at all, "-" where it is not finite.
+/// The text of an error with three digits; "0" for no error at all, "-" where it is not finite.
 std::string error_text(double);
-/// Quoted where CSV asks for it (RFC 4180).
+/// The text, in quotes where CSV asks for them (RFC 4180).
 std::string csv_quoted(const std::string&);
-/// A text as a cell of CSV. One that a spreadsheet would take for a formula (= + - @) begins with an apostrophe.
+/// The text as a cell of CSV. A text that a spreadsheet would take for a formula (= + - @) begins with an apostrophe.
 std::string csv_text(const std::string&);
-/// One cell of CSV: empty for null and for what is not finite.
+/// The value as a cell of CSV; empty for null and for numbers that are not finite.
 std::string csv_cell(const core::Value&);
-/// Text for XML and HTML, attributes included, without the characters that XML 1.0 does not have (core::printable).
+/// The text as XML and HTML have it, also in attributes, without the characters that XML 1.0 does not have
+/// (core::printable).
 std::string markup_text(std::string_view);
-/// "skipped: why", for a row's note; empty where the point was measured.
+/// The reason for a row's note: "skipped: why"; empty where the point was measured.
 std::string why_not(const core::Point&);
-/// How steady the machine was above a table of these points: by the canary in their turns, the cores that others took
-/// and the points' own waiting for a core. Says how many points are disturbed, and by what.
+/// The part of a legend that stands below tables.
+enum class Legend {
+  brief,  ///< at most three lines: the facts that are misread most easily, the marks, and how to see the rest
+  whole,
+};
+/// The last line of a brief legend.
+inline constexpr std::string_view whole_legend_line = "--legend explains all columns and marks\n";
+/// A line above a table of these points: how steady the machine was, by the canary in their turns, the cores that
+/// others took and the points' own waiting for a core. It says how many points are disturbed, and by what.
 std::string machine_line(std::span<const core::Point* const>);
-/// "slow: rank 3 on node1; busy: node2" for a row's note: the rank whose median stands out, and the host whose cores
-/// others used (of a noisy point on several nodes, which a median of short calls does not show).
+/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out, and the host whose
+/// cores other programs used (for a noisy point on several nodes, which a median of short calls does not show).
 std::string slow_and_busy(const core::Point&);
-/// More busy threads than cores: marked "*".
+/// A number with its noun: "1 rank", "2 ranks".
+std::string counted(std::integral auto n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+/// True where busy threads outnumber cores, which tables mark "*".
 bool oversubscribed(const core::Point&);
-/// Names shortened as far as the points stay distinct: canonical ones to "qsgd4", "qsgd4:bucket=128".
+/// Names that are shortened as far as the points stay distinct: canonical ones to "qsgd4", "qsgd4:bucket=128".
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
-/// "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is exchanged.
+/// The exchange of a point: "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is
+/// exchanged.
 std::string exchange(const core::Point&, const Labels&);
+
+/// The factors in which points differ whose rows would look alike. rows: a text for each point.
+std::vector<core::Factor> telling_apart(std::span<const core::Factors>, std::span<const std::string> rows);
+/// The values of these factors that are not null: " precision=bf16 threads=2".
+std::string values_text(const core::Factors&, std::span<const core::Factor>);
 
 /// A measured point with a codec, and the same one without.
 struct CodecPair {
   const core::Point* coded;
   const core::Point* plain;
-  /// How many times shorter the codec makes it: of the medians, and its bounds from both intervals.
-  core::Summary gain() const;
+  /// The factor by which the codec shortens the time: of the medians, with an interval from both intervals.
+  analysis::Estimate gain() const;
 };
-/// In the order of the points; of several without a codec the last counts.
+/// Pairs in the order of the points. Where several points have no codec the last one counts.
 std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
 
-/// Points of one name, names in order of appearance.
+/// Points of one name; names are in order of appearance.
 struct NamedPoints {
   std::string name;
   std::vector<const core::Point*> points;
 };
 std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::function<std::string(const core::Point&)>&);
+
+// Columns of tables and of CSV, each described once by its head and by its cell in a row.
+
+/// Columns of a text table whose rows are made from `Row`: a point, or points that stand in one row together.
+template <class Row>
+class Columns {
+ public:
+  using Cell = std::function<std::string(const Row&)>;
+
+  void add(core::Column column, Cell cell) {
+    columns_.push_back(std::move(column));
+    cells_.push_back(std::move(cell));
+  }
+  core::Table table() const { return core::Table(columns_); }
+  std::vector<std::string> cells(const Row& row) const {
+    std::vector<std::string> out;
+    for (const auto& cell : cells_) out.push_back(cell(row));
+    return out;
+  }
+
+ private:
+  std::vector<core::Column> columns_;
+  std::vector<Cell> cells_;
+};
+
+/// CSV: one line a point, every column with its unit in its name; null is empty. It begins with status and reason.
+class CsvColumns {
+ public:
+  CsvColumns();
+  CsvColumns& add(std::initializer_list<core::Factor>);
+  CsvColumns& add(std::initializer_list<core::Metric>);
+  /// Adds columns for keys of core::statistics. A time's metric ends in "_s", before which the statistic stands:
+  /// "time_median_s".
+  CsvColumns& statistics(core::Metric time, std::initializer_list<std::string_view> keys);
+  /// Adds the number of samples of the time, and the reason why sampling ended.
+  CsvColumns& samples(core::Metric time, const std::string& name);
+  CsvColumns& stop(core::Metric time);
+
+  /// Header and rows are lines with their ends.
+  std::string header() const;
+  std::string row(const core::Point&) const;
+
+ private:
+  void add_column(std::string name, std::function<core::Value(const core::Point&)> value);
+  std::vector<std::string> names_;
+  std::vector<std::function<core::Value(const core::Point&)>> values_;
+};
 
 }  // namespace gradmeter::report

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/comparison_table.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "core/disturbance.hpp"
 #include "core/format.hpp"
+#include "core/result.hpp"
 #include "report/cells.hpp"
-#include "report/tables.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -38,7 +40,8 @@ double mean_of(const std::vector<double>& launches) {
   return launches.empty() ? NAN : analysis::geometric_mean(launches);
 }
 
-/// What numbers are shown in: times in a unit that their middle has digits in, rates in 10⁹, shares as they are.
+/// The unit in which numbers are shown: times in one in which their middle has digits, rates in 10⁹, shares as they
+/// are.
 struct Scale {
   double factor;
   std::string unit;
@@ -83,31 +86,42 @@ std::string comparison_summary(const Comparison& c) {
   return text;
 }
 
-std::string comparison_verdict(const Comparison& c) {
+analysis::Finding comparison_verdict(const Comparison& c) {
   using enum analysis::Verdict;
   const Scale scale = scale_of(c);
+  const auto varying = varying_factors(c);
+  const std::string& experiment = c.points.front().sample.experiment;
+  const bool is_one = std::ranges::all_of(c.points, [&](const auto& p) { return p.sample.experiment == experiment; });
+  analysis::Finding out{.kind = analysis::FindingKind::compared,
+                        .experiment = is_one ? experiment : "",
+                        .factors = common_factors(c, varying),
+                        .over = varying};
   std::vector<std::string> said;
   for (const auto v : {slower, faster}) {
-    const auto most = std::find_if(c.points.begin(), c.points.end(), [v](const auto& p) { return p.verdict == v; });
+    const auto most = std::ranges::find_if(c.points, [v](const auto& p) { return p.verdict == v; });
     if (most == c.points.end()) continue;
-    const std::string where = common_factors(c, varying_factors(c)).key() == most->sample.factors.key()
-                                  ? ""
-                                  : fmt::format(", most at {}", comparison_label(c, *most));
+    out.figures[fmt::format("most_{}", analysis::name(v))] = {most->ratio.value, most->ratio.low, most->ratio.high};
+    out.severity = std::max(out.severity, std::abs(1 - most->ratio.value));
+    const std::string where =
+        out.factors.key() == most->sample.factors.key() ? "" : fmt::format(", most at {}", comparison_label(c, *most));
     said.push_back(fmt::format("{} at {} of {}{}: {} instead of {}{}, × {:.2f} ({:.2f}–{:.2f}) of the rate",
                                analysis::name(v), c.count(v), plural(c.points.size(), "point"), where,
                                digits(mean_of(most->b) * scale.factor), digits(mean_of(most->a) * scale.factor),
-                               scale.unit.empty() ? "" : " " + scale.unit, most->ratio.ratio, most->ratio.ci95_low,
-                               most->ratio.ci95_high));
+                               scale.unit.empty() ? "" : " " + scale.unit, most->ratio.value, most->ratio.low,
+                               most->ratio.high));
   }
-  if (said.empty()) {
-    const std::string open =
-        c.count(undecided) + c.count(missing) == 0
-            ? ""
-            : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
-    return fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", c.a_name, c.b_name,
-                       c.count(same), plural(c.points.size(), "point"), open);
+  for (const auto v : {slower, faster, same, undecided, missing})
+    out.figures[std::string(analysis::name(v))] = {.value = static_cast<double>(c.count(v))};
+  if (!said.empty()) {
+    out.sentence = fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(said, "; and "));
+    return out;
   }
-  return fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(said, "; and "));
+  const std::string open = c.count(undecided) + c.count(missing) == 0
+                               ? ""
+                               : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
+  out.sentence = fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", c.a_name, c.b_name,
+                             c.count(same), plural(c.points.size(), "point"), open);
+  return out;
 }
 
 std::string comparison_table(const Comparison& c, std::size_t most, std::size_t width) {
@@ -116,18 +130,15 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
   Columns<ComparedPoint> columns;
   std::set<std::string> experiments;
   for (const auto& p : c.points) experiments.insert(p.sample.experiment);
-  if (experiments.size() > 1) {
-    columns.add(word("experiment"), [](const auto& p) { return p.sample.experiment; });
-  }
-  for (const Factor f : varying) {
+  if (experiments.size() > 1) columns.add(word("experiment"), [](const auto& p) { return p.sample.experiment; });
+  for (const Factor f : varying)
     columns.add(word(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
-  }
   const std::string unit = fmt::format("geom. mean{}", scale.unit.empty() ? "" : ", " + scale.unit);
   columns.add(column("first", unit), [scale](const auto& p) { return digits(mean_of(p.a) * scale.factor); });
   columns.add(column("second", unit), [scale](const auto& p) { return digits(mean_of(p.b) * scale.factor); });
-  columns.add(column("ratio"), [](const auto& p) { return digits(p.ratio.ratio); });
+  columns.add(column("ratio"), [](const auto& p) { return digits(p.ratio.value); });
   columns.add(column("95 % interval"), [](const auto& p) {
-    return std::isnan(p.ratio.ci95_low) ? "-" : fmt::format("{:.3f}–{:.3f}", p.ratio.ci95_low, p.ratio.ci95_high);
+    return std::isnan(p.ratio.low) ? "-" : fmt::format("{:.3f}–{:.3f}", p.ratio.low, p.ratio.high);
   });
   columns.add(column("q", {}, core::Align::right, 1),
               [](const auto& p) { return std::isnan(p.q_value) ? "-" : fmt::format("{:.2g}", p.q_value); });
@@ -149,19 +160,25 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
 std::string comparison_label(const Comparison& c, const ComparedPoint& p) {
   const core::Factors common = common_factors(c, varying_factors(c));
   core::Factors own = p.sample.factors;
-  for (std::size_t i = 0; i < core::factor_count; ++i) {
+  for (std::size_t i = 0; i < core::factor_count; ++i)
     if (!core::is_null(common[static_cast<Factor>(i)])) own[static_cast<Factor>(i)] = {};
-  }
   return fmt::format("{} {}", p.sample.experiment, own.key());
 }
 
-std::string comparison_legend(double tolerance) {
+std::string comparison_legend(double tolerance, Legend how) {
+  if (how == Legend::brief) {
+    return fmt::format(
+        "ratio: of rates, above 1 the second is better; same: within {:.3f} to {:.3f}\n"
+        "~ disturbed: measure again; * more busy threads than cores: no measurement\n{}",
+        1 / (1 + tolerance), 1 + tolerance, whole_legend_line);
+  }
   return fmt::format(
       "first, second: geometric means of each side's launches, whose quotient is the ratio\n"
       "ratio: of rates, above 1 the second side is better; its interval is over launches (Welch, of logarithms)\n"
-      "faster, slower: the interval excludes 1, also when all points are counted (q at most 0.05, Benjamini-Hochberg)\n"
+      "faster, slower: the interval excludes 1, also corrected for the number of points (q at most 0.05,\n"
+      "Benjamini-Hochberg)\n"
       "same: the interval lies within {:.3f} to {:.3f}; else undecided\n"
-      "*: more busy threads than cores, no measurement; ~: a disturbed machine\n",
+      "*: oversubscribed (more busy threads than cores), no measurement of scaling; ~: disturbed, measure again\n",
       1 / (1 + tolerance), 1 + tolerance);
 }
 
@@ -177,12 +194,49 @@ std::string comparison_csv(const Comparison& c) {
     out += csv_cell(p.sample.experiment);
     for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.sample.factors[f]));
     for (const double v :
-         {mean_of(p.a), mean_of(p.b), p.ratio.ratio, p.ratio.ci95_low, p.ratio.ci95_high, p.ratio.p_value, p.q_value}) {
+         {mean_of(p.a), mean_of(p.b), p.ratio.value, p.ratio.low, p.ratio.high, p.p_value, p.q_value}) {
       out += fmt::format(",{}", csv_cell(v));
     }
     out += fmt::format(",{},{},{},{}\n", p.a.size(), p.b.size(), analysis::name(p.verdict), csv_cell(remark(p)));
   }
   return out;
+}
+
+namespace {
+
+/// The ratio, and the figures of which it is the quotient.
+std::string properties(const analysis::Comparison& c, const analysis::ComparedPoint& p) {
+  if (p.a.empty() || p.b.empty()) return "";
+  std::string out = "      <properties>\n";
+  const auto add = [&](const std::string& name, double value) {
+    out += fmt::format("        <property name=\"{}\" value=\"{}\"/>\n", name, value);
+  };
+  add(fmt::format("first_geometric_mean_{}", core::name(c.selection.metric)), analysis::geometric_mean(p.a));
+  add(fmt::format("second_geometric_mean_{}", core::name(c.selection.metric)), analysis::geometric_mean(p.b));
+  add("ratio", p.ratio.value);
+  return out + "      </properties>\n";
+}
+
+std::string test_case(const analysis::Comparison& c, const analysis::ComparedPoint& p, double bar) {
+  const auto why = analysis::why_below(p, bar);
+  const std::string open = fmt::format(R"(    <testcase classname="gradmeter.{}" name="{}")",
+                                       markup_text(p.sample.experiment), markup_text(p.sample.factors.key()));
+  const std::string failure = why ? fmt::format("      <failure message=\"{}\"/>\n", markup_text(*why)) : "";
+  return fmt::format("{}>\n{}{}    </testcase>\n", open, properties(c, p), failure);
+}
+
+}  // namespace
+
+std::string comparison_junit(std::span<const analysis::Comparison> comparisons, double bar) {
+  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
+  for (const auto& c : comparisons) {
+    out += fmt::format("  <testsuite name=\"{} against {}, bar {}\" tests=\"{}\" failures=\"{}\">\n",
+                       markup_text(c.b_name), markup_text(c.a_name), bar, c.points.size(),
+                       std::ranges::count_if(c.points, [bar](const auto& p) { return why_below(p, bar).has_value(); }));
+    for (const auto& p : c.points) out += test_case(c, p, bar);
+    out += "  </testsuite>\n";
+  }
+  return out + "</testsuites>\n";
 }
 
 }  // namespace gradmeter::report

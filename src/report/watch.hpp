@@ -1,4 +1,6 @@
-// What `gradmeter watch` shows of a run that is under way: how far it is, its last points, what failed, how it ended.
+// SPDX-License-Identifier: Apache-2.0
+// The screen of `gradmeter watch` for a run that is under way: how far it is, its last points, what failed, how it
+// ended.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,29 +12,30 @@
 
 namespace gradmeter::report {
 
-/// gone: it holds no lock any more and left no end. silent: nobody can tell, and it has written nothing for long.
+/// gone: the run holds no lock any more and has left no end. silent: nobody can tell, and the run has written nothing
+/// for long.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
-/// What an observer knows besides the file. Times in seconds since 1970.
+/// Facts that an observer knows besides the file. Times are in seconds since 1970.
 struct Observation {
   double now = 0, last_growth = 0;
   bool is_held = false;   ///< somebody has the writer's lock
-  bool is_free = false;   ///< nobody has; both false: nobody can tell
-  std::string host = {};  ///< the observer's
+  bool is_free = false;   ///< nobody has the lock; where both are false nobody can tell
+  std::string host = {};  ///< host of the observer
 };
 
-/// Of the last run in a file.
+/// How far the last run in a file is.
 struct Progress {
   RunState state = RunState::none;
-  std::size_t done = 0;               ///< points of this run
-  std::optional<core::RunPlan> plan;  ///< nothing in files of earlier programs
+  std::size_t done = 0;               ///< number of points of this run
+  std::optional<core::RunPlan> plan;  ///< empty for files of earlier programs
   double elapsed_s = 0;
-  std::optional<double> left_s;  ///< nothing before the first point, and without a plan
-  double quiet_s = 0;            ///< since the file grew
+  std::optional<double> left_s;  ///< empty before the first point, and without a plan
+  double quiet_s = 0;            ///< time since the file grew
 };
-/// The time left supposes that the others take as long as those that are done.
-/// A writer on another host is gone only where its lock is seen; it is silent after five times what a point took so
-/// far, and a minute at least.
+/// Finds how far the run is. The time left supposes that the other points take as long as those that are done.
+/// A writer on another host counts as gone only where its lock is seen. It is silent after five times the time that a
+/// point took so far, and a minute at least.
 Progress progress_of(const core::ResultFile&, const Observation&);
 
 enum class Style : std::uint8_t { plain, heading, good, bad };
@@ -40,19 +43,24 @@ struct ScreenLine {
   std::string text;
   Style style = Style::plain;
 };
-/// No more lines than `height`, none longer than `width` terminal cells; control characters are made visible.
+/// The screen has no more lines than `height`, none of them longer than `width` terminal cells; control characters are
+/// made visible.
 std::vector<ScreenLine> watch_screen(const core::ResultFile&, const Observation&, std::size_t width,
                                      std::size_t height);
 
-/// Cut to so many terminal cells; control characters become '?', so that a file's text cannot command the terminal.
-std::string fitted(std::string_view text, std::size_t width);
-/// "5 of 24 points · 01:10 elapsed · 03:20 left".
+/// The text, cut to so many terminal cells; control characters become '?', so that a file's text cannot command the
+/// terminal.
+std::string truncated_to(std::string_view text, std::size_t width);
+/// The progress in a line: "5 of 24 points · 01:10 elapsed · 03:20 left".
 std::string progress_text(const Progress&);
-/// What became of the run, in one line.
+/// The state of the run in one line.
 ScreenLine state_text(const core::ResultFile&, const Progress&);
-/// One line, for a terminal that cannot be drawn on.
+/// A point in one line, for a terminal that cannot be drawn on.
 std::string point_line(const core::Point&);
-/// The last `most` points: the factors in which the run's points differ, and what was measured.
+/// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". The share is the
+/// efficiency, or the part of the roofline that is reached.
+std::string short_line(const core::Point&);
+/// A table of the last `most` points: the factors in which the run's points differ, and the results.
 std::string recent_table(const core::Run&, std::size_t most, std::size_t width);
 
 }  // namespace gradmeter::report

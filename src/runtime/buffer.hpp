@@ -1,5 +1,6 @@
-// Typed memory of the host or of a device, never mistaken for each other: what models, fabrics and strategies hand on
-// without looking inside.
+// SPDX-License-Identifier: Apache-2.0
+// Typed memory of the host or of a device; the types keep the two apart. Models, fabrics and strategies pass it on
+// without reading it.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -14,42 +15,49 @@
 
 namespace gradmeter::runtime {
 
-/// A moment of a device's own clock, known once its queue got there.
-class Mark {
+/// A place in a queue, reached when all work before it is done, as by cudaEventRecord. Any thread may ask.
+class Event {
  public:
-  virtual ~Mark() = default;
-  /// Seconds from this mark to a later one of the same device. Both are reached.
-  virtual double until(const Mark& later) const = 0;
+  virtual ~Event() = default;
+  virtual bool reached() const = 0;
+  /// Seconds by the device's own clock from this event to a later one of the same device, both reached. Errors:
+  /// std::logic_error for an event without a clock of its own.
+  virtual double until(const Event& later) const {
+    (void)later;
+    throw std::logic_error("an event of a queue without a clock was asked for times");
+  }
 };
-using MarkPtr = std::shared_ptr<const Mark>;
+using EventPtr = std::shared_ptr<const Event>;  ///< null: reached
 
-/// What work of a queue may do with its device, only while it runs, on that thread. What is not overridden is right for
-/// a device whose work runs on the host.
+/// The access of a queue's work to its device, only while it runs, on that thread. The defaults suit a device whose
+/// work runs on the host.
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
   /// `written`: the caller may write there. Errors: std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// Has it kernels of its own? Then work launches those that there are, and touches memory only for the rest.
+  /// The name of the kernels that work launches. On a device with its own kernels, work touches memory only for what
+  /// has none.
   virtual std::string_view kernels() const { return "host"; }
-  /// Copies, of device or host memory, as the queue's next work. False: the caller does.
+  /// Copies device or host memory as the queue's next work. False: the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
     return (void)to, (void)from, (void)bytes, false;
   }
-  /// Copies device memory to where transports reach it, and back. Nothing where both are one.
+  /// Copies device memory to where transports reach it, and back. Does nothing where both are one.
   virtual void to_transport(const std::byte* device_address, std::size_t bytes) const {
     (void)device_address, (void)bytes;
   }
   virtual void from_transport(std::byte* device_address, std::size_t bytes) const { (void)device_address, (void)bytes; }
-  /// Null: work is done when it returns, by the host's clock.
-  virtual MarkPtr mark() const { return nullptr; }
+  /// An event at this point of the work, for its time. Null: work is done when it returns, so the host's clock times
+  /// it.
+  virtual EventPtr mark() const { return nullptr; }
 };
-/// Of this thread. Null: nothing of any device can be reached.
+/// The access of the work that runs on this thread. Null: it can reach no device.
 inline thread_local const DeviceAccess* device_access = nullptr;
 
-/// Says nothing about ownership. Byte: std::byte, or const std::byte for memory that is only read.
-/// Errors: std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or another
-/// type than it holds: whoever cannot reach the device says so instead of crashing.
+/// Memory that somebody else owns. Byte: std::byte, or const std::byte for memory that is only read. Errors:
+/// std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or for another type
+/// than it holds. So code that cannot reach the device says so instead of crashing.
 template <class Byte>
 class BasicBuffer {
  public:
@@ -70,19 +78,19 @@ class BasicBuffer {
   BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host.data(), host.size(), false) {}
   BasicBuffer(core::Element element, DeviceSpan<Byte> device)
       : BasicBuffer(element, device.device_address(), device.bytes(), true) {}
-  /// Reading memory that may be written, as spans do.
+  /// Converts writable memory to memory that is only read, as spans do.
   template <class Other>
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
       : address_(other.address_), count_(other.count_), element_(other.element_), on_device_(other.on_device_) {}
 
-  /// The same place, not the same contents.
+  /// Compares places, not contents.
   bool operator==(const BasicBuffer&) const = default;
 
   core::Element element() const { return element_; }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
   bool on_device() const { return on_device_; }
-  /// For `DeviceAccess::copy` and comparisons, wherever it is: nobody else can follow a device's.
+  /// The address on either side, for `DeviceAccess::copy` and comparisons: only the device can follow a device's.
   Byte* address() const { return address_; }
 
   Byte* host() const {
@@ -90,7 +98,7 @@ class BasicBuffer {
     if (device_access == nullptr) throw std::logic_error("device memory was given where host memory is needed");
     return device_access->host_address(address_, bytes(), !std::is_const_v<Byte>);
   }
-  /// Host memory as what it holds.
+  /// Views host memory as the type that it holds.
   template <class T>
   auto values() const {
     using Value = std::conditional_t<std::is_const_v<Byte>, const T, T>;

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <limits>
 
 namespace gradmeter::runtime {
 
@@ -54,6 +57,40 @@ std::string Communicator::receive_text(int peer) const {
   std::string text(receive_value<std::size_t>(peer), '\0');
   member_->receive(peer, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+bool same_on_all(const Communicator& c, std::optional<std::uint64_t> mine) {
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  // Halves fit a double. The largest and the negated smallest are the same number only if all are equal.
+  std::array<double, 4> most{none, none, none, none};
+  if (mine) {
+    const auto high = static_cast<double>(*mine >> 32), low = static_cast<double>(*mine & 0xffffffffu);
+    most = {high, -high, low, -low};
+  }
+  c.max(most);
+  const bool nobody = most[0] == none;
+  return nobody || (most[0] == -most[1] && most[2] == -most[3]);
+}
+
+FirstReport first_report(const Communicator& c, const std::string& mine) {
+  const bool says = !mine.empty();
+  if (!c.any(says)) return {};
+  FirstReport said{.text = {}, .rank = static_cast<int>(-c.max(says ? -c.rank() : -c.size())), .by_all = c.all(says)};
+  said.text = c.broadcast_text(mine, said.rank);
+  return said;
+}
+
+void collect(const Communicator& c, const std::string& mine, const std::function<void(const std::string&)>& take) {
+  if (c.rank() > 0) {  // waits until it is asked: early texts would all lie in rank 0's memory at once
+    c.member().receive(0, {});
+    c.send_text(0, mine);
+    return;
+  }
+  take(mine);
+  for (int r = 1; r < c.size(); ++r) {
+    c.member().send(r, {});
+    take(c.receive_text(r));
+  }
 }
 
 }  // namespace gradmeter::runtime

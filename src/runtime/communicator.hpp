@@ -1,10 +1,13 @@
-// Ranks that work together, as processes of MPI or as threads of one process: who they are, and the small messages
-// by which they agree. What is measured travels over a Transport.
+// SPDX-License-Identifier: Apache-2.0
+// Groups of ranks that work together, as processes of MPI or as threads of one process: their numbers, and the small
+// messages by which they agree. Measured data travels over a Transport.
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,29 +18,30 @@
 
 namespace gradmeter::runtime {
 
-/// How the ranks of a run exist.
+/// The kind of a run's ranks.
 enum class RanksAs : std::uint8_t { processes, threads };
 std::string_view name(RanksAs);
 
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// May what is freed together be freed now? While an exception is on its way out it is left undone, since the peers may
-/// be elsewhere; the rank is about to end then.
+/// Whether memory that ranks free together may be freed now. While an exception propagates it stays, since the peers
+/// may not come; the rank is about to end then.
 bool may_free() noexcept;
 
-/// Every rank's memory begins at a multiple of it.
+/// Each rank's part of shared memory begins at a multiple of this.
 inline constexpr std::size_t page_bytes = 4096;
 
-/// Each rank's part of memory that all ranks of a group see, by rank, and what keeps it mapped. Freeing is collective
-/// where ranks are processes.
+/// The parts of memory that all ranks of a group see, by rank, and the owner that keeps them mapped. Freeing is
+/// collective where ranks are processes.
 struct SharedParts {
   std::vector<std::span<std::byte>> parts;
   std::shared_ptr<void> owner;
+  std::span<std::byte> of(int rank) const { return parts[static_cast<std::size_t>(rank)]; }
 };
 
-/// One rank's membership of a group: what processes and threads do in different ways. Calls are collective over the
-/// group, but for `send` and `receive`.
+/// One rank's membership of a group: the operations that processes and threads implement differently. Calls are
+/// collective over the group, except `send` and `receive`.
 class GroupMember {
  public:
   GroupMember() = default;
@@ -58,16 +62,16 @@ class GroupMember {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// `all` is empty on every rank but 0.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// In place, element by element. In the order of recursive doubling, the same for processes and
-  /// threads: equal bits on all ranks.
+  /// Combines in place, element by element, in the order of recursive doubling, the same for processes and threads:
+  /// bits are equal on all ranks.
   virtual void combine(std::span<double> values, Combine) const = 0;
   /// Blocking; one message at a time between two ranks. `receive` must name the exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
   /// Zero-filled, 4096-byte aligned.
   virtual SharedParts share(std::size_t bytes) const = 0;
-  /// Messages between any buffers of the group. `node_of`: by rank, for the count of bytes that leave a node.
-  /// Errors: UsageError for threads, which have shm alone.
+  /// Connects a transport between buffers of the group. `node_of`: the node by rank, to count the bytes that leave a
+  /// node. Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
   /// True once a rank of the group has ended by an error; null: the launcher ends the others then.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
@@ -76,7 +80,7 @@ class GroupMember {
 /// A group of ranks that talk to each other. Calls marked collective must be made by all of them.
 class Communicator {
  public:
-  Communicator() = default;  ///< null: of no rank
+  Communicator() = default;  ///< a null communicator has no rank
   explicit Communicator(std::unique_ptr<GroupMember>);
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -92,7 +96,7 @@ class Communicator {
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
 
   void barrier() const { member_->barrier(); }
-  /// Collective. For ranks with nothing to do while others measure: sleeps between tests, so that it costs no core.
+  /// Collective, for ranks with nothing to do while others measure: it sleeps between tests, so that it uses no core.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
   template <class T>
@@ -104,7 +108,7 @@ class Communicator {
     return value;
   }
   std::string broadcast_text(std::string text, int root = 0) const;
-  /// Everybody's values, in rank order, on every rank.
+  /// Gathers all ranks' values, in rank order, on every rank.
   template <class T>
   requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(std::span<const T> mine)
   const {
@@ -117,7 +121,7 @@ class Communicator {
     return all_gather(std::span<const T>(&mine, 1));
   }
   std::vector<std::string> all_gather_text(const std::string& mine) const;
-  /// Everybody's values, in rank order, on rank 0; elsewhere none.
+  /// Gathers all ranks' values, in rank order, on rank 0; other ranks get none.
   template <class T>
   requires std::is_trivially_copyable_v<T> std::vector<T> gather_value(const T& mine)
   const {
@@ -134,7 +138,7 @@ class Communicator {
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
 
-  /// Not collective: blocking, one message at a time between two ranks, of a size that both know.
+  /// Two ranks only, not collective: blocking, one message at a time, of a size that both know.
   template <class T>
   void send_value(int peer, const T& value) const {
     member_->send(peer, std::as_bytes(std::span<const T>(&value, 1)));
@@ -157,5 +161,24 @@ class Communicator {
   std::unique_ptr<GroupMember> member_;
   int rank_ = 0, size_ = 0;
 };
+
+// The next three exchange what ranks must know of each other, without any rank holding all answers.
+
+/// Collective: whether all ranks that give a value give the same. Cost: one all-reduce of 32 bytes.
+bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
+
+/// The text of one rank, and whether all others gave one too.
+struct FirstReport {
+  std::string text = {};  ///< empty: no rank gave one
+  int rank = -1;
+  bool by_all = false;
+};
+/// Collective: the text of the lowest rank that has one.
+/// Cost: three small all-reduces, and a broadcast where there is one.
+FirstReport first_report(const Communicator&, const std::string& mine);
+
+/// Collective: brings every rank's text to rank 0, in rank order; rank 0 holds one at a time beside its own. Cost:
+/// three messages a rank, one after another.
+void collect(const Communicator&, const std::string& mine, const std::function<void(const std::string&)>& take);
 
 }  // namespace gradmeter::runtime

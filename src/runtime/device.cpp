@@ -1,21 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/device.hpp"
 
 #include <cstring>
-#include <new>
 
-#include "runtime/queue.hpp"
+#include "runtime/host/placement.hpp"
 
 namespace gradmeter::runtime {
 namespace {
-
-constexpr std::align_val_t cache_line{64};
 
 class HostDevice final : public Device {
  public:
   std::string_view name() const override { return "host"; }
   OwnedBuffer allocate(core::Element element, std::size_t count) override {
     const std::size_t bytes = count * core::size_of(element);
-    std::shared_ptr<void> memory(::operator new(bytes, cache_line), [](void* p) { ::operator delete(p, cache_line); });
+    std::shared_ptr<void> memory(take_memory(bytes), return_memory);
     std::memset(memory.get(), 0, bytes);
     return {Buffer(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
   }

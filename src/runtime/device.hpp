@@ -1,8 +1,16 @@
-// A device as the owner of memory: where models, optimizers and codecs keep what they compute on.
+// SPDX-License-Identifier: Apache-2.0
+// Devices, which own the memory that models, optimizers and codecs compute on, and their queues. All work on that
+// memory goes through the queue of its task, so that it can be timed, simulated, or run later by a device.
 #pragma once
 #include <cstddef>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "core/element.hpp"
 #include "runtime/buffer.hpp"
@@ -23,27 +31,183 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host"
   /// Zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when there is none left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Memory of this process that transports reach, as this device's own: its queues work on it. It stays the caller's
-  /// and outlives the result.
+  /// Gives this device a view of process memory that transports reach, so that its queues can work on it. The memory
+  /// stays the caller's and outlives the result.
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
-  /// Memory of this process from and to which this device copies fastest while the result lives. Null: all is alike.
+  /// Memory of this process from and to which this device copies fastest while the result lives. Null: all memory is
+  /// alike.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
-  /// A stand-in for tests: what it computes is right, its times mean nothing.
+  /// Whether it is a stand-in for tests: its results are right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Is what transports reach a copy, kept up by `Queue::to_transport` and `from_transport`?
+  /// Whether transports reach a copy, which `Queue::to_transport` and `from_transport` keep up to date.
   virtual bool is_staged() const { return false; }
-  /// Where transports, and the sums on the way, reach a buffer of this device or of the host.
+  /// The address at which transports, and sums on the way, reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
-  /// For one task of the calling thread. Its work runs beside that of others.
+  /// Makes a queue for one task of the calling thread. Its work runs in parallel with that of others.
   virtual std::unique_ptr<Queue> make_queue() = 0;
-  /// Of its largest cache. 0: unknown, here and below.
+  /// The size of its largest cache. 0: unknown, also for free_bytes.
   virtual std::size_t last_cache_bytes() const { return 0; }
-  /// What `allocate` may still give; others may take of it.
+  /// The bytes that `allocate` may still give; others may take some of them.
   virtual std::size_t free_bytes() const { return 0; }
 };
 
 /// The memory of this process.
 Device& host_device();
+
+/// The cost of a piece of work: floating-point operations, and bytes moved to and from memory.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+using StoredWork = std::function<void()>;
+
+/// A piece of work as its submitter has it: a reference to a callable, so that a queue that runs it at once allocates
+/// nothing. What the callable refers to must live until the work is done: buffers and objects that compute, never the
+/// caller's locals.
+class Work {
+ public:
+  template <class Callable>
+  requires std::is_invocable_v<const Callable&> Work(const Callable& c)  // NOLINT(google-explicit-constructor)
+      : callable_(&c),
+        run_([](const void* p) { (*static_cast<const Callable*>(p))(); }),
+        stored_([](const void* p) { return to_store(*static_cast<const Callable*>(p)); }) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  void operator()() const { run_(callable_); }
+  /// A copy for a queue that runs it later. A callable that refers to the submitter's own memory has a `stored` that
+  /// copies it.
+  StoredWork stored() const { return stored_(callable_); }
+
+ private:
+  template <class Callable>
+  static StoredWork to_store(const Callable& c) {
+    if constexpr (requires { c.stored(); }) {
+      return c.stored();
+    } else {
+      return c;
+    }
+  }
+
+  const void* callable_;
+  void (*run_)(const void*);
+  StoredWork (*stored_)(const void*);
+};
+
+/// An ordered sequence of work on one device, for one task and its thread alone. Work runs in the order of its
+/// submission, at the latest when `synchronise` returns; the host's queue runs it at once.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  /// The device whose memory its work may use.
+  virtual Device& device() { return host_device(); }
+  /// Submits work under a label, which is a literal ("forward.gemm"). The work is a kernel call, nothing else, so that
+  /// the sum of these intervals is the time inside kernels. Only within the work may it ask buffers for their memory.
+  virtual void submit(std::string_view label, Cost, const Work&) = 0;
+  /// Assigns work that is submitted from now on to this layer of the model, from 0; `no_layer`: to none.
+  virtual void enter_layer(int) {}
+  static constexpr int no_layer = -1;
+  /// An event that is reached after all work submitted so far.
+  virtual EventPtr record() { return nullptr; }
+  /// Work that is submitted from now on begins after the event. The caller does not wait.
+  virtual void begin_after(const EventPtr&) {}
+  /// Waits until all work submitted so far is done.
+  virtual void synchronise() {}
+
+  /// Runs work after all work submitted so far and waits for it: for a few words that the caller reads or writes, so it
+  /// may refer to locals. It counts to no kernel: a queue of the host just runs it.
+  void at_once(const Work& work) {
+    if (&device() == &host_device()) return work();
+    submit("host", {}, work);
+    synchronise();
+  }
+  /// Copies results of work to where transports reach them, and received data to where work computes. Does nothing
+  /// where the two places are one.
+  void to_transport(const ConstBuffer& b) {
+    if (!has_twin(b)) return;
+    submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
+           [b] { device_access->to_transport(b.address(), b.bytes()); });
+  }
+  void from_transport(const Buffer& b) {
+    if (!has_twin(b)) return;
+    submit("from transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
+           [b] { device_access->from_transport(b.address(), b.bytes()); });
+  }
+  /// Errors: std::logic_error when lengths differ. Memory must not overlap.
+  void copy(std::string_view label, ConstBuffer from, Buffer to) {
+    if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");
+    submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(to.bytes())}, [from, to] {
+      if (device_access && device_access->copy(to.address(), from.address(), to.bytes())) return;
+      std::memcpy(to.host(), from.host(), to.bytes());
+    });
+  }
+
+ private:
+  /// Whether the buffer has a copy that transports reach.
+  bool has_twin(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
+};
+
+/// Runs work at once and nothing else.
+class HostQueue final : public Queue {
+ public:
+  void submit(std::string_view, Cost, const Work& work) override { work(); }
+};
+
+/// A value that work on a queue computes: a loss, a norm. The caller knows it only after that work.
+template <class T>
+class Pending {
+ public:
+  /// Value-initialised until work sets it. The queue must outlive the calls of `get`.
+  explicit Pending(Queue& queue) : queue_(&queue), value_(std::make_shared<T>()) {}
+
+  /// The place to write to; the work captures it by value.
+  std::shared_ptr<T> place() const { return value_; }
+  /// Waits for all work submitted so far.
+  const T& get() const {
+    queue_->synchronise();
+    return *value_;
+  }
+
+ private:
+  Queue* queue_;
+  std::shared_ptr<T> value_;
+};
+
+/// Work that was submitted once, kept to be submitted again: for a sequence that recurs on the same memory, as a stream
+/// capture is on a device.
+struct RecordedWork {
+  std::string_view label;
+  Cost cost;
+  StoredWork work;
+  int layer = Queue::no_layer;
+};
+
+/// Passes work on and keeps a copy of it. It keeps only the order of work: events belong outside. Errors:
+/// std::logic_error when an event of it is asked for, or waited for.
+class RecordingQueue final : public Queue {
+ public:
+  RecordingQueue(Queue& inner, std::vector<RecordedWork>& to) : inner_(inner), to_(to) {}
+  Device& device() override { return inner_.device(); }
+  void submit(std::string_view label, Cost cost, const Work& work) override {
+    to_.push_back({label, cost, work.stored(), layer_});
+    inner_.submit(label, cost, work);
+  }
+  void enter_layer(int layer) override {
+    layer_ = layer;
+    inner_.enter_layer(layer);
+  }
+  EventPtr record() override { refuse(); }
+  void begin_after(const EventPtr&) override { refuse(); }
+  void synchronise() override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { throw std::logic_error("a recording has no events"); }
+
+  Queue& inner_;
+  std::vector<RecordedWork>& to_;
+  int layer_ = no_layer;
+};
 
 }  // namespace gradmeter::runtime

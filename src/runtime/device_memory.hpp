@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a device as a type of its own: a host span and a device span do not mix, and the host cannot index one.
 #pragma once
 #include <cassert>
@@ -6,8 +7,7 @@
 
 namespace gradmeter::runtime {
 
-/// `size` elements at a device address. Says nothing about ownership. Compiles without CUDA, so that interfaces can
-/// name it everywhere.
+/// `size` elements at a device address, without ownership. It compiles without CUDA, so that all interfaces can use it.
 template <class T>
 class DeviceSpan {
  public:
@@ -15,12 +15,12 @@ class DeviceSpan {
 
   constexpr DeviceSpan() = default;
   constexpr explicit DeviceSpan(T* device_address, std::size_t count) : address_(device_address), count_(count) {}
-  /// Reading memory that may be written, as spans do.
+  /// Converts writable memory to memory that is only read, as spans do.
   template <class U>
   requires(std::is_same_v<T, const U>) constexpr DeviceSpan(DeviceSpan<U> other)
       : address_(other.device_address()), count_(other.size()) {}
 
-  /// For launchers and library calls. No `data`, no `begin`: that would make a span of it.
+  /// The address for launchers and library calls. There is no `data` or `begin`: with them it would convert to a span.
   constexpr T* device_address() const { return address_; }
   constexpr std::size_t size() const { return count_; }
   constexpr std::size_t bytes() const { return count_ * sizeof(T); }

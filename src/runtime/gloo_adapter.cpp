@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/gloo_adapter.hpp"
 
 #include <cstring>
@@ -20,20 +21,7 @@
 namespace gradmeter::runtime {
 
 bool gloo_has(core::Element e) {
-  switch (e) {
-    case core::Element::f64:
-    case core::Element::f32:
-    case core::Element::f16:
-    case core::Element::i64:
-    case core::Element::i32:
-    case core::Element::i8:
-      return true;
-    case core::Element::bf16:
-    case core::Element::e4m3:
-    case core::Element::e5m2:
-      break;
-  }
-  return false;
+  return e != core::Element::bf16 && e != core::Element::e4m3 && e != core::Element::e5m2;
 }
 
 #ifdef GRADMETER_HAS_GLOO
@@ -83,7 +71,7 @@ Function function_for(Combine c) {
 
 template <class T>
 void run(gloo::AllreduceOptions& options, const std::byte* in, std::byte* out, std::size_t count, Combine c) {
-  // gloo takes what it only reads as T* too.
+  // gloo takes its input as T* too, but only reads it.
   if (in != out) options.setInput(const_cast<T*>(reinterpret_cast<const T*>(in)), count);
   options.setOutput(reinterpret_cast<T*>(out), count);
   options.setReduceFunction(function_for<T>(c));
@@ -109,7 +97,7 @@ void run(gloo::AllreduceOptions& o, const std::byte* in, std::byte* out, std::si
   }
 }
 
-/// gloo's exceptions with its name on them.
+/// Turns gloo's exceptions into errors with its name.
 template <class Body>
 void naming_gloo(const char* call, Body body) {
   try {

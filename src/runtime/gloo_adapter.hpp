@@ -1,4 +1,5 @@
-// The adapter of gloo: PyTorch's collectives over TCP, where the program was built with them.
+// SPDX-License-Identifier: Apache-2.0
+// The adapter of gloo, PyTorch's collectives over TCP; it is empty in a program built without gloo.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -13,9 +14,9 @@ enum class GlooAlgorithm { ring, bcube };
 
 /// Why there is no gloo here, with what to do; empty: there is.
 std::string gloo_refusal();
-/// "gloo 0.5.0", of the headers that the program was built with; empty: there is none.
+/// "gloo 0.5.0", from the headers that the program was built with; empty: there is none.
 std::string gloo_version();
-/// Has gloo its own operators for this type? fp64, fp32, fp16, int64, int32 and int8.
+/// Whether gloo has its own operators for this type: fp64, fp32, fp16, int64, int32 and int8.
 bool gloo_has(core::Element);
 
 /// A full mesh of TCP connections between the ranks: over loopback where all share a host, else over the interface that

@@ -1,12 +1,16 @@
-// One owner for every C handle: MPI_Comm, MPI_Win, CUDA streams and events, file descriptors, hwloc topologies.
+// SPDX-License-Identifier: Apache-2.0
+// One owner for every C handle: MPI_Comm, MPI_Win, CUDA streams and events, file descriptors, hwloc topologies. Also
+// whole writes to file descriptors.
 #pragma once
 #include <concepts>
+#include <source_location>
+#include <string_view>
 #include <utility>
 
 namespace gradmeter::runtime {
 
-/// What `Handle` must know of a C handle. `null()` is a function because MPI's null handles are not constants;
-/// `free` is never called with null and must not throw (it runs in destructors).
+/// The functions that `Handle` needs for a C handle. `null()` is a function because MPI's null handles are not
+/// constants; `free` is never called with null and must not throw (it runs in destructors).
 template <class Traits>
 concept HandleTraits = requires(typename Traits::type value) {
   { Traits::null() } -> std::convertible_to<typename Traits::type>;
@@ -41,7 +45,8 @@ class Handle {
     const type old = std::exchange(value_, value);
     if (!(old == Traits::null())) Traits::free(old);
   }
-  /// Where a C call stores a new handle: `MPI_Comm_dup(world, comm.receive())`. What was owned is freed first.
+  /// The address at which a C call stores a new handle: `MPI_Comm_dup(world, comm.receive())`. An owned handle is freed
+  /// first.
   type* receive() noexcept {
     reset();
     return &value_;
@@ -50,5 +55,22 @@ class Handle {
  private:
   type value_;
 };
+
+struct DescriptorTraits {
+  using type = int;
+  static type null() noexcept { return -1; }
+  static void free(type descriptor) noexcept;
+};
+using Descriptor = Handle<DescriptorTraits>;  ///< a file descriptor that closes itself
+
+/// Owns what a system call gave. Errors: BackendError with errno's text when it gave a negative number.
+Descriptor checked_descriptor(int result, const char* call,
+                              std::source_location where = std::source_location::current());
+
+/// Writes all of `text`, over interruptions and short writes. False where the descriptor takes no more (closed pipe).
+bool write_all(int descriptor, std::string_view text) noexcept;
+
+/// One line on standard error in one write, so that lines of several ranks do not mix. A line end is added.
+void write_stderr_line(std::string_view line);
 
 }  // namespace gradmeter::runtime

@@ -1,4 +1,5 @@
-#include "allreduce/chooser.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/selection/size_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "allreduce/predicted_table.hpp"
-#include "allreduce/shipped_table.hpp"
-#include "allreduce/table_file.hpp"
+#include "allreduce/selection/selection.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::allreduce {
@@ -19,17 +18,17 @@ using ::testing::HasSubstr;
 
 std::string refusal(std::string_view text) {
   try {
-    TableChooser table(text);
+    SizeTable table(text);
   } catch (const core::UsageError& e) {
     return e.what();
   }
   return "";
 }
 
-std::string chosen(const Chooser& c, std::uint64_t bytes) { return c.candidates()[c.choose(bytes)]->name; }
+std::string chosen(const SizeTable& c, std::uint64_t bytes) { return c.candidates()[c.choose(bytes)]->name; }
 
-TEST(TableChooser, ARangeHoldsItsFirstSizeAndNotItsLast) {
-  const TableChooser t("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+TEST(SizeTable, ARangeHoldsItsFirstSizeAndNotItsLast) {
+  const SizeTable t("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
   EXPECT_EQ(chosen(t, 0), "recursive-doubling");
   EXPECT_EQ(chosen(t, (64 << 10) - 1), "recursive-doubling");
   EXPECT_EQ(chosen(t, 64 << 10), "mpi");
@@ -38,28 +37,28 @@ TEST(TableChooser, ARangeHoldsItsFirstSizeAndNotItsLast) {
   EXPECT_EQ(chosen(t, UINT64_MAX), "ring");
 }
 
-TEST(TableChooser, KnowsTheLongestCallOfEachCandidate) {
-  const TableChooser t("0-1K:mpi,1K-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+TEST(SizeTable, KnowsTheLongestCallOfEachCandidate) {
+  const SizeTable t("0-1K:mpi,1K-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
   ASSERT_EQ(t.candidates().size(), 3u);
   EXPECT_EQ(t.longest(t.choose(0)), (1u << 20) - 1) << "mpi, in its second range";
   EXPECT_EQ(t.longest(t.choose(2000)), (64u << 10) - 1);
   EXPECT_EQ(t.longest(t.choose(1 << 20)), UINT64_MAX);
 }
 
-TEST(TableChooser, EqualTablesHaveEqualNames) {
+TEST(SizeTable, EqualTablesHaveEqualNames) {
   const std::string canonical = "0-64K:recursive-doubling,64K-:ring";
   for (std::string_view same : {"0-64K:recursive-doubling,64K-:ring", "64K-:ring,0-64K:recursive-doubling",
                                 "0-65536:recursive-doubling,65536-:ring",
                                 "0-1K:recursive-doubling,1K-64K:recursive-doubling,64K-1M:ring,1024K-:ring",
                                 " 0 - 64K : recursive-doubling , 64K - : ring"}) {
-    EXPECT_EQ(TableChooser(same).name(), canonical) << same;
+    EXPECT_EQ(SizeTable(same).name(), canonical) << same;
     EXPECT_EQ(find_algorithm(same)->name, canonical) << same;
   }
-  EXPECT_EQ(TableChooser("0-1000:mpi,1000-1536K:ring,1536K-:mpi").name(), "0-1000:mpi,1000-1536K:ring,1536K-:mpi");
-  EXPECT_EQ(TableChooser("0-:ring").name(), "0-:ring");
+  EXPECT_EQ(SizeTable("0-1000:mpi,1000-1536K:ring,1536K-:mpi").name(), "0-1000:mpi,1000-1536K:ring,1536K-:mpi");
+  EXPECT_EQ(SizeTable("0-:ring").name(), "0-:ring");
 }
 
-TEST(TableChooser, SaysWhichSizesHaveNoAlgorithmOrTwo) {
+TEST(SizeTable, SaysWhichSizesHaveNoAlgorithmOrTwo) {
   EXPECT_THAT(refusal("0-64K:ring,1M-:mpi"), HasSubstr("no algorithm for 64K-1M, and every size needs one"));
   EXPECT_THAT(refusal("64K-:ring"), HasSubstr("no algorithm for 0-64K"));
   EXPECT_THAT(refusal("0-64K:ring"), HasSubstr("no algorithm from 64K on"));
@@ -68,7 +67,7 @@ TEST(TableChooser, SaysWhichSizesHaveNoAlgorithmOrTwo) {
   EXPECT_THAT(refusal("0-64K:ring,64K-64K:mpi,64K-:mpi"), HasSubstr("64K-64K holds no size"));
 }
 
-TEST(TableChooser, RefusesWhatIsNoTable) {
+TEST(SizeTable, RefusesWhatIsNoTable) {
   EXPECT_THAT(refusal("0-64K:rang,64K-:ring"), HasSubstr("did you mean 'ring'?"));
   EXPECT_THAT(refusal("0-64Q:ring,64K-:ring"), HasSubstr("size '64Q' is not understood"));
   EXPECT_THAT(refusal("0-64K,64K-:ring"), HasSubstr("'0-64K' is no range with an algorithm"));
@@ -79,7 +78,7 @@ TEST(TableChooser, RefusesWhatIsNoTable) {
   }
 }
 
-TEST(TableChooser, TheItemsOfACommaListThatBelongToATableStayTogether) {
+TEST(SizeTable, TheItemsOfACommaListThatBelongToATableStayTogether) {
   EXPECT_THAT(join_tables({"mpi", "0-64K:recursive-doubling", "64K-:ring", "direct"}),
               ElementsAre("mpi", "0-64K:recursive-doubling,64K-:ring", "direct"));
   EXPECT_THAT(join_tables({"0-1K:a:x=1,y=2", "1K-:b", "0-:c", "0-4K:d", "4K-:e"}),
@@ -92,7 +91,7 @@ TEST(TableChooser, TheItemsOfACommaListThatBelongToATableStayTogether) {
   EXPECT_FALSE(is_table(""));
 }
 
-TEST(TableChooser, AChoiceByATableRefusesWhatOneOfItsAlgorithmsRefuses) {
+TEST(SizeTable, AChoiceByATableRefusesWhatOneOfItsAlgorithmsRefuses) {
   const auto choice = find_algorithm("0-64K:recursive-doubling,64K-:ring");
   EXPECT_EQ(choice->info().name, "auto");
   EXPECT_FALSE(choice->is_vendor());
@@ -100,24 +99,23 @@ TEST(TableChooser, AChoiceByATableRefusesWhatOneOfItsAlgorithmsRefuses) {
   EXPECT_EQ(choice->refusal({5, 1}), "");
   EXPECT_THAT(choice->refusal({5, 1}, CollectiveKind::reduce_scatter),
               HasSubstr("recursive-doubling has no reduce_scatter"));
-  EXPECT_EQ(choice->request({5, 1}).chooser->name(), choice->name);
+  EXPECT_EQ(choice->request({5, 1}).table->name(), choice->name);
   EXPECT_EQ(find_algorithm("0-:ring")->refusal({5, 1}, CollectiveKind::reduce_scatter), "");
 }
 
 TEST(Auto, IsOneRowThatNeedsNoParameter) {
   const auto choice = find_algorithm("auto");
   EXPECT_EQ(choice->name, "auto");
-  EXPECT_EQ(choice->request({5, 1}).chooser, nullptr);
+  EXPECT_EQ(choice->request({5, 1}).table, nullptr);
   for (std::uint32_t p = 1; p <= 64; ++p) EXPECT_EQ(choice->refusal({p, 1}), "") << p;
   EXPECT_THROW(find_algorithm("auto:tables=x"), core::UsageError);
   EXPECT_THROW(find_algorithm("auto:table=x,rows=2"), core::UsageError);
 }
 
 TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
-  for (const auto& t : shipped_tables()) EXPECT_FALSE(t.source.empty());
   for (auto transport : {runtime::TransportKind::shm, runtime::TransportKind::mpi, runtime::TransportKind::hybrid}) {
     for (std::uint32_t p = 1; p <= 64; ++p) {
-      const TableChooser table(shipped_table({.shape = {p, 1}}, transport));
+      const SizeTable table(shipped_table({.shape = {p, 1}}, transport));
       EXPECT_GE(table.ranges().size(), 1u);
       for (const auto& a : table.candidates()) EXPECT_EQ(a->refusal({p, 1}), "") << a->name << " p " << p;
     }
@@ -127,8 +125,8 @@ TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
   // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
   const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};
-  const TableChooser for_sums(shipped_table(sum, runtime::TransportKind::shm));
-  const TableChooser for_scatters(shipped_table(scatter, runtime::TransportKind::shm));
+  const SizeTable for_sums(shipped_table(sum, runtime::TransportKind::shm));
+  const SizeTable for_scatters(shipped_table(scatter, runtime::TransportKind::shm));
   EXPECT_NE(for_sums.name(), for_scatters.name());
   for (const auto& a : for_scatters.candidates())
     EXPECT_EQ(a->refusal({4, 4}, CollectiveKind::reduce_scatter), "") << a->name;
@@ -173,7 +171,7 @@ class TableFileOnDisk : public ::testing::Test {
 };
 
 TEST_F(TableFileOnDisk, WhatWasWrittenIsReadBack) {
-  const TableChooser table("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
+  const SizeTable table("0-64K:recursive-doubling,64K-1M:mpi,1M-:ring");
   const std::vector<std::string> comments{"2 ranks, shm", "machine 0123abcd"};
   const std::string text = table_file_text(table, comments);
   EXPECT_EQ(text,
@@ -208,8 +206,8 @@ core::Machine machine_with(double latency_s, double bytes_per_s) {
 }
 
 std::string chosen(const core::Machine& m, std::uint64_t bytes) {
-  const TableChooser chooser(predicted_table(m, find_algorithm("ring")->request({8, 8})));
-  return chooser.candidates()[chooser.choose(bytes)]->name;
+  const SizeTable table(predicted_table(m, find_algorithm("ring")->request({8, 8})));
+  return table.candidates()[table.choose(bytes)]->name;
 }
 
 TEST(PredictedTable, FewRoundsWhereLatencyCountsAndFewBytesWhereTheyDo) {

@@ -1,8 +1,9 @@
-#include "allreduce/chosen.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/selection/selection.hpp"
 
 #include <gtest/gtest.h>
 
-#include "allreduce/mover/executor.hpp"
+#include "allreduce/executor/executor.hpp"
 #include "core/error.hpp"
 #include "support/run_to_end.hpp"
 #include "support/thread_ranks.hpp"
@@ -35,9 +36,9 @@ std::uint64_t total(const std::vector<std::uint64_t>& v) {
   return sum;
 }
 
-TEST(ChosenCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
+TEST(SelectedCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
   const int p = 4;
-  const auto table = std::make_shared<TableChooser>("0-4000:recursive-doubling,4000-:ring");
+  const auto table = std::make_shared<SizeTable>("0-4000:recursive-doubling,4000-:ring");
   ThreadGroup group(p, channels);
   // By call: payload bytes of all ranks together. Recursive doubling sends n·log2 p a rank, the ring 2n(p-1)/p.
   const std::vector<std::size_t> counts{100, 999, 1000, 5000, 10, 0, 1001};
@@ -48,9 +49,9 @@ TEST(ChosenCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
     std::vector<std::unique_ptr<Collective>> members;
     for (const auto& a : table->candidates()) {
       members.push_back(std::make_unique<Executor>(Algorithm{a->name, a->make({std::uint32_t(p), 1})}, *transport,
-                                                   arena, ExecutorOptions{Placement::in_place, 20000, 1024}));
+                                                   arena, ExchangeSpec{Placement::in_place, 20000, 1024}));
     }
-    ChosenCollective c(table, std::move(members));
+    SelectedCollective c(table, std::move(members));
     EXPECT_EQ(c.name(), table->name());
     for (std::size_t k = 0; k < counts.size(); ++k) {
       std::vector<float> v(counts[k], static_cast<float>(r + 1));
@@ -68,8 +69,8 @@ TEST(ChosenCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
   }
 }
 
-TEST(ChosenCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
-  const auto table = std::make_shared<TableChooser>("0-4000:ring,4000-:mpi");
+TEST(SelectedCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
+  const auto table = std::make_shared<SizeTable>("0-4000:ring,4000-:mpi");
   ThreadGroup group(1, channels);
   auto transport = group.transport(0);
   HeapArena arena(std::size_t{1} << 20);
@@ -77,9 +78,9 @@ TEST(ChosenCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
   const Uncounted& vendor = *uncounted;
   std::vector<std::unique_ptr<Collective>> members;
   members.push_back(std::make_unique<Executor>(Algorithm{"ring", find_algorithm("ring")->make({1, 1})}, *transport,
-                                               arena, ExecutorOptions{Placement::in_place, 4000, 1024}));
+                                               arena, ExchangeSpec{Placement::in_place, 4000, 1024}));
   members.push_back(std::move(uncounted));
-  ChosenCollective c(table, std::move(members));
+  SelectedCollective c(table, std::move(members));
   std::vector<float> v(1000);
   const auto first = [&](std::size_t n) { return std::span(v).first(n); };
   c.start({first(999), first(999)});

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The executor with a codec: all ranks end with equal bits although an encoding depends on the rank that makes it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "allreduce/compressed/compressed.hpp"
-#include "allreduce/mover/executor.hpp"
+#include "allreduce/coded/coded.hpp"
+#include "allreduce/executor/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/collectives.hpp"
@@ -59,6 +60,12 @@ class Noisy final : public compression::Codec {
   std::size_t grain_;
 };
 
+compression::CodecChoicePtr noisy(std::size_t grain) {
+  compression::CodecChoice choice;
+  choice.codec = std::make_shared<Noisy>(grain);
+  return std::make_shared<compression::CodecChoice>(std::move(choice));
+}
+
 Shape shape_of_ranks(int p) {
   const auto ranks = static_cast<std::uint32_t>(p);
   return {ranks, ranks > 2 && ranks % 2 == 0 ? 2u : 1u};
@@ -97,17 +104,15 @@ Outcome run(const Case& c) {
     const auto r = static_cast<std::size_t>(rank);
     auto transport = group.transport(rank);
     HeapArena arena(std::size_t{4} << 20);
-    const ExecutorOptions options{.placement = c.placement,
-                                  .max_bytes = c.count * 4,
-                                  .message_bytes = c.message_bytes,
-                                  .codec = std::make_shared<Noisy>(c.grain)};
+    const ExchangeSpec options{
+        .placement = c.placement, .max_bytes = c.count * 4, .message_bytes = c.message_bytes, .codec = noisy(c.grain)};
     Executor executor({algorithm->name, algorithm->make(shape_of_ranks(c.ranks))}, *transport, arena, options);
     std::vector<float> in(c.count), out(c.count), worker(c.count), owner(c.count);
     for (int call = 0; call < c.calls; ++call) {
       for (std::size_t i = 0; i < c.count; ++i) in[i] = value_at(rank, i);
       if (c.placement == Placement::in_place) out = in;
       Call x{c.placement == Placement::in_place ? out : in, out, c.op};
-      x.encoding.step = static_cast<std::uint64_t>(call);
+      x.encoding.draw.step = static_cast<std::uint64_t>(call);
       if (c.feedback) x.encoding.worker_residual = worker.data(), x.encoding.owner_residual = owner.data();
       executor.start(x);
       run_to_end(executor);
@@ -226,7 +231,7 @@ TEST(CodedExecutor, RefusesWhatIsNoSumOfFp32) {
   auto transport = group.transport(0);
   HeapArena arena(std::size_t{1} << 20);
   Executor executor({"ring", find_algorithm("ring")->make({1, 1})}, *transport, arena,
-                    {.max_bytes = 64, .codec = std::make_shared<Noisy>(1)});
+                    {.max_bytes = 64, .codec = noisy(1)});
   std::array<double, 8> doubles{};
   std::array<float, 8> floats{};
   EXPECT_THROW(executor.start({doubles, doubles}), core::BackendError);
@@ -239,7 +244,7 @@ TEST(TernGrad, SendsTwoBitsANumberUnlessItsCodesAreSummed) {
   const auto parts_of = [&](std::string_view name) {
     const auto codec = compression::find_codec(name);
     const auto ring = find_algorithm("ring");
-    const CodedRequest r{*codec, *ring, {4, 1}, {.max_bytes = n * sizeof(float)}};
+    const ExchangeSpec r{.max_bytes = n * sizeof(float), .algorithm = ring, .codec = codec, .shape = {4, 1}};
     return coded_call_parts(r, n, {&whole, 1});
   };
   const auto gathered = parts_of("terngrad"), summed = parts_of("terngrad:exchange=sum");

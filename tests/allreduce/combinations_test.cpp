@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every algorithm with a schedule × collective × type × operation × placement × odd length, on ranks that are threads.
 #include <gtest/gtest.h>
 

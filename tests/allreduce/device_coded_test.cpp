@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compressed all-reduces whose codec is kernels in a GPU's stream, against the host's of the same calls: equal bits,
 // also of what error feedback carries from call to call.
 #include <gtest/gtest.h>
@@ -6,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/compressed/compressed.hpp"
-#include "allreduce/mover/block_codec.hpp"
+#include "allreduce/coded/coded.hpp"
+#include "allreduce/executor/coding.hpp"
 #include "core/error.hpp"
 #include "support/collectives.hpp"
 #include "support/copying_transport.hpp"
@@ -57,14 +58,16 @@ class Pair {
         codec_(compression::find_codec(w.codec)),
         algorithm_(find_algorithm(w.algorithm)) {
     const auto p = static_cast<std::uint32_t>(r.world.size());
-    CodedRequest request{.codec = *codec_,
-                         .algorithm = *algorithm_,
-                         .shape = {p, p},
-                         .options = {.placement = w.placement, .max_bytes = room, .message_bytes = 2048}};
+    ExchangeSpec spec{.placement = w.placement,
+                      .max_bytes = room,
+                      .message_bytes = 2048,
+                      .algorithm = algorithm_,
+                      .codec = codec_,
+                      .shape = {p, p}};
     const Site site{r.world, network_, copying_ ? *copying_ : *link_};
-    on_host_ = bind_coded(request, site, 5);
-    request.options.queue = &r.queue;
-    on_gpu_ = bind_coded(request, site, 5);
+    on_host_ = bind_coded(spec, site, 5);
+    spec.queue = &r.queue;
+    on_gpu_ = bind_coded(spec, site, 5);
     r.world.barrier();
   }
 
@@ -103,7 +106,7 @@ class Pair {
   const GpuRank& rank_;
   bool in_place_;
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   std::unique_ptr<runtime::Transport> copying_;
   std::shared_ptr<void> pinned_;
   runtime::OwnedBuffer in_, out_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The all-reduce that reads its peers' memory: with the bits of the sum in rank order, on ranks as threads. Over
 // processes: tests/cli/device_test.py.
 #include <gtest/gtest.h>
@@ -10,9 +11,9 @@
 
 #include "allreduce/reduce.hpp"
 #include "allreduce/registry.hpp"
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/device_seeds.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives round the ring of GPUs that read their neighbour's memory: with the bits of the schedule `ring` on the
 // host, on ranks as threads. Over processes: tests/cli/device_test.py.
 #include <gtest/gtest.h>

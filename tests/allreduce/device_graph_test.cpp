@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captured exchanges: launched again they have the host's results, on data that changes between launches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/cuda/graphed_collective.hpp"
-#include "allreduce/cuda/nccl.hpp"
-#include "allreduce/known_collective.hpp"
+#include "allreduce/gpu/stream_collective.hpp"
+#include "allreduce/test_data.hpp"
+#include "allreduce/vendor/vendor.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/transport/network.hpp"
@@ -37,14 +38,14 @@ class Captured {
   Captured(const GpuRank& r, const std::string& name, CollectiveKind kind, Placement placement)
       : network_(r.world, {.transport = runtime::TransportKind::automatic, .memory_bytes = std::size_t{1} << 20}),
         link_(network_.connect(r.world, 4)) {
-    const ExecutorOptions options{.placement = placement, .max_bytes = most_captured_bytes, .queue = &r.queue};
+    const ExchangeSpec options{.placement = placement, .max_bytes = most_captured_bytes, .queue = &r.queue};
     graphs_ = capture_calls(find_algorithm(name)->bind({r.world, network_, *link_}, options, kind, 0), r.queue, odd);
   }
   const GraphedCollectives* operator->() const { return &graphs_; }
 
  private:
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   GraphedCollectives graphs_;
 };
 

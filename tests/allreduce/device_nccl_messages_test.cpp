@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our schedules over NCCL's messages, against the host's execution of the same schedules: equal bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/cuda/nccl_messages.hpp"
+#include "allreduce/gpu/algorithms.hpp"
 #include "core/error.hpp"
 #include "support/gpu_and_host.hpp"
 #include "support/run_to_end.hpp"
@@ -121,7 +122,7 @@ std::string late_peer_error(int ranks, int late) {
     const auto memory = r.device.allocate(core::Element::f32, 100);  // outlives a call that is given up
     runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
     const auto link = network.connect(r.world, 1);
-    ExecutorOptions o{.max_bytes = 400, .message_bytes = 4096, .queue = &r.queue};
+    ExchangeSpec o{.max_bytes = 400, .message_bytes = 4096, .queue = &r.queue};
     const auto p = static_cast<std::uint32_t>(ranks);
     const auto c =
         make_nccl_messages({"nccl-messages", find_algorithm("ring")->make({p, p})}, {r.world, network, *link},
@@ -172,7 +173,7 @@ TEST(NcclMessagesErrors, ACallUnderWayCanBeGivenUp) {
     const auto memory = r.device.allocate(core::Element::f32, 30'000);
     runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
     const auto link = network.connect(r.world, 1);
-    const ExecutorOptions o{.max_bytes = 120'000, .queue = &r.queue};
+    const ExchangeSpec o{.max_bytes = 120'000, .queue = &r.queue};
     const auto c = find_algorithm("nccl-messages")->bind({r.world, network, *link}, o, kind);
     c->start({memory.buffer, memory.buffer});
     for (int i = 0; i < polls; ++i) (void)c->advance();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The row nccl against the host's sums, on ranks that are threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/cuda/nccl.hpp"
-#include "allreduce/known_collective.hpp"
+#include "allreduce/test_data.hpp"
+#include "allreduce/vendor/vendor.hpp"
 #include "core/error.hpp"
-#include "runtime/nccl/memory.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/nccl/communicator.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 #include "support/gpu_ranks.hpp"
@@ -33,7 +34,7 @@ class Bound {
   Bound(const GpuRank& r, const std::string& name, CollectiveKind kind, Placement placement, std::uint32_t root)
       : network_(r.world, {.transport = runtime::TransportKind::automatic, .memory_bytes = std::size_t{1} << 20}),
         link_(network_.connect(r.world, 4)) {
-    const ExecutorOptions options{.placement = placement, .max_bytes = most_bytes, .queue = &r.queue};
+    const ExchangeSpec options{.placement = placement, .max_bytes = most_bytes, .queue = &r.queue};
     collective_ = find_algorithm(name)->bind({r.world, network_, *link_}, options, kind, root);
   }
   Collective& operator*() const { return *collective_; }
@@ -41,7 +42,7 @@ class Bound {
 
  private:
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   std::unique_ptr<Collective> collective_;
 };
 

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions on the device against the host's, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "allreduce/cuda/reduce.hpp"
+#include "allreduce/gpu/reduce.hpp"
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
 

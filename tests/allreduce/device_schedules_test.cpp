@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our schedules on GPUs' memory, whose messages are staged, against the host's execution of the same schedules: equal
 // bits.
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "runtime/cuda/device.hpp"
-#include "runtime/transport/staged_transport.hpp"
+#include "runtime/transport/decorators.hpp"
 #include "support/copying_transport.hpp"
 #include "support/gpu_and_host.hpp"
 #include "support/schedule_shapes.hpp"

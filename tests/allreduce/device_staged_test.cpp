@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective of the host on a GPU's memory: copies leave before it and arrive after it, on ranks as threads.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "allreduce/mover/staged_collective.hpp"
+#include "allreduce/gpu/stream_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/threads/thread_group.hpp"
@@ -46,7 +47,7 @@ struct Member {
   runtime::CudaDevice device{0};
   std::unique_ptr<runtime::Queue> queue;
   runtime::Network network;
-  runtime::OwnedTransport link;
+  std::unique_ptr<runtime::Transport> link;
   std::shared_ptr<void> pinned;  ///< copies from and to other memory of the host are not asynchronous
   runtime::OwnedBuffer in, out;
   std::unique_ptr<Collective> staged;

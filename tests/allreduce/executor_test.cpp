@@ -1,4 +1,5 @@
-#include "allreduce/mover/executor.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/executor/executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -63,7 +64,7 @@ Outcome run(const Case& c, int repeats = 2) {
   run_ranks(c.ranks, [&](int r) {
     auto transport = group.transport(r);
     HeapArena arena(std::size_t{1} << 20);
-    const ExecutorOptions options{c.placement, c.count * 4, c.message_bytes};
+    const ExchangeSpec options{c.placement, c.count * 4, c.message_bytes};
     Executor executor({algorithm->name, algorithm->make(shape_of_ranks(c.ranks))}, *transport, arena, options);
     std::vector<float> in(c.count), out(c.count, -1);
     for (int i = 0; i < repeats; ++i) {
@@ -154,7 +155,9 @@ TEST(Executor, HoldsTheBitsOfTheInterpretedSchedule) {
         for (std::size_t i = 0; i < n; ++i) expected[static_cast<std::size_t>(r)][i] = value_at(r, i);
         spans.emplace_back(expected[static_cast<std::size_t>(r)]);
       }
-      const auto bytes = interpret(*find_algorithm(algorithm)->make(shape_of_ranks(p)).front(), spans, Op::average);
+      const SchedulePtr schedule = find_algorithm(algorithm)->make(shape_of_ranks(p)).front();
+      const Slices whole(Cut::run, n, sizeof(float), schedule->blocks(), n, true);
+      const auto bytes = interpret(std::span(&schedule, 1), whole, spans, Op::average);
       EXPECT_EQ(o.out, expected) << algorithm << " p " << p;
       for (std::size_t r = 0; r < bytes.size(); ++r) EXPECT_EQ(o.sent[r].bytes, 2 * bytes[r]);
     }

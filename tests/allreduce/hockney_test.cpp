@@ -1,4 +1,5 @@
-#include "allreduce/schedule/hockney.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/schedule/cost_model.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,13 @@
 
 namespace gradmeter::allreduce {
 namespace {
+
+/// Of a buffer of fp32 in one slice.
+std::vector<double> finish_times(const SchedulePtr& s, std::size_t elements, const std::vector<double>& begin,
+                                 const core::Machine& machine) {
+  const Slices whole(Cut::run, elements, sizeof(float), s->blocks(), elements, true);
+  return hockney_finish_times(std::span(&s, 1), whole, sizeof(float), begin, machine);
+}
 
 using test::linked;
 
@@ -42,7 +50,7 @@ TEST(Hockney, AlgorithmsTakeTheirTextbookTimes) {
     for (std::uint32_t p : {2u, 4u, 8u, 16u}) {
       ++levels;
       const auto s = find_algorithm(algorithm)->make({p, 1}).front();
-      const auto end = hockney_finish_times(*s, n, 4, std::vector<double>(p, 0.0), machine);
+      const auto end = finish_times(s, n, std::vector<double>(p, 0.0), machine);
       const Terms terms{1e-5, 4.0 * double(n) / 1e9, 4.0 * double(n) / 1e10, levels, double(p - 1) / p};
       EXPECT_NEAR(*std::max_element(end.begin(), end.end()), time(p, terms), 1e-9) << algorithm << " p " << p;
     }
@@ -54,7 +62,7 @@ TEST(Hockney, EachMessageTakesTheLinkOfItsRanks) {
   m.ranks_per_node = 2;
   m.between_nodes = {.latency_s = 1, .bandwidth = {{0, 1}, {64, 4}}};
   const auto s = find_algorithm("recursive-doubling")->make({4, 1}).front();
-  const auto time = [&](std::size_t n) { return hockney_finish_times(*s, n, 4, std::vector<double>(4, 0.0), m)[3]; };
+  const auto time = [&](std::size_t n) { return finish_times(s, n, std::vector<double>(4, 0.0), m)[3]; };
   EXPECT_DOUBLE_EQ(time(4), (0.5 + 8) + (1 + 16)) << "one round on the node, one between the nodes";
   EXPECT_DOUBLE_EQ(time(16), (0.5 + 32) + (1 + 16)) << "long messages between nodes are faster";
 }
@@ -63,9 +71,9 @@ TEST(Hockney, ALateRankDelaysTheOthers) {
   const core::Machine machine = linked(0, 1e9, 1e12);
   const auto ring = find_algorithm("ring")->make({4, 1}).front();
   std::vector<double> begin(4, 0.0);
-  const double together = hockney_finish_times(*ring, 4096, 4, begin, machine)[0];
+  const double together = finish_times(ring, 4096, begin, machine)[0];
   begin[2] = 1.0;
-  for (double end : hockney_finish_times(*ring, 4096, 4, begin, machine)) EXPECT_GE(end, 1.0 + together / 2);
+  for (double end : finish_times(ring, 4096, begin, machine)) EXPECT_GE(end, 1.0 + together / 2);
 }
 
 /// An all-reduce on four ranks, in slices of messages of so many bytes.
@@ -80,7 +88,7 @@ TEST(Hockney, OneSliceTakesTheTimeOfTheWhole) {
   const core::Machine machine = linked(1e-5, 1e9, 1e10);
   for (const auto* algorithm : {"ring", "direct", "rabenseifner", "double-tree"}) {
     const auto s = find_algorithm(algorithm)->make({4, 1}).front();
-    const auto end = hockney_finish_times(*s, 1 << 14, 4, std::vector<double>(4, 0.0), machine);
+    const auto end = finish_times(s, 1 << 14, std::vector<double>(4, 0.0), machine);
     EXPECT_EQ(sliced(algorithm, 1 << 14, std::size_t{1} << 30, machine), *std::max_element(end.begin(), end.end()));
   }
 }

@@ -1,4 +1,5 @@
-#include "allreduce/known_data.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/test_data.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives whose work goes to queues that run as late as polls require: they end with the host's bits, and no event
 // is recorded that could be left out. One thread plays all ranks, in an order drawn by the seed.
 #include "support/late_queue.hpp"
@@ -14,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/mover/executor.hpp"
+#include "allreduce/executor/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -169,12 +170,11 @@ class Rank {
     const auto ranks = static_cast<std::uint32_t>(c.ranks);
     return {c.algorithm, find_algorithm(c.algorithm)->make({ranks, 1}, c.kind)};
   }
-  ExecutorOptions options(const Case& c) {
-    const auto codec = compression::find_codec(c.codec);
+  ExchangeSpec options(const Case& c) {
     return {.placement = c.placement,
             .max_bytes = c.count * sizeof(float),
             .message_bytes = c.message_bytes,
-            .codec = codec ? codec->codec : nullptr,
+            .codec = compression::find_codec(c.codec),
             .queue = course_.late ? &queue_ : nullptr};
   }
 
@@ -182,9 +182,7 @@ class Rank {
     const int number = static_cast<int>(results.size());
     std::vector<float>& given = case_.placement == Placement::in_place ? out_ : in_;
     Call call{given, out_, case_.op};
-    call.encoding = {.seed = 5,
-                     .step = results.size(),
-                     .tensor = 0,
+    call.encoding = {.draw = {.seed = 5, .step = results.size()},
                      .worker_residual = worker_.data(),
                      .owner_residual = owner_.data()};
     for (std::size_t i = 0; i < given.size(); ++i) given[i] = value_at(rank_, number, i);

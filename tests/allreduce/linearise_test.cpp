@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The static order, followed by ranks that cannot poll: each completes a turn's messages before it takes the next, and
 // messages between two ranks match by their order alone.
-#include "allreduce/schedule/linearise.hpp"
+#include "allreduce/schedule/slices.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,9 @@
 #include <map>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/fingerprint.hpp"
 #include "allreduce/schedule/interpret.hpp"
 #include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/verify.hpp"
 #include "core/format.hpp"
 #include "support/schedule_shapes.hpp"
 
@@ -134,7 +135,7 @@ class Exchange {
       }
       reduce(core::Element::f32, core::Element::f32, Op::sum, bytes(at(r, x.to, e)), sources, e.elements);
     }
-    for (const FinishStep& x : std::span(p.finishes).subspan(round.finishes.first, round.finishes.count)) {
+    for (const LocalStep& x : std::span(p.finishes).subspan(round.finishes.first, round.finishes.count)) {
       const Extent e = slice.extent(x.blocks);
       finish(core::Element::f32, Op::sum, bytes(at(r, Place::out, e)), bytes(at(r, x.from, e)), e.elements,
              static_cast<int>(ranks_));
@@ -145,8 +146,8 @@ class Exchange {
   std::span<float> at(std::uint32_t r, Place p, const Extent& e) {
     return std::span(all_[r].places[p]).subspan(e.offset, e.elements);
   }
-  void copy(std::uint32_t r, std::size_t slice, const std::vector<CopyStep>& steps) {
-    for (const CopyStep& x : steps) {
+  void copy(std::uint32_t r, std::size_t slice, const std::vector<LocalStep>& steps) {
+    for (const LocalStep& x : steps) {
       const Extent e = slices_[slice].extent(x.blocks);
       std::ranges::copy(at(r, x.from, e), at(r, Place::out, e).begin());
     }
@@ -191,7 +192,7 @@ std::vector<Values> interpreted(const Sliced& c) {
   if (cut_for(s.collective_kind()) == Cut::run) {
     interpret(c.schedules, c.slices, buffers, Op::sum);
   } else {
-    interpret(s, buffers, Op::sum);
+    interpret(c.schedules, Slices(Cut::of_each_block, c.n, sizeof(float), s.blocks(), c.n, true), buffers, Op::sum);
   }
   return values;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A buffer's tensors with a codec: what they send travels together, and each has the bits that it has by itself.
 #include <gtest/gtest.h>
 
@@ -9,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/compressed/compressed.hpp"
+#include "allreduce/coded/coded.hpp"
 #include "allreduce/registry.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
-#include "runtime/time/backoff.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {
@@ -66,7 +67,7 @@ struct RankPlace {
         link(network.connect(c, most_lanes(c.size()))) {}
   const runtime::Communicator& world;
   runtime::Network network;
-  runtime::OwnedTransport link;
+  std::unique_ptr<runtime::Transport> link;
 };
 
 class PackedRunner {
@@ -76,13 +77,14 @@ class PackedRunner {
         case_(c),
         codec_(compression::find_codec(c.codec + (c.codec.find(':') == std::string::npos ? ":" : ",") + "min=100")),
         algorithm_(find_algorithm(c.algorithm)),
-        request_{*codec_,
-                 *algorithm_,
-                 shape_of(place.network.nodes_of(place.world)),
-                 {.placement = Placement::in_place, .max_bytes = buffer_elements() * sizeof(float)}} {}
+        spec_{.placement = Placement::in_place,
+              .max_bytes = buffer_elements() * sizeof(float),
+              .algorithm = algorithm_,
+              .codec = codec_,
+              .shape = shape_of(place.network.nodes_of(place.world))} {}
 
-  bool refused() const { return !codec_refusal(request_, CollectiveKind::all_reduce, {}).empty(); }
-  CallParts parts() const { return coded_call_parts(request_, buffer_elements(), tensors()); }
+  bool refused() const { return !codec_refusal(spec_, CollectiveKind::all_reduce, {}).empty(); }
+  CallParts parts() const { return coded_call_parts(spec_, buffer_elements(), tensors()); }
 
   /// All tensors in one call.
   PackedOutcome together() {
@@ -123,7 +125,7 @@ class PackedRunner {
   }
 
  private:
-  std::unique_ptr<Collective> bind() { return bind_coded(request_, {place_.world, place_.network, *place_.link}, 5); }
+  std::unique_ptr<Collective> bind() { return bind_coded(spec_, {place_.world, place_.network, *place_.link}, 5); }
   std::vector<float> drawn(std::size_t call) const {
     std::vector<float> v(buffer_elements());
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = value_at(place_.world.rank(), call, i);
@@ -146,7 +148,7 @@ class PackedRunner {
   PackedCase case_;
   decltype(compression::find_codec("")) codec_;
   AlgorithmPtr algorithm_;
-  CodedRequest request_;
+  ExchangeSpec spec_;
 };
 
 void expect_equal_bits(std::span<const float> a, std::span<const float> b, const char* what) {

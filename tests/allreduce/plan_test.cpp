@@ -1,12 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/plan.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/algorithms/recursive_doubling.hpp"
-#include "allreduce/schedule/algorithms/ring.hpp"
-#include "allreduce/schedule/verify_plan.hpp"
+#include "allreduce/schedule/algorithms.hpp"
+#include "allreduce/schedule/verify.hpp"
 #include "core/format.hpp"
 #include "support/schedule_shapes.hpp"
 
@@ -172,22 +172,18 @@ TEST(Plan, TheRingNeedsNoAlternateMemory) {
 }
 
 TEST(Plan, AllReductionsOfABlockInARoundAreOneSumInRankOrder) {
-  class Star final : public FixedSchedule {
-   public:
-    Star() : FixedSchedule(CollectiveKind::all_reduce, 4, 1, 2) {}
-    void steps(std::uint32_t k, std::uint32_t r, Steps& out) const override {
-      using enum StepKind;
-      if (k == 0 && r != 2) out = {{send, 2, {}}};
-      if (k == 0 && r == 2) out = {{recv_reduce, 3, {}}, {recv_reduce, 0, {}}, {recv_reduce, 1, {}}, {finish, 2, {}}};
-      if (k == 1 && r == 2) out = {{send, 0, {}}, {send, 1, {}}, {send, 3, {}}};
-      if (k == 1 && r != 2) out = {{recv, 2, {}}};
-    }
-  };
-  const Plan plan = compile(Star(), 2, Placement::in_place);
+  const Schedule star(CollectiveKind::all_reduce, 4, 1, 2, [](std::uint32_t k, std::uint32_t r, Steps& out) {
+    using enum StepKind;
+    if (k == 0 && r != 2) out = {{send, 2, {}}};
+    if (k == 0 && r == 2) out = {{recv_reduce, 3, {}}, {recv_reduce, 0, {}}, {recv_reduce, 1, {}}, {finish, 2, {}}};
+    if (k == 1 && r == 2) out = {{send, 0, {}}, {send, 1, {}}, {send, 3, {}}};
+    if (k == 1 && r != 2) out = {{recv, 2, {}}};
+  });
+  const Plan plan = compile(star, 2, Placement::in_place);
   ASSERT_EQ(plan.reductions.size(), 1u);
   // Receives stand in step order (from 3, 0, 1); operands in rank order (0, 1, own, 3).
   EXPECT_THAT(plan.operands, ::testing::ElementsAre(1u, 2u, own_operand, 0u));
-  EXPECT_EQ(verify_plans(Star(), compile_all(Star(), Placement::in_place), Reading::peer_memory), "");
+  EXPECT_EQ(verify_plans(star, compile_all(star, Placement::in_place), Reading::peer_memory), "");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/reduce.hpp"
 
 #include <gtest/gtest.h>
@@ -11,8 +12,8 @@
 #include <random>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
-#include "core/small_float.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

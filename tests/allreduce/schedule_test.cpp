@@ -1,10 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/algorithms/embed.hpp"
-#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/algorithms.hpp"
 #include "allreduce/schedule/slices.hpp"
 #include "allreduce/schedule/verify.hpp"
 #include "core/format.hpp"
@@ -162,7 +162,8 @@ TEST(DoubleTree, ALeafOfOneTreeIsAnInnerRankOfTheOther) {
 
 TEST(Embed, RunsInEveryGroupOnItsOwnBlocks) {
   // Three groups of two: ranks {0,3}, {1,4}, {2,5}; group g has blocks 2g and 2g+1 of six.
-  const auto s = embed(ring_reduce_scatter(2), {6, 6, grid_columns(3), {.width = 1, .stride = 2}});
+  const auto s =
+      embed(ring_reduce_scatter(2), {.ranks = 6, .blocks = 6, .groups = grid_columns(3), .width = 1, .stride = 2});
   Steps steps;
   s->steps(0, 4, steps);
   ASSERT_EQ(steps.size(), 3u);
@@ -174,7 +175,7 @@ TEST(Embed, RunsInEveryGroupOnItsOwnBlocks) {
 }
 
 TEST(Embed, LeavesOutTheFinishOfAPartialSumAndKeepsWhatWasThere) {
-  const auto s = embed(ring_reduce_scatter(2), {4, 2, grid_rows(2), {}, false});
+  const auto s = embed(ring_reduce_scatter(2), {.ranks = 4, .blocks = 2, .groups = grid_rows(2), .finishes = false});
   Steps steps{{StepKind::finish, 7, {0, 1}}};
   s->steps(0, 3, steps);
   ASSERT_EQ(steps.size(), 3u);

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The barriers of shm-direct on ranks that are threads, where the thread sanitizer sees every byte they share.
-#include "allreduce/native/shm_direct.hpp"
+#include "allreduce/shared_memory/shm_direct.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,13 +55,13 @@ class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
   ShmDirectOfThreads() {
     for (int r = 0; r < ranks_; ++r) {
       arenas_.push_back(std::make_unique<test::HeapArena>(ShmDirect::arena_bytes() + room));
-      parts_.push_back(ShmDirect::make_room(*arenas_.back()));
+      peers_.push_back(ShmDirect::make_region(*arenas_.back()));
     }
   }
   std::vector<CollectiveOutcome> run(int rank, const std::vector<Round>& rounds) {
     const auto inside = arenas_[static_cast<std::size_t>(rank)]->take(room);
     std::vector<std::byte> outside(room);
-    ShmDirect collective(rank, parts_);
+    ShmDirect collective(rank, peers_);
     std::vector<CollectiveOutcome> outcomes;
     for (const Round& r : rounds) {
       const auto memory = r.in_arena ? inside : std::span(outside);
@@ -71,7 +72,7 @@ class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
 
   const int ranks_ = GetParam();
   std::vector<std::unique_ptr<test::HeapArena>> arenas_;
-  std::vector<ShmDirect::Part> parts_;
+  std::vector<ShmDirect::Peer> peers_;
 };
 
 TEST_P(ShmDirectOfThreads, EveryTypeOperationAndWayIsRightWithEqualBitsCallAfterCall) {
@@ -87,7 +88,7 @@ TEST_P(ShmDirectOfThreads, EveryTypeOperationAndWayIsRightWithEqualBitsCallAfter
 }
 
 TEST_P(ShmDirectOfThreads, ACallThatOverlapsTheLastIsRefused) {
-  ShmDirect collective(0, parts_);
+  ShmDirect collective(0, peers_);
   const auto memory = arenas_[0]->take_of<float>(1);
   const Call call{memory, memory};
   collective.start(call);

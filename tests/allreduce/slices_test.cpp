@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/slices.hpp"
 
 #include <gtest/gtest.h>
 
-#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/algorithms.hpp"
 
 namespace gradmeter::allreduce {
 namespace {

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives composed of parts, with local work on a late queue: a part begins when the work before it is done, work
 // comes after the part before it, and the whole ends with its last work.
-#include "allreduce/compressed/staged.hpp"
+#include "allreduce/coded/collective_sequence.hpp"
 
 #include <gtest/gtest.h>
 
@@ -30,15 +31,15 @@ class Doubling final : public Collective {
 };
 
 /// (4 (x + 1) + 1) + 1, by two parts, with a wait between works.
-class Composed final : public Staged {
+class Composed final : public CollectiveSequence {
  public:
   explicit Composed(runtime::Queue* queue)
-      : Staged("composed", queue), memory_(4), part_(add_part(std::make_unique<Doubling>())) {}
+      : CollectiveSequence("composed", queue), memory_(4), part_(add_part(std::make_unique<Doubling>())) {}
 
  private:
-  void begin(const Call& call) override { call_ = call, stage_ = 0; }
-  Stage next() override {
-    switch (stage_++) {
+  void begin(const Call& call) override { call_ = call; }
+  Stage next(std::size_t number) override {
+    switch (number) {
       case 0:
         local("take", [this] {
           for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = call_.in.values<float>()[i] + 1;
@@ -65,7 +66,6 @@ class Composed final : public Staged {
   std::vector<float> memory_, seen_;
   Collective& part_;
   Call call_;
-  int stage_ = 0;
 };
 
 struct Calls {
@@ -97,20 +97,20 @@ Calls run(std::optional<std::uint64_t> seed, std::optional<std::size_t> dropped 
   return r;
 }
 
-TEST(Staged, HasTheHostsResultsOnALateQueue) {
+TEST(CollectiveSequence, HasTheHostsResultsOnALateQueue) {
   const Calls host = run({});
   EXPECT_EQ(host.results.front(), (std::vector<float>{6, 10, 14, 18}));
   EXPECT_EQ(host.events, 0);
   for (std::uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(run(seed).results, host.results) << "seed " << seed;
 }
 
-TEST(Staged, NeedsEveryEvent) {
+TEST(CollectiveSequence, NeedsEveryEvent) {
   const Calls host = run({}), late = run(0);
   EXPECT_EQ(late.events, 2 * 3);  // before the first part, for the wait, at the end
   for (std::size_t e = 0; e < late.events; ++e) EXPECT_NE(run(0, e).results, host.results) << "event " << e;
 }
 
-TEST(Staged, TakesMemoryOfADeviceOnlyWithItsQueue) {
+TEST(CollectiveSequence, TakesMemoryOfADeviceOnlyWithItsQueue) {
   LateDevice device;
   LateQueue queue(device, 0);
   EXPECT_TRUE(Composed(&queue).takes_device_memory());

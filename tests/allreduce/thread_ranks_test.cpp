@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Algorithms bound over a network whose ranks are threads.
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "allreduce/registry.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
-#include "runtime/time/backoff.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {

@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/verify.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "allreduce/registry.hpp"
-#include "allreduce/schedule/algorithms/recursive_doubling.hpp"
-#include "allreduce/schedule/algorithms/ring.hpp"
+#include "allreduce/schedule/algorithms.hpp"
 #include "support/broken_schedule.hpp"
 
 namespace gradmeter::allreduce {
@@ -14,8 +14,8 @@ namespace {
 using test::BrokenSchedule;
 using ::testing::HasSubstr;
 
-std::string fault_of(SchedulePtr inner, BrokenSchedule::Corruption corruption) {
-  return verify(BrokenSchedule(std::move(inner), std::move(corruption))).fault;
+std::string fault_of(const SchedulePtr& inner, const BrokenSchedule::Corruption& corruption) {
+  return verify(BrokenSchedule(inner, corruption)).fault;
 }
 
 /// Changes one step of rank 2 in round 1.
@@ -70,20 +70,16 @@ TEST(Verifier, RejectsAStepToANonexistentRank) {
 
 TEST(Verifier, NoticesRanksThatSumInDifferentOrders) {
   // Three ranks: 0 sums (0+1)+2 at once; 2 sums 1+(0+2) in two rounds; 1 copies from 0. Right sums, other bits.
-  class Uneven final : public FixedSchedule {
-   public:
-    Uneven() : FixedSchedule(CollectiveKind::all_reduce, 3, 1, 2) {}
-    void steps(std::uint32_t k, std::uint32_t r, Steps& out) const override {
-      using enum StepKind;
-      if (k == 0 && r == 0) out = {{send, 2, {}}, {recv_reduce, 1, {}}, {recv_reduce, 2, {}}};
-      if (k == 0 && r == 1) out = {{send, 0, {}}};
-      if (k == 0 && r == 2) out = {{send, 0, {}}, {recv_reduce, 0, {}}};
-      if (k == 1 && r == 0) out = {{send, 1, {}}, {finish, 0, {}}};
-      if (k == 1 && r == 1) out = {{send, 2, {}}, {recv, 0, {}}, {finish, 1, {}}};
-      if (k == 1 && r == 2) out = {{recv_reduce, 1, {}}, {finish, 2, {}}};
-    }
+  const auto steps = [](std::uint32_t k, std::uint32_t r, Steps& out) {
+    using enum StepKind;
+    if (k == 0 && r == 0) out = {{send, 2, {}}, {recv_reduce, 1, {}}, {recv_reduce, 2, {}}};
+    if (k == 0 && r == 1) out = {{send, 0, {}}};
+    if (k == 0 && r == 2) out = {{send, 0, {}}, {recv_reduce, 0, {}}};
+    if (k == 1 && r == 0) out = {{send, 1, {}}, {finish, 0, {}}};
+    if (k == 1 && r == 1) out = {{send, 2, {}}, {recv, 0, {}}, {finish, 1, {}}};
+    if (k == 1 && r == 2) out = {{recv_reduce, 1, {}}, {finish, 2, {}}};
   };
-  const ScheduleVerdict v = verify(Uneven());
+  const ScheduleVerdict v = verify(Schedule(CollectiveKind::all_reduce, 3, 1, 2, steps));
   EXPECT_EQ(v.fault, "");
   EXPECT_FALSE(v.same_bits);
 }

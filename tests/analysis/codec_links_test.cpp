@@ -1,4 +1,5 @@
-#include "analysis/codec_links.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/findings.hpp"
 
 #include <gmock/gmock.h>
 
@@ -42,8 +43,8 @@ TEST(CodecsOnLink, NamesWhatIsWonOnItAndWithWhichCodec) {
   const std::vector points{codec("bf16:ef=off,min=0", 16, 5e-3), codec("qsgd4:bucket=512,ef=on", 4, 20e-3)};
   const auto f = codecs_on_link(points, {gigabit});
   ASSERT_TRUE(f);
-  const Figure four = f->figures.at("speed_with_qsgd4:bucket=512,ef=on"),
-               two = f->figures.at("speed_with_bf16:ef=off,min=0");
+  const Estimate four = f->figures.at("speed_with_qsgd4:bucket=512,ef=on"),
+                 two = f->figures.at("speed_with_bf16:ef=off,min=0");
   EXPECT_NEAR(four.value, gain(points[1], gigabit, 32), 1e-9);
   EXPECT_NEAR(two.value, gain(points[0], gigabit, 32), 1e-9);
   EXPECT_LT(four.low, four.value);

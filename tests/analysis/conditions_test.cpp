@@ -1,4 +1,5 @@
-#include "analysis/conditions.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/launches.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

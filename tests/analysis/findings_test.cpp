@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "analysis/findings.hpp"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/conditions.hpp"
+#include "analysis/launches.hpp"
 
 namespace gradmeter::analysis {
 namespace {

@@ -1,4 +1,5 @@
-#include "analysis/merged.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/launches.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/ratio.hpp"
+#include "analysis/comparison.hpp"
 #include "timed_launches.hpp"
 
 namespace gradmeter::analysis {

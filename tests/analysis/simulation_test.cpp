@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What compare says of launches whose truth is known, over thousands of points: false alarms and power.
 #include <gtest/gtest.h>
 

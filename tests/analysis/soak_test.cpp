@@ -1,4 +1,5 @@
-#include "analysis/soak.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/links.hpp"
 
 #include <gmock/gmock.h>
 

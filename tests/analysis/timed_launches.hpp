@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches with one time for each point, for tests that need no file.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much faster than MPI_Allreduce our own all-reduces are, and how close to a copy of the buffer. Every launch measures
 all algorithms of a size in turn; ratios are taken within a launch, and their median and range over launches are printed.
 

@@ -1,4 +1,5 @@
-#include "bench/train/bucket_choice.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/training.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

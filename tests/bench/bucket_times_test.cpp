@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exposed time by bucket: on made-up steps it is what interval arithmetic by hand gives, and adds up to the step's.
-#include "bench/scale/bucket_times.hpp"
+#include "bench/scale/step_timeline.hpp"
 
 #include <gtest/gtest.h>
 

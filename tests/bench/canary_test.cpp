@@ -1,11 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the canary's times classify rounds, and the blocks that points took in turn with it.
-#include "bench/engine/canary.hpp"
+#include "bench/engine/machine_state.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
-
-#include "bench/engine/machine_monitor.hpp"
 
 namespace gradmeter::bench {
 namespace {

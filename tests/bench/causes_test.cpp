@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The causes of lost time and the verdict on them, on blocks made by hand.
-#include "bench/scale/verdict.hpp"
+#include "bench/scale/causes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,6 +77,14 @@ struct Three {
 
 double sum(const Causes& c) {
   return c.contention.value + c.straggle.value + c.interference.value + c.wait.value + c.wire.value + c.other.value;
+}
+
+TEST(Causes, HaveNoInterferenceOnOneRank) {
+  const auto alone = measured(one_rank(10));
+  const Three longer{.base = alone, .control = alone, .point = measured(lock_step(12, {11.5}))};
+  EXPECT_EQ(longer.causes().interference.value, 0);
+  EXPECT_DOUBLE_EQ(longer.causes().other.value, 2);
+  EXPECT_EQ(longer.bound_by(), "other");
 }
 
 TEST(Causes, EachPartIsWhatItIs) {
@@ -269,7 +278,7 @@ TEST(Verdict, APartThatAPointCannotHaveIsNoCandidate) {
     return out;
   };
   EXPECT_THAT(judged(t.control, t.control), UnorderedElementsAre("straggle", "memory", "compute"));
-  EXPECT_THAT(judged(t.base, t.point), UnorderedElementsAre("interference", "compute"));
+  EXPECT_THAT(judged(t.base, t.point), UnorderedElementsAre("other", "compute"));
   EXPECT_THAT(judged(t.base, t.base), ElementsAre("compute"));
 }
 

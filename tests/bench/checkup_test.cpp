@@ -1,4 +1,5 @@
-#include "bench/engine/checkup.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/doctor/checkup.hpp"
 
 #include <gtest/gtest.h>
 

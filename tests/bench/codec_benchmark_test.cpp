@@ -1,4 +1,5 @@
-#include "bench/codecs/benchmark.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/codecs/measure.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,11 @@
-#include "bench/codecs/plan.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/codecs/codecs.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "bench/codecs/row.hpp"
+#include "bench/codecs/measure.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::bench {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What codecs cost on one core, compared with memcpy in the same round.
 //   build/release/tests/bench/bench_codecs [CODEC ...]
 // For each codec and operation: GB/s of fp32 (4 bytes an element whatever is moved; median and quartiles over rounds),

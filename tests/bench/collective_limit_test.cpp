@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lower bound of a collective on one node: the least memory traffic of its ranks.
-#include "bench/collectives/traffic.hpp"
+#include "bench/allreduce/limits.hpp"
 
 #include <gtest/gtest.h>
 

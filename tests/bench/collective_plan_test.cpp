@@ -1,4 +1,5 @@
-#include "bench/collectives/plan.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "runtime/nccl/memory.hpp"
+#include "runtime/nccl/communicator.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -16,7 +17,7 @@ const CollectiveInfo& collective(std::string_view name) {
   return *std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == name; });
 }
 
-CollectiveFactors factors() {
+CollectiveOptions factors() {
   return {.collectives = {&collective("allreduce")},
           .algorithms = {allreduce::find_algorithm("mpi"), allreduce::find_algorithm("ring")},
           .transports = {runtime::TransportKind::automatic},

@@ -1,4 +1,5 @@
-#include "bench/collectives/row.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/row.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does `gradmeter allreduce --algorithm mpi` measure what a plain C program measures for the same call? Launches both in
 turn and prints the ratio of their medians for each size, with its interval over launches. Ends with 1 when a ratio is
 beyond 10 %.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels on a GPU beside what they are measured by, in the same program and in turn:
 //   build/cuda/tests/bench/bench_device [EDGE [MIB]]
 // 1. Products of bf16 and fp16 of EDGE³ (8192) by a kernel case, and by cuBLASLt called bare with what its heuristic
@@ -15,19 +16,19 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/cuda/reduce.hpp"
-#include "bench/codecs/calls.hpp"
+#include "allreduce/gpu/reduce.hpp"
+#include "bench/codecs/measure.hpp"
 #include "bench/in_turn.hpp"
-#include "bench/kernels/device_clock.hpp"
+#include "bench/kernels/limits.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/cuda/libraries/lt_product.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
+#include "kernels/gemm/cublaslt_product.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/stream.hpp"
-#include "runtime/host/cuda_adapter.hpp"
+#include "runtime/host/gpus.hpp"
 
 namespace {
 

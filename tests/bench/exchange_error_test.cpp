@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real executor gives the published errors of encoded sums.
-#include "bench/codecs/exchange_error.hpp"
+#include "bench/codecs/codecs.hpp"
 
 #include <gtest/gtest.h>
 

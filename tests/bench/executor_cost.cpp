@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the executor costs besides moving and adding bytes: the time of one step (a message sent, or one received) with
 // messages so short that other costs vanish.
 //   mpirun -np 2 build/release/tests/bench/bench_executor
@@ -8,9 +9,9 @@
 #include "allreduce/registry.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/time/backoff.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a step's exchange cost as much exposed time as the exchange alone? Compares the exposed time of `sync` (step
 // less the step of `independent`, as gradmeter scale takes it, no overlap) with the same calls alone. All ranks begin
 // those together, on gradients that a backward pass has just written, so that operands are as cold as training's.
@@ -8,10 +9,10 @@
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/time/clock.hpp"
 
 namespace {
 

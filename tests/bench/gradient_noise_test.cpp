@@ -1,4 +1,5 @@
-#include "bench/train/gradient_noise.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/metrics.hpp"
 
 #include <gtest/gtest.h>
 

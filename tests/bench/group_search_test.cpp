@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/links/group_search.hpp"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the harness costs: the time of a training step outside kernels, on one rank.
 //   build/release/tests/bench/bench_harness [BATCH ...]
 // Prints medians over steps: of the whole step, of the time inside kernels, of their ratio and of their difference, the
@@ -7,7 +8,7 @@
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/mpi/session.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measurements in turn, and what is printed of them; for benchmark programs.
 #pragma once
 #include <algorithm>
@@ -17,8 +18,9 @@ struct Timing {
 inline Timing timing(std::vector<double> samples) {
   const double median = core::median(samples);
   std::ranges::sort(samples);
-  const auto ranks = core::median_interval_ranks(samples.size());
-  return {median, samples[ranks.low], samples[ranks.high], samples.front()};
+  const auto [low, high] =
+      core::median_interval_ranks(samples.size()).value_or(std::pair{std::size_t{0}, samples.size() - 1});
+  return {median, samples[low], samples[high], samples.front()};
 }
 
 /// `measure(i)` for each i below `count`, in so many rounds, the order turned round after each; the first only warms.

@@ -1,12 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // The points of an inference sweep, the paired interval of what a precision loses, and when logits cannot be right.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <tuple>
 
-#include "bench/infer/accuracy.hpp"
 #include "bench/infer/infer.hpp"
-#include "bench/infer/row.hpp"
+#include "bench/infer/measure.hpp"
 #include "core/random.hpp"
 
 namespace gradmeter::bench {

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Injected faults of collectives occur when and where they are asked for.
-#include "bench/collectives/injected_collective.hpp"
+#include "bench/allreduce/setup.hpp"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -89,18 +90,12 @@ TEST(InjectedCollective, DropsWhatTheRankGivesToSumsFromThatCallOn) {
 /// Keeps a number from call to call, as codecs keep their residuals.
 class Keeping final : public allreduce::Collective {
  public:
-  struct State final : allreduce::CodecState {
-    explicit State(int n) : number(n) {}
-    int number;
-  };
   explicit Keeping(int& number) : number_(number) {}
   const std::string& name() const override { return name_; }
   void start(const allreduce::Call&) override {}
   bool advance() override { return true; }
-  std::unique_ptr<allreduce::CodecState> take_state() override {
-    return std::make_unique<State>(std::exchange(number_, 0));
-  }
-  void restore_state(std::unique_ptr<allreduce::CodecState> s) override { number_ = static_cast<State&>(*s).number; }
+  allreduce::CodecState take_state() override { return std::make_shared<int>(std::exchange(number_, 0)); }
+  void restore_state(const allreduce::CodecState& s) override { number_ = *static_cast<int*>(s.get()); }
 
  private:
   std::string name_ = "keeping";

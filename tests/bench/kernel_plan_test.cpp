@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Points, filters, operand sets and time shares: everything decided before a kernel runs.
 #include "bench/kernels/plan.hpp"
 
@@ -5,9 +6,8 @@
 
 #include <set>
 
-#include "bench/kernels/budget.hpp"
 #include "core/error.hpp"
-#include "kernels/problems/problem_text.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::bench {
 namespace {

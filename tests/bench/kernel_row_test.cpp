@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows for ranks that differ, for wrong and suspicious results, and the roofline in them.
 #include "bench/kernels/row.hpp"
 
@@ -7,7 +8,7 @@
 #include <limits>
 #include <tuple>
 
-#include "kernels/problems/problem_text.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels compared with baselines, in the same program and in turn.
 //   build/release/tests/bench/bench_kernels [THREADS [roofs|overheads|sparse]]
 // 1. The roofline's limits, and the share of one core's multipliers used by a product of 1024 (wanted: 80 %, packed 88
@@ -18,12 +19,11 @@
 
 #include "bench/in_turn.hpp"
 #include "core/format.hpp"
-#include "kernels/aligned.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/onednn.hpp"
-#include "kernels/peak.hpp"
-#include "kernels/roofline.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/onednn.hpp"
+#include "kernels/host/roofline.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace {
 

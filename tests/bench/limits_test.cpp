@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/train/limits.hpp"
 
 #include <gmock/gmock.h>
@@ -5,7 +6,7 @@
 
 #include <cmath>
 
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/machines.hpp"
 #include "support/mlp.hpp"
 #include "support/sanitized.hpp"

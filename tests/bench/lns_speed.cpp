@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a matrix product in the logarithmic number system costs on one core, compared with the fp32 library's of the
 // same shape.
 //   build/release/tests/bench/bench_lns [SIZE ...]
@@ -13,8 +14,8 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "core/statistics.hpp"
-#include "kernels/lns/gemm.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/lns/lns.hpp"
 
 namespace {
 

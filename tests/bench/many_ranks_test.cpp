@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank among 16,384 does and holds before, around and after the steps: nothing may grow with the square of the
 // ranks, and only schedules that have as many steps may grow with them.
 #include <gtest/gtest.h>
@@ -9,17 +10,17 @@
 #include <numeric>
 #include <string>
 
-#include "allreduce/known_collective.hpp"
-#include "allreduce/mover/executor.hpp"
+#include "allreduce/executor/executor.hpp"
 #include "allreduce/schedule/slices.hpp"
+#include "allreduce/test_data.hpp"
 #include "bench/engine/link_probe.hpp"
 #include "bench/engine/node_map.hpp"
-#include "bench/engine/own_times.hpp"
+#include "bench/engine/rounds.hpp"
 #include "bench/scale/plan.hpp"
-#include "bench/train/layout.hpp"
+#include "bench/train/config.hpp"
 #include "dataparallel/forecast.hpp"
-#include "model/data.hpp"
-#include "model/digits.hpp"
+#include "model/data/dataset.hpp"
+#include "model/data/sources.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::bench {
@@ -87,8 +88,8 @@ class Silent final : public runtime::Transport {
 };
 
 /// What a fabric makes ready for one collective.
-void bind(const allreduce::Algorithm& a, compression::CodecPtr codec) {
-  const allreduce::ExecutorOptions options{
+void bind(const allreduce::Algorithm& a, compression::CodecChoicePtr codec) {
+  const allreduce::ExchangeSpec options{
       .max_bytes = count * sizeof(float), .message_bytes = std::size_t{64} << 10, .codec = std::move(codec)};
   runtime::PrivateArena arena(allreduce::Executor::arena_bytes(a, rank, options));
   Silent transport;
@@ -118,7 +119,7 @@ TEST_P(ManyRanks, SetUpAndForecastOfOneAlgorithmStaySmall) {
   }
   const auto schedules = algorithm->make(shape);
   if (allreduce::coded_refusal(*schedules.front()).empty()) {
-    bind({algorithm->name, schedules}, compression::find_codec("qsgd4")->codec);
+    bind({algorithm->name, schedules}, compression::find_codec("qsgd4"));
   }
 
   const dataparallel::ForecastInput forecast_input{

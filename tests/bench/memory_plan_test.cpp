@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that is planned for a training against what it had resident.
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -7,10 +8,10 @@
 #include <utility>
 
 #include "bench/engine/session.hpp"
-#include "bench/train/layout.hpp"
+#include "bench/train/config.hpp"
 #include "bench/train/training.hpp"
-#include "model/data.hpp"
-#include "runtime/host/peak_memory.hpp"
+#include "model/data/dataset.hpp"
+#include "runtime/host/kernel_files.hpp"
 #include "runtime/process/signals.hpp"
 #include "runtime/process/watchdog.hpp"
 #include "runtime/threads/thread_group.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int planned_ranks = 2;
 constexpr double bytes_of_mib = 1 << 20;
-constexpr double plan_tolerance = 0.25;  ///< of what is measured, that the plan may be off in either direction
+constexpr double plan_tolerance = 0.3;  ///< of what is measured, that the plan may be off in either direction
 constexpr double planned_weights = (784.0 * 2048 + 2048.0 * 2048 + 2048.0 * 10) * sizeof(float) / bytes_of_mib;
 
 TrainingConfig planned_config(const std::string& strategy, const std::string& optimizer) {

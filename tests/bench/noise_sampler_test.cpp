@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NVML says of ranks' GPUs becomes one figure each, of the rank that it tells most of; the host where ranks waited
 // for cores is named.
-#include "bench/engine/noise_sampler.hpp"
+#include "bench/engine/machine_state.hpp"
 
 #include <gtest/gtest.h>
 

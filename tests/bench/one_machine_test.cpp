@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One description of a machine is read by all that predicts: forecasts of strategies, the choice of algorithms, limits,
 // estimates of codecs, and virtual time.
 #include <gmock/gmock.h>
@@ -6,12 +7,12 @@
 #include <map>
 #include <string>
 
-#include "allreduce/predicted_table.hpp"
 #include "allreduce/registry.hpp"
+#include "allreduce/selection/selection.hpp"
 #include "bench/engine/link_probe.hpp"
 #include "compression/crossover.hpp"
 #include "core/machine.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "dataparallel/strategy.hpp"
 #include "support/mlp.hpp"
 
@@ -49,10 +50,7 @@ Readings read(const core::Machine& m) {
   read_strategies(m, r);
   r["auto"] = allreduce::predicted_table(m, allreduce::find_algorithm("ring")->request({machine_ranks, machine_ranks}));
   r["limits"] = std::to_string(least_exchange_time({.rank = 1e6, .node = 0}, m).value * 1e9);
-  r["codec estimate"] = std::to_string(
-      compression::estimate(m, {.codec = "qsgd8", .ranks = machine_ranks, .elements = 1 << 20, .wire_bits = 8})
-          .predicted_s *
-      1e9);
+  r["codec estimate"] = std::to_string(compression::estimate(m, "qsgd8", machine_ranks, 1 << 20, 8).predicted_s * 1e9);
   const auto ends = dataparallel::SimWorld(machine_ranks, {.machine = m}).run([](dataparallel::Fabric& f) {
     f.wait(f.all_reduce(dataparallel::everybody, f.memory(1 << 16), allreduce::Op::sum));
   });

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the default of --overlap cost more than none? Launches `gradmeter scale` with the default and with
 --overlap none in turn, on as many cores as ranks and with a spare core for each rank, and prints for each batch the
 ratio of the launches' medians with its 95 % interval (Welch on logarithms). Ends with 1 where its upper end is beyond

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank is the slowest.
-#include "bench/engine/own_times.hpp"
+#include "bench/engine/rounds.hpp"
 
 #include <gtest/gtest.h>
 

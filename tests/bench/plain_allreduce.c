@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* MPI_Allreduce as a plain C program times it: the yardstick for `gradmeter allreduce --algorithm mpi`.
  *   mpirun -np 2 plain_allreduce ITERATIONS DISCARDED BYTES...
  * Out of place, fp32 sums, a barrier before each call, the slowest rank's time of each iteration, the median over

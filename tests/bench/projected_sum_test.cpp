@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // What PowerSGD returns on two ranks is recognised as a projection, whatever the data; and nothing else is.
-#include "bench/engine/projected_sum.hpp"
+#include "bench/engine/coded_sum.hpp"
 
 #include <gtest/gtest.h>
 

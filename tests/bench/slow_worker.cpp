@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strategies where workers are not alike, and where gradients are late: real gradients on the built-in digits, times of
 // a simulated machine, so that neither the cores of this one nor what else runs on it matter. Runs repeat to the bit.
 //   build/release/tests/bench/bench_slow_worker slow|late [KEY=VALUE ...]
@@ -19,7 +20,7 @@
 #include "core/format.hpp"
 #include "core/name.hpp"
 #include "core/statistics.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 #include "support/free_running.hpp"
 
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of a step: by hand, and of a step in virtual time, whose every interval follows from FLOP and links.
 #include "bench/scale/step_timeline.hpp"
 
@@ -6,7 +7,7 @@
 #include <numeric>
 
 #include "core/format.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/machines.hpp"

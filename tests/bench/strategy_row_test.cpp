@@ -1,4 +1,5 @@
-#include "bench/train/strategy_row.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/metrics.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

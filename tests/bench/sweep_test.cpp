@@ -1,13 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/sweep.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
-#include <thread>
 
 #include "core/error.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -36,8 +36,8 @@ TEST(SweepRows, RowsOfAnEarlierRunAreShownAndCountedNowhere) {
   const FinishedRows finished{{wrong.factors.key(), wrong}};
   Told told;
   const auto listener = told.listener();
-  SweepRows rows(finished, listener, peers);
-  rows.start(2, {});
+  SweepRows rows(finished, listener, peers, {});
+  rows.start(2);
   ASSERT_NE(rows.finished(wrong.factors), nullptr);
   EXPECT_EQ(rows.finished(row(1).factors), nullptr);
   rows.show(*rows.finished(wrong.factors));
@@ -54,7 +54,7 @@ TEST(SweepRows, OtherRanksCountAndAreSilent) {
   const auto listener = told.listener();
   const FinishedRows none;
   const RoundPeers second{.agree = [](std::size_t v) { return v; }, .stop_if_interrupted = [] {}, .is_first = false};
-  SweepRows rows(none, listener, second);
+  SweepRows rows(none, listener, second, {});
   rows.emit(row(1, core::Status::wrong));
   rows.show(row(2));
   rows.progress("now");
@@ -67,19 +67,48 @@ TEST(SweepRows, ThePointsThatAreLeftShareTheTimeThatIsLeft) {
   const auto listener = told.listener();
   const core::Seconds usual{5};
   const FinishedRows none;
-  SweepRows rows(none, listener, peers);
-  rows.start(4, {});
-  EXPECT_EQ(rows.share(usual).value, 5) << "no budget";
-  rows.start(4, core::Seconds{1000});
+  EXPECT_EQ(SweepRows(none, listener, peers, {}).share(usual).value, 5) << "no budget";
+  SweepRows rows(none, listener, peers, TimeBudget{core::Seconds{1000}});
+  rows.start(4);
   EXPECT_NEAR(rows.share(usual).value, 250, 1);
   rows.emit(row(1));
   rows.emit(row(2));
   EXPECT_NEAR(rows.share(usual).value, 500, 1);
   for (std::int64_t more = 3; more < 9; ++more) rows.emit(row(more));
   EXPECT_NEAR(rows.share(usual).value, 1000, 1) << "a point beyond the plan takes what there is";
-  rows.start(1, core::Seconds{0.001});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(rows.share(usual).value, 0) << "never negative";
+}
+
+TEST(SweepRows, TheTimeRunsFromTheBeginOfTheLaunch) {
+  const RowListener silent;
+  const FinishedRows none;
+  const double now = runtime::host_clock();
+  SweepRows rows(none, silent, peers, TimeBudget{core::Seconds{1000}, now - 400});
+  rows.start(2);
+  EXPECT_NEAR(rows.share(core::Seconds{5}).value, 300, 1);
+  SweepRows late(none, silent, peers, TimeBudget{core::Seconds{1000}, now - 2000});
+  late.start(2);
+  EXPECT_EQ(late.share(core::Seconds{5}).value, 0) << "never negative";
+}
+
+TEST(SweepRows, ABudgetThatCannotBeKeptIsSaidOnceAndRefusedWhereItMustBeKept) {
+  std::vector<std::string> said;
+  const FinishedRows none;
+  RowListener listener;
+  listener.warning = [&](const std::string& line) { said.push_back(line); };
+  const TimeBudget began_earlier{core::Seconds{10}, runtime::host_clock() - 4};
+  SweepRows rows(none, listener, peers, began_earlier);
+  rows.foresee({5.9}, "there is room");
+  EXPECT_TRUE(said.empty());
+  rows.foresee({7}, "two points");
+  rows.foresee({9}, "two points");
+  EXPECT_EQ(said,
+            std::vector<std::string>{"a time budget of 10.0 s cannot be kept: it needs at least 11.0 s (two points)"});
+  auto strict = began_earlier;
+  strict.must_be_kept = true;
+  EXPECT_THROW(SweepRows(none, listener, peers, strict).foresee({7}, "two points"), core::UsageError);
+  EXPECT_EQ(said.size(), 1u);
+  SweepRows(none, listener, peers, {}).foresee({1e9}, "no budget");
+  EXPECT_EQ(said.size(), 1u);
 }
 
 TEST(SweepRows, AllPeersTakeTheFirstOnesShare) {
@@ -88,8 +117,8 @@ TEST(SweepRows, AllPeersTakeTheFirstOnesShare) {
   const RoundPeers second{.agree = [](std::size_t) { return std::bit_cast<std::size_t>(7.5); },
                           .stop_if_interrupted = [] {},
                           .is_first = false};
-  SweepRows rows(none, silent, second);
-  rows.start(4, core::Seconds{1000});
+  SweepRows rows(none, silent, second, TimeBudget{core::Seconds{1000}});
+  rows.start(4);
   EXPECT_EQ(rows.share(core::Seconds{1}).value, 7.5);
 }
 
@@ -194,7 +223,7 @@ TEST(RunSweep, GroupsShareTheTimeThatIsLeftByTheirPoints) {
   Told told;
   FakeExperiment fake({{1, 2}, {3, 4}});
   const FinishedRows finished{{row(3).factors.key(), row(3)}};
-  (void)run_sweep(fake, peers, finished, told.listener(), core::Seconds{900});
+  (void)run_sweep(fake, peers, finished, told.listener(), TimeBudget{core::Seconds{900}});
   ASSERT_EQ(fake.shares.size(), 2u);
   EXPECT_NEAR(fake.shares[0], 300, 1) << "three points are new";
   EXPECT_NEAR(fake.shares[1], 900, 1) << "one is left";

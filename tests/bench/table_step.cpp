@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What running a layer table costs beside the library: a pass of the model against the bare library calls of the same
 // pass, on the same memory, in the same order, in turn.
 //   build/release/tests/bench/bench_table_step MODEL BATCH [PRECISION [ROUNDS]]
@@ -9,10 +10,10 @@
 
 #include "core/format.hpp"
 #include "core/statistics.hpp"
-#include "kernels/aligned.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
 #include "model/registry.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace {
 

@@ -1,4 +1,5 @@
-#include "bench/train/timeline.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/trace.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

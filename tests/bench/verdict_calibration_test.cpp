@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verdicts on simulated points whose causes are known: one that is given at 90 % must be right nine times of ten.
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/scale/verdict.hpp"
+#include "bench/scale/causes.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verified steps of strategies whose messages arrive after the step in which they were sent: nothing is found where all
 // is right, on any graph, and a flipped bit is found.
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 #include "runtime/process/signals.hpp"
 #include "runtime/process/watchdog.hpp"
 #include "runtime/threads/thread_group.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collective sweep end to end: nccl-tests' flags and columns, checked results, CSV and JSON, counts that are exact,
 rows that say why they are not measured, and a wrong result that ends with 4."""
 import csv

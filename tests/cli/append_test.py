@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that share a file: --append adds one, --force replaces all. A file that one rank lacks is told once. The other
 factors of a sweep: weak and strong scaling, cadence, overlap, bucket, transport."""
 import hashlib

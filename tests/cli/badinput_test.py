@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input gets one line from gradmeter that says what is wrong and what would be right, and exit code 2, before any
 rank works; nothing is written. Every case runs as one process; those that more ranks could treat otherwise run under
 mpirun too."""
@@ -98,7 +99,7 @@ FLAGS = [
      ["--transport shm", "change nothing", "not the vendor's"]),
     (["scale", "--strict", "--transport", "mpi"], ["--transport mpi", "two or more ranks"]),
     (["scale", "--strict", "--bucket", "1M"], ["--bucket 1M", "two or more ranks"]),
-    (["train", "--strategy", "ps-async", "--servers", "1"], ["no worker", "start more ranks"]),
+    (["train", "--strict", "--strategy", "ps-async", "--servers", "1"], ["no worker", "start more ranks"]),
     (["scale", "--codec", "qsgd3"], ["qsgd3", "qsgd2"]),
     (["train", "--codec", "qsgd3"], ["qsgd3", "qsgd2"]),
     (["train", "--dump-step", "5"], ["--dump-step", "--dump-gradients", "--dump-weights"]),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--bucket auto`: the row says so and says which size was taken, and the search leaves nothing in the training: its losses
 are those of a size that was given. The controls: another step size has other losses, and where nothing is exchanged nothing is
 chosen."""

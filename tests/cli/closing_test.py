@@ -1,5 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands say below their tables: five questions, each answered by one command in a sentence that is held against the
 rows of its file; how many points were measured, unsupported, skipped; and a next command that works."""
+import csv
+import io
 import json
 import re
 import shlex
@@ -171,11 +174,19 @@ def others(test):
     text, following = says(test, errors, "errors of exchanges")
     test.check("No difference is shown" in text, "where nothing is concluded, that is said", text)
     works(test, following, "errors of exchanges")
-    for form in ("--csv", "--json"):
-        done = test.run("allreduce", "-b", "1K", "-e", "1K", "--algorithm", "ring", "--time-budget", "1s", form, ranks=2)
-        test.check(done.code == 0 and "next:" not in done.out and "Allreduce" not in done.out, f"{form} has rows and no sentences", done)
-        if form == "--json":
-            test.equal([json.loads(line)["kind"] for line in done.out.splitlines()][:2], ["run", "point"], "lines of JSON")
+    for what, arguments in (("allreduce", ["-b", "1K", "-e", "1K", "--algorithm", "ring", "--time-budget", "1s"]),
+                            ("scale", ["--model", "mlp:784-16-10", "--batch", "8,16", "--ranks", "2", "--algorithm", "ring", "--time-budget", "2s"]),
+                            ("train", ["--steps", "5", *small[2:]]), ("replay", [trace, "--seconds", "0.5"])):
+        as_csv, as_json = (test.run(what, *arguments, form, ranks=2, timeout=120) for form in ("--csv", "--json"))
+        for done in (as_csv, as_json):
+            test.check(done.code == 0 and "next:" not in done.out, f"{what}: rows and no sentences", done)
+        rows = [json.loads(line) for line in as_json.out.splitlines()]
+        table = list(csv.DictReader(io.StringIO(as_csv.out)))
+        test.equal([r["kind"] for r in rows], ["run"] + ["point"] * len(table), f"{what}: a line of JSON for the run and each row of CSV")
+        same = [key for key in ("model", "batch_per_rank", "strategy", "algorithm", "problem", "step") if key in table[0]]
+        test.check(len(same) > 0 and all(row["status"] == "ok" and "ranks" in row for row in table), f"{what}: rows say what they are of", as_csv)
+        told = [[str({**r["factors"], **r["metrics"]}.get(key)).replace("None", "") for key in same] for r in rows[1:]]
+        test.equal([[row[key] for key in same] for row in table], told, f"{what}: CSV and JSON have the same points")
 
 
 def body(test):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The codec sweep end to end: no ranks, a valid file, a table that agrees with it, a recorded gradient from training,
 the error of exchanges, and bad input in one line."""
 import csv
@@ -75,7 +76,7 @@ def table_and_file(test):
     lines = support.whole_lines(out)
     out.write_text("\n".join(lines[:-2]) + "\n")  # without the end, and a point
     again = test.run(*sweep, *QUICK, "--resume")
-    test.check(again.code == 0 and "1 points measured, 3 kept" in again.out, "--resume measures what is missing", again)
+    test.check(again.code == 0 and "1 point measured, 3 kept" in again.out, "--resume measures what is missing", again)
     test.valid(out)
 
 

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a person reads before the first run: help, version, lists, a dry run, the doctor. All but the doctor work
 without MPI and with an empty environment."""
 import json
 import re
 import subprocess
+import unicodedata
 
 import support
 
@@ -58,6 +60,9 @@ def help_texts(test):
         test.check(done.code == 0 and not done.err and not missing, f"{command} --help lists its {len(flags)} flags",
                    f"missing: {missing}\n{done}")
         test.equal(bare(test, command, "-h").out, done.out, f"{command} -h says the same")
+        test.equal(bare(test, "help", command).out, done.out, f"help {command} too")
+    unknown = bare(test, "help", "scael")
+    test.check(unknown.code == 2 and "scale" in unknown.err, "help of what is no command names the nearest", unknown)
     done = test.run("scale", "--help", ranks=2)
     test.check(done.code == 0 and done.out.count("gradmeter scale:") == 1, "under mpirun help is printed once", done)
 
@@ -67,6 +72,7 @@ def version(test):
     declared = re.search(r"project\(gradmeter VERSION ([\d.]+)", (test.source / "CMakeLists.txt").read_text())[1]
     test.check(done.code == 0 and re.fullmatch(rf"gradmeter {re.escape(declared)} \(.+\)\n", done.out),
                f"--version says {declared} and the commit", done)
+    test.equal(bare(test, "-v").out, done.out, "-v says the same")
 
 
 def lists(test):
@@ -93,7 +99,14 @@ def lists(test):
     test.equal({k: vgg.get(k) for k in wanted}, wanted, "a layer table's figures are in its row")
     two = bare(test, "list", "models", "algorithms", "--json")
     test.check(two.code == 0 and set(json.loads(two.out)) == {"models", "algorithms"}, "list takes several kinds", two)
-    test.equal(bare(test, "list", "all").out, bare(test, "list").out, "list is list all")
+    index = bare(test, "list")
+    counts = dict(re.findall(r"^([\w-]+) +(\d+) +gradmeter list \1$", index.out, re.M))
+    test.equal(counts, {kind: str(len(members)) for kind, members in everything.items()},
+               "list without a kind is an index: each kind, its count, and the command that prints it")
+    test.check(len(index.out.splitlines()) < 25, "which fits a screen", index)
+    whole = bare(test, "list", "all")
+    test.check(all(m["name"] in whole.out for members in everything.values() for m in members), "list all prints every one")
+    test.equal(bare(test, "list", "--all").out, whole.out, "list --all too")
 
 
 def widths(test):
@@ -101,17 +114,87 @@ def widths(test):
     def longest(done):
         return max(map(len, done.out.splitlines()))
 
-    piped, wide = bare(test, "list"), bare(test, "list", "--wide")
-    test.equal(longest(piped), 120, "tables in a pipe have 120 columns")
+    prose = ["list", *(kind for kind in MEMBERS if kind != "models")]
+    piped, wide = bare(test, *prose), bare(test, *prose, "--wide")
+    test.equal(longest(piped), 80, "tables in a pipe have 80 columns")
     test.check(longest(wide) > 200, "with --wide as many as they need", longest(wide))
     test.equal("".join(sorted(piped.out.replace("\n", "").replace("─", "").replace(" ", ""))),
-               "".join(sorted(wide.out.replace("\n", "").replace("─", "").replace(" ", ""))), "and nothing is lost in 120")
+               "".join(sorted(wide.out.replace("\n", "").replace("─", "").replace(" ", ""))), "and nothing is lost in 80")
+    models = bare(test, "list", "models")
+    test.check("left out: " in models.out and "; --wide shows all" in models.out, "figures that do not fit are named", models)
     narrow = test.run("list", "codecs", env={"COLUMNS": "90"})
     test.equal(longest(narrow), 90, "COLUMNS=90 gives 90")
     listing = f"stty cols 100; '{test.gradmeter}' list codecs"
     done = subprocess.run(["script", "-qec", listing, "/dev/null"], capture_output=True, text=True, timeout=20,
                           stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin"}, check=False)
     test.equal(max(map(len, done.stdout.splitlines())), 100, "a terminal of 100 columns has 100")
+
+
+def cells(line):
+    """Terminal cells of a line."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def lines_of_tables(text):
+    """The lines of each table: head and units above its rule, rows and notes below it up to an empty line."""
+    lines = text.splitlines()
+    for rule in (i for i, line in enumerate(lines) if line.startswith("──")):
+        first = max(rule - 2, 0)
+        after = next((i for i in range(rule, len(lines)) if not lines[i]), len(lines))
+        # A table without units has one line of head; what stands above that is prose.
+        head = lines[first:rule] if re.match(r" |size|ranks|batch", lines[first]) else lines[rule - 1:rule]
+        yield from [*head, *lines[rule:after]]
+    yield from (line for line in lines if re.match(r"\s+(epoch\b|\d+\.\d\d )", line))  # of train, which has no rule
+
+
+def tables_fit(test):
+    """In a pipe no line of a table is wider than 80 cells, and the words of its head are whole."""
+    out, of_calls, quick = test.path("narrow.jsonl"), test.path("calls.jsonl"), ["--time-budget", "2s", "--precision-goal", "0.5"]
+    trace = test.source / "tests" / "data" / "logs" / "kineto.json.gz"
+    commands = [
+        ["allreduce", "--algorithm", "all", "--sizes", "4K", "-n", "3", "--thread-ranks", "2", "--out", of_calls],
+        ["allreduce", "--algorithm", "ring", "--sizes", "64K", "-n", "3", "--codec", "none,qsgd4:bucket=512", "--per-rank", "--thread-ranks", "2"],
+        ["allreduce", "--algorithm", "ring,direct", "--sizes", "64K", "--dry-run"],
+        ["scale", "--batch", "4", "--strategy", "all", "--codec", "none,qsgd4", "--dry-run", "--ranks", "1,2"],
+        ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--strategy", "sync,ps-async:servers=1", "--codec", "none,qsgd4",
+         "--learn", "100", "--per-rank", "--per-bucket", "--thread-ranks", "2", "--out", out, *quick],
+        ["train", "--model", "mlp:784-16-10", "--steps", "4", "--log-every", "2"],
+        ["kernels", "--shape", "gemm:m=1760,n=16,k=1760,a=N,b=T", "--shape", "gemm:m=64,n=1,k=64,a=N,b=N", "--against", "knl7250-fp32", *quick],
+        ["kernels", "--shape", "gemm:m=64,n=1,k=64,a=N,b=N", "--sweep", "batch", "--batch-max", "2", "--precision", "fp32,bf16,int8", *quick],
+        ["kernels", "--op", "rnn", "--set", "server", "--dry-run"],
+        ["infer", "--model", "mlp:784-16-10", "--batch", "1,16", "--precision", "fp32,int8", *quick],
+        ["infer", "--model", "mlp", "--dry-run"],
+        ["codecs", "--codec", "bf16,qsgd4:bucket=512,dgc", "--size", "64K", *quick],
+        ["codecs", "--exchange", "ring", "--codec", "qsgd4:bucket=512", "--ranks", "2,4", "--size", "64K"],
+        ["links", "--thread-ranks", "2", *quick],
+        ["links", "--thread-ranks", "2", "--pattern", "multi-pair", *quick],
+        ["links", "--thread-ranks", "2", "--soak", "1s"],
+        ["replay", trace, "--thread-ranks", "2", "--seconds", "1"],
+        ["compare", of_calls, "--by", "in_place", "--all"],
+        ["report", out, "--text"],
+        ["list", "all"],
+        ["list", "problems", "training/conv"],
+        ["doctor"],
+    ]
+    for arguments in commands:
+        done = test.run(*arguments, env={"COLUMNS": "80"}, timeout=100)
+        lines = list(lines_of_tables(done.out))
+        wide = [line for line in lines if cells(line) > 80]
+        label = " ".join(map(str, arguments[:2]))
+        test.check(done.code == 0 and (lines or "multi" in label) and not wide, f"{label}: {len(lines)} lines of tables fit 80 cells",
+                   "\n".join(wide) or done)
+
+
+def legends(test):
+    links = ["links", "--thread-ranks", "2", "--time-budget", "2s"]
+    brief, whole = bare(test, *links).out, bare(test, *links, "--legend").out
+    test.check("--legend explains" in brief and "robust deviations" not in brief, "a legend is brief", brief)
+    test.check("robust deviations" in whole and "--legend explains" not in whole, "--legend prints all of it", whole)
+    curve = ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--time-budget", "2s"]
+    lines = test.run(*curve).out.splitlines()
+    last = next(i for i, line in enumerate(lines) if line.startswith("--legend explains"))
+    test.check(lines[last - 3] == "" and all(lines[last - 2:last]) and max(map(cells, lines[last - 2:last + 1])) <= 80,
+               "it has three lines of at most 80 cells", lines)
 
 
 def dry_run(test):
@@ -132,6 +215,14 @@ def dry_run(test):
     test.check(re.search(r"24 points, at most 48\.0 s in all; up to [\d.]+ [MG]iB of memory", done.out),
                "and the sums", done)
     test.check(not out.exists(), "it writes no file")
+
+    alike = bare(test, "scale", "--dry-run", "--batch", "4", "--ranks", "2", "--strategy", "sync", "--precision", "fp32,bf16",
+                 "--update", "fp32,bf16", "--bucket", "25MB,1M", "--wide")
+    rows = [line.split() for line in alike.out.splitlines() if "mlp:784" in line]
+    told = {tuple(r[:-3]) for r in rows}  # without memory and time
+    test.equal(len(told), len(rows), "points that differ in further factors do not look alike")
+    for factor in ("precision=bf16", "update=bf16", "bucket_bytes=25000000", "bucket_bytes=1048576"):
+        test.check(factor in alike.out, f"{factor} is told", alike)
 
     strong = bare(test, "scale", "--dry-run", "--batch", "6", "--ranks", "1,4", "--scaling", "strong")
     test.check(strong.code == 0 and "skipped: batch 6 does not divide by 4 ranks" in strong.out,
@@ -154,7 +245,7 @@ def doctor(test):
             line = re.search(rf"^{re.escape(name):11} (.+)$", done.out, re.M)
             test.check(line and ("needed for" in line[1]) != bool(re.match(r"\d|CUDA-aware|NVML \d", line[1])),
                        f"{label} says the version of {name}, or what it is needed for", done)
-        count = f"{ranks or 1} rank(s)"
+        count = "2 ranks on" if ranks else "1 rank on"
         test.check(count in done.out and done.out.count("fingerprint") == 1, f"{label} sees {count}, and speaks once",
                    done)
     test.check("all-reduce" in done.out and "barrier" in done.out, "with 2 ranks it times the exchange", done)
@@ -178,6 +269,8 @@ def body(test):
     version(test)
     lists(test)
     widths(test)
+    tables_fit(test)
+    legends(test)
     dry_run(test)
     doctor(test)
     no_device(test)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`gradmeter compare` over files of launches whose truth is known: verdicts, exit codes of a bar that fails closed, JUnit, CSV
 whose numbers are scipy's, sides by a factor, a machine's history, and files that are torn, foreign or of a newer schema."""
 import csv
@@ -80,6 +81,21 @@ def is_scipys(test, a, b):
         wanted = [math.exp(centre), math.exp(centre - half), math.exp(centre + half), welch.pvalue]
         found = [float(row[k]) for k in ("ratio", "ci95_low", "ci95_high", "p")]
         test.check(numpy.allclose(found, wanted, rtol=1e-6), f"{row['size_bytes']} bytes: scipy's numbers", (found, wanted))
+
+
+def says_it_to_programs(test, a, b):
+    """The sentence below the tables is that of the finding."""
+    told, path = test.run("compare", a, b), test.path("verdict.jsonl")
+    done = test.run("compare", a, b, "--findings", "-")
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    if test.equal([line["kind"] for line in lines], ["compared"], "--findings - has the verdict alone"):
+        figures = lines[0]["figures"]
+        test.check(lines[0]["sentence"] in told.out.splitlines(), "its sentence is the one that is printed", (lines[0], told.out))
+        test.equal([figures[v]["value"] for v in ("slower", "faster", "same", "missing")], [1, 1, 1, 0], "its figures count the points")
+        most = figures["most_slower"]
+        test.check(most["low"] < most["value"] < most["high"] < 1, "and have the largest ratio with its interval", figures)
+    test.run("compare", a, b, "--findings", path)
+    test.equal(path.read_text(), done.out, "in a file it is the same, beside the tables")
 
 
 def bars(test, a, b):
@@ -180,6 +196,7 @@ def body(test):
     b = launches(test.path("b.jsonl"), drawn(2, (1.3, 1, 0.7)), 1)
     judges(test, a, b)
     is_scipys(test, a, b)
+    says_it_to_programs(test, a, b)
     bars(test, a, b)
     attacks(test, a)
     sides_by_factor(test)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Completions and the manual page: both say what --help says, in shells and formatters as they are. zsh and fish where they are."""
 import json
 import os
@@ -13,19 +14,21 @@ import support
 
 BASH = """
 source <({program} completion bash)
-complete -p gradmeter
-COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _gradmeter
+complete -p {of}
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); {function}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def offered(test, *words):
-    """What bash's completion puts into COMPREPLY for `gradmeter WORDS`, of which the last is incomplete."""
-    quoted = " ".join(f"'{w}'" for w in ("gradmeter", *words))
-    done = subprocess.run(["bash", "--norc", "-c", BASH.format(program=test.gradmeter, words=quoted)], capture_output=True,
-                          text=True, timeout=30, check=False)
+def offered(test, *words, function="_gradmeter gradmeter"):
+    """What bash's completion puts into COMPREPLY for `gradmeter WORDS`, of which the last is incomplete; with another
+    function, for the words alone."""
+    completes, of = function.split()
+    quoted = " ".join(f"'{w}'" for w in ((of, *words) if of == "gradmeter" else words))
+    done = subprocess.run(["bash", "--norc", "-c", BASH.format(program=test.gradmeter, words=quoted, of=of, function=completes)],
+                          capture_output=True, text=True, timeout=30, check=False)
     lines = done.stdout.splitlines()
-    if done.returncode or done.stderr or not lines or "-F _gradmeter gradmeter" not in lines[0]:
+    if done.returncode or done.stderr or not lines or f"-F {function}" not in lines[0]:
         test.check(False, f"bash completes after {words}", f"{done.returncode}\n{done.stdout}{done.stderr}")
     return [line for line in lines[1:] if line]
 
@@ -52,6 +55,12 @@ def in_bash(test, commands, members):
     test.equal(offered(test, "list", "co"), ["codecs"], "words of list are its kinds")
     test.equal(offered(test, "train", "--lr", ""), [], "a number is left alone")
     test.equal(offered(test, "report", ""), [], "files are left to readline")
+    for launcher in ("mpirun", "mpiexec"):
+        after = [launcher, "-np", "2", "build/gradmeter"]
+        test.equal(offered(test, *after, "scale", "--over", function=f"_gradmeter_launched {launcher}"), ["--overlap"],
+                   f"after {launcher} -np 2 PATH/gradmeter bash offers the same")
+        test.equal(offered(test, launcher, "-n", function=f"_gradmeter_launched {launcher}"), [],
+                   f"other words of {launcher} are left to readline")
 
 
 def typed(test, program, steps, seconds=30):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs on the wire, end to end: exact bytes, the comparison with none, training that loses no accuracy (and training
 without error feedback, which does), and what is refused."""
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--device cuda end to end, on the emulated CUDA runtime: training has the host's losses, each command's results are right,
 no time of an emulated device is taken for a measurement, and what a device has not or lacks is said."""
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks that fail under a result file. One that fills: the job ends with a line that says so, what was written is whole but for a torn last
 line, and --resume goes on when there is room. One of a network that is away for a while, or comes back under a new handle: the job waits,
 and nothing is missing or twice. Two jobs that write one file: the second is refused before it works, the first keeps all its rows. Preloads

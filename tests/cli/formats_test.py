@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Number formats of training on real ranks: loss scaling, gradients exchanged in their own format, and logarithms
 everywhere."""
 import support

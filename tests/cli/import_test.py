@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs of other benchmarks imported: what is left out of a log that was cut, and what is mistrusted, is said and counted."""
 import support
 
@@ -39,6 +40,11 @@ def body(test):
     done = test.run("import", logs / "nccl_ok.log", "--ranks", "4", "--out", test.path("no.jsonl"))
     test.check(done.code == 2 and len(done.own_lines) == 1 and "line 13: it says 8 ranks, but --ranks 4" in done.err,
                "ranks that contradict the log are refused in one line", done)
+    latency = [logs / "osu_latency.log", "--ranks", "7", "--out", test.path("latency.jsonl"), "--force"]
+    done = test.run("import", *latency)
+    test.check(done.code == 0 and "--ranks 7 is not used, since the log says ranks itself: 2" in done.err, "--ranks of a log between two ranks: a note", done)
+    done = test.run("import", *latency, "--strict")
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "leave --ranks out" in done.err, "with --strict a refusal", done)
     for why, args in (("'{}' is a directory; name the logs in it".format(logs), [logs]),
                       ("result 1: 'root' is missing or of another kind", [logs / "json_root_number.json"]),
                       ("it says allreduce, but --collective broadcast; leave --collective out", [logs / "chakra_ok.json", "--collective", "broadcast"])):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inference end to end: a model is trained, quantized, compared with fp32 and timed; the table is the file's; emulated
 precisions have accuracy alone; what no backend has says so; layer tables; ranks at once; --resume."""
 import support
@@ -56,7 +57,7 @@ def table_and_file(test):
     lines = support.whole_lines(out)
     out.write_text("\n".join(lines[:-2]) + "\n")  # without the end, and a point
     again = test.run(*command, "--resume")
-    test.check(again.code == 0 and "1 points measured" in again.out and "6 kept" in again.out,
+    test.check(again.code == 0 and "1 point measured" in again.out and "6 kept" in again.out,
                "--resume measures what is missing", again)
     same = support.points(out)[-1]["metrics"]
     test.check(same["accuracy"] == int4["accuracy"] and same["error"] == int4["error"],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is injected on purpose is found, and stands in every row: wrong results end in exit code 4 with a line that says
 which call was wrong and on which rank, for strategies with collectives and with servers; nothing is found in the same
 run without them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is printed as measured is kept. Standard output that takes no more, a result file that is renamed, removed, replaced or cut short while
 a run writes it, disks that refuse in fdatasync and close, schedulers' warnings, signals while a model is trained: the program either has
 every row that it spoke of in a file that it names, or ends with another code than 0 and a line that says why. Preloads GRADMETER_FLAKY_DISK."""
@@ -112,7 +113,7 @@ def warnings(test):
         test.equal(done.code, 128 + number, f"{name} ends the run after the points under way")
         test.equal([end["exit"] for end in ends(file)], [128 + number], "and the file says so")
         kept = rows_in(file)
-        test.check(2 <= kept < POINTS and any(f"interrupted after {kept} of {POINTS} points" in line and "--resume" in line for line in done.own_lines),
+        test.check(2 <= kept < POINTS and any(f"interrupted; {kept} of {POINTS} points are in {file}" in line and "--resume" in line for line in done.own_lines),
                    f"the {kept} points before are rows, and said to be", done)
         test.valid(file)
         done = test.run(*SWEEP, "--out", file, "--resume")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel sweep end to end: table and file agree, ranks run together, curves over the batch, published times, files of
 problems with bad rows, wrong results, --resume, and bad input in one line."""
 import csv
@@ -126,6 +127,12 @@ def wrong(test):
                "the rows name the rank and have no time", points)
 
 
+def several_shapes(test):
+    done = test.run("kernels", *SMALL, "--shape", "gemm:m=64,n=8,k=8", "--csv", *QUICK)
+    test.check(done.code == 0 and done.out.count("\n") == 3 and "m=96" in done.out and "m=64" in done.out,
+               "--shape given twice: both are measured", done)
+
+
 def unsupported(test):
     done = test.run("kernels", "--shape", "gemm:m=64,n=8,k=8", "--pass", "backward-data", "--json", *QUICK)
     test.check(done.code == 0 and '"status":"unsupported"' in done.out and "one pass" in done.out,
@@ -177,6 +184,7 @@ def body(test):
     published(test)
     files(test)
     wrong(test)
+    several_shapes(test)
     unsupported(test)
     bad_input(test)
 

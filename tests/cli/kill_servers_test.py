@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training with a dedicated server, hit in the middle. A worker or the server killed: the job ends by itself within
 seconds and names the rank, and the rows written so far stay and are valid. The server stopped: every worker says that it
 waits for that rank, and for what."""

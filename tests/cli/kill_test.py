@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends that nobody planned. A rank killed in mid-sweep: the file keeps every finished point, the job ends by itself and
 names the rank; --resume measures the rest and nothing twice, and drops a line that was torn. SIGTERM and SIGINT end the
 job within seconds. A rank that hangs: those that wait for it say so and end the job. A full disk is told."""
@@ -127,7 +128,7 @@ def signalled(test):
         test.check(seconds < 10, f"{what}: the ranks are gone within seconds: {seconds:.1f}", done)
         kept_and_valid(test, out, whole)
         if alone:
-            test.check(any("interrupted after" in line and "--resume" in line for line in done.own_lines),
+            test.check(any("interrupted; " in line and "--resume" in line for line in done.own_lines),
                        "it says that it was interrupted, and how to go on", done)
 
     print(f"--- {', '.join(blows)}, side by side", flush=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A result file of a hundred thousand points: report and compare need less than a gigabyte for it, and a file of a million
 is refused before it is read."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links end to end: a row for each way of each link, matrices, a slow rank that is named, damaged messages that are found, the
 bar's exit code, both ways, many pairs and bisections, --resume, the page's heat maps."""
 import json

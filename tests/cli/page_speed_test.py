@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A report of ten thousand points opens in a headless browser in under 3 s, its first chart drawn."""
 import json
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`gradmeter report` in a headless browser: every chart draws, filters, sorting and downloads work, nothing is asked of the network,
 names from files are text, colours have the contrast that WCAG asks for; and without a browser: pictures, CSV, Markdown, text,
 sentences."""
@@ -452,6 +453,9 @@ def in_a_browser(test, page, file):
 
 
 def as_text(test, file):
+    done = test.run("report", file, "-o", "/proc/report.html")  # where nobody may create a file, not even root
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "cannot be written" in done.err and "-o " in done.err and not done.out,
+               "a page in a folder that takes none ends with 2 and one line: what, why, what to do", done)
     done = test.run("report", file, "--csv", "-")
     rows = done.out.splitlines()
     test.check(done.code == 0 and len(rows) == 1 + len(support.points(file)), "--csv has a line for each point", done)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No text of a user, a file or a log commands the terminal: not in error messages, headings, tables, `watch`, `compare`, `report`, notes."""
 import subprocess
 import sys

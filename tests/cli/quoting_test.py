@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels and paths with blanks: the next command has them as words of a shell, and rows of different labels are different points."""
 import json
 import shlex

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces of PyTorch's profiler, PyTorch's execution traces and Chakra's end to end: imported, replayed on two ranks and on
 threads, the rows compared; what cannot be replayed is refused before anything is measured."""
 import json
@@ -114,7 +115,8 @@ def long_steps(test, root):
         time.sleep(2)
         job.process.send_signal(signal.SIGINT)
         done = job.wait(15)
-        test.equal((done.code, done.own_lines), (130, []), "an interrupt ends a computation of 100 s in good order, before its grace is over")
+        interrupted = [line for line in done.own_lines if "interrupted; nothing was kept of 0 of 1 point" in line]
+        test.equal((done.code, len(interrupted), len(done.own_lines)), (130, 1, 1), "an interrupt ends a computation of 100 s in good order, before its grace is over")
 
 
 def body(test):

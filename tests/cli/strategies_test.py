@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every strategy and every kind of mesh trains the built-in digits on four ranks as threads, one of each way to talk also on
 real ranks over TCP, and sends the bytes that were forecast (tests/mpi/strategy_check.cpp and cli.thread_ranks hold threads and
 processes over shared memory to the same bits). What servers promise holds: ps-ssp never lets a worker further ahead than its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sweep of the first promise: `mpirun -np 4 gradmeter scale --model M --batch 16,64,256 --ranks 1,2,4
 --strategy independent,sync --algorithm mpi,ring --out r.jsonl` gives each meaningful combination as one row, with
 baseline, interval and decomposition, and bytes that equal what the algorithm must send; every line fits the schema."""
@@ -231,10 +232,17 @@ def one_rank(test):
         test.check(done.code == 2 and len(done.own_lines) == 1, "--strict refuses them", done)
 
 
+def servers_on_one_rank(test):
+    done = test.run("train", "--model", "mlp:784-16-10", "--batch", "16", "--strategy", "ps-async", "--servers", "1", "--steps", "3",
+                    "--train-samples", "640", "--validation-samples", "64")
+    test.check(done.code == 0 and "note: one rank exchanges nothing, so --servers 1 changes nothing" in done.err,
+               "train on one rank: it is its own server, with a note", done)
+
+
 def body(test):
     out = test.path("r.jsonl")
     done = test.run("scale", "--model", MODEL, "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
-                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "12s", ranks=4,
+                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "30s", ranks=4,
                     timeout=150)
     if not test.check(done.code == 0 and not done.own_lines, "the sweep ends with 0", done):
         return
@@ -255,6 +263,7 @@ def body(test):
     test.check("24 points measured, 0 kept" in done.out, "the last line counts them", done)
     controls(test, out, points)
     one_rank(test)
+    servers_on_one_rank(test)
 
 
 if __name__ == "__main__":

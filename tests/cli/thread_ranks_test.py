@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks as threads of one process (`--thread-ranks`) train and sum with the bits and bytes of ranks as processes: every
 strategy, meshes, collectives of four types. Under the thread sanitizer, which MPI is not made for, the same sweep runs
 on threads alone, and has to end without a race. Rows say ranks_as, and what only processes have is refused in a line."""

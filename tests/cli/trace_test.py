@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`gradmeter train --trace FILE` writes one file of JSON that trace viewers open: every rank's steps, computations and
 calls on one clock, lanes that never overlap. `--noise-scale` and `--lr-rule` do what they say. The control: steps of
 ranks that do not wait for each other need not meet, and a clock that is off by a second is seen."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`gradmeter watch` follows running jobs in a terminal: what its screen shows while points come, when the terminal is
 resized, when the job ends, is killed or interrupted; and as plain lines in a pipe. Result files say what is planned and
 how a run ended; those of older programs, which do not, are read as before."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless browser for tests: the few commands of the W3C WebDriver protocol that they need, over Debian's chromium-driver."""
 import json
 import pathlib

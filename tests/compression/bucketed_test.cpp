@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The identities of the bucketed codecs other than QSGD, and of the draws.
 #include "compression/detail/bucketed.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/codec.hpp"
 
 #include <gtest/gtest.h>
@@ -50,6 +51,29 @@ TEST(FindCodec, WritesOutEveryParameterAndKeepsAShortLabel) {
   EXPECT_EQ(find_codec("bf16")->name, "bf16:ef=off,min=1024");
   EXPECT_EQ(find_codec("bf16:min=1024")->name, find_codec("bf16")->name);
   EXPECT_EQ(find_codec("bf16:min=0")->label, "bf16:min=0");
+}
+
+std::vector<std::string> labels(const std::vector<CodecChoicePtr>& codecs) {
+  std::vector<std::string> out;
+  for (const auto& c : codecs) out.push_back(c ? c->label : "none");
+  return out;
+}
+
+TEST(FindCodecs, NamesEachOnceInTheListsOrder) {
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(labels(find_codecs("qsgd4:bucket=64,norm=l2,none,bf16,fp32,qsgd4:norm=l2,bucket=64")),
+            (Labels{"qsgd4:bucket=64,norm=l2", "none", "bf16"}));
+  const auto all = labels(find_codecs("bf16,all"));
+  EXPECT_EQ(all.size(), codecs().size() + 1) << "every row and none, bf16 once";
+  EXPECT_EQ(Labels(all.begin(), all.begin() + 2), (Labels{"bf16", "none"}));
+  EXPECT_THROW(find_codecs("bf16,"), core::UsageError);
+  EXPECT_THROW(find_codecs("bf16,qsgd3"), core::UsageError);
+}
+
+TEST(FindCodecs, WhatIsTimedHasNoWarmUp) {
+  EXPECT_EQ(labels(as_timed(find_codecs("all"))).size(), codecs().size() + 1) << "dgc's is made by train alone";
+  EXPECT_NO_THROW(as_timed(find_codecs("dgc:warmup=0")));
+  EXPECT_THROW(as_timed(find_codecs("bf16,dgc:warmup=4")), core::UsageError);
 }
 
 }  // namespace

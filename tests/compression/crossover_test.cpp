@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/crossover.hpp"
 
 #include <gtest/gtest.h>
@@ -27,14 +28,14 @@ TEST(CodecEstimate, SendsAtTheLinkOfTheLastRankAndThenComputes) {
   m.codecs["q8"] = rates;
   m.within_node.bandwidth = {{.bytes_per_s = 1e10}};
   m.between_nodes.bandwidth = {{0, 1e8}, {1000, 1e9}};
-  const CodedExchange exchange{.codec = "q8", .ranks = 4, .elements = 4000, .wire_bits = 8};
+  const auto of = [&](std::string_view codec) { return estimate(m, codec, 4, 4000, 8); };
   const double arithmetic = 16000 / exchange_speed(rates, 4).value;
-  EXPECT_DOUBLE_EQ(estimate(m, exchange).predicted_s, 6000 / 1e10 + arithmetic);
+  EXPECT_DOUBLE_EQ(of("q8").predicted_s, 6000 / 1e10 + arithmetic);
   m.ranks_per_node = 2;
-  EXPECT_EQ(estimate(m, exchange).link.value, 1e9) << "messages of a rank's chunk";
-  EXPECT_DOUBLE_EQ(estimate(m, exchange).predicted_s, 6000 / 1e9 + arithmetic);
-  EXPECT_EQ(estimate(m, exchange).crossover, crossover_link(rates, 4, 8, 32));
-  EXPECT_THROW(estimate(m, {.codec = "q4"}), std::out_of_range);
+  EXPECT_EQ(of("q8").link.value, 1e9) << "messages of a rank's chunk";
+  EXPECT_DOUBLE_EQ(of("q8").predicted_s, 6000 / 1e9 + arithmetic);
+  EXPECT_EQ(of("q8").crossover, crossover_link(rates, 4, 8, 32));
+  EXPECT_THROW(of("q4"), std::out_of_range);
 }
 
 TEST(CrossoverLink, IsNoneWhereNothingIsSaved) {

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every codec on the device against the host's: the same bytes, the same floats.
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <set>
 
-#include "compression/reducer.hpp"
+#include "compression/codec.hpp"
 #include "device_support.hpp"
 #include "support/device_seeds.hpp"
 

@@ -1,19 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of codecs that consist of collectives, on the device against the host's.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
 
+#include "compression/codecs/dgc.hpp"
 #include "compression/codecs/low_rank.hpp"
-#include "compression/codecs/randomk.hpp"
-#include "compression/codecs/terngrad.hpp"
-#include "compression/cuda/device_topk.hpp"
-#include "compression/cuda/feedback.hpp"
-#include "compression/cuda/low_rank.hpp"
-#include "compression/cuda/momentum_correction.hpp"
-#include "compression/cuda/randomk.hpp"
-#include "compression/cuda/terngrad.hpp"
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/quantized.hpp"
+#include "compression/codecs/sparse.hpp"
+#include "compression/cuda/bucketed.hpp"
+#include "compression/cuda/device_codec.hpp"
 #include "core/error.hpp"
 #include "device_support.hpp"
 #include "support/device_seeds.hpp"
@@ -60,7 +57,7 @@ TEST(DeviceRandomK, DrawsGathersAndScattersAsTheHost) {
 void expect_equal_steps(std::size_t n, const std::string& name, bool finite) {
   const CodecChoicePtr choice = find_codec(name);
   const MomentumCorrection host(choice->parsed);
-  const TopKWire shape = topk_wire(host.encoding(), n);
+  const TopKWire shape = host.encoding().wire(n);
   Floats u(n), v(n);
   const runtime::Stream stream;
   auto on_u = on_device<float>(u, stream), on_v = on_device<float>(v, stream);
@@ -77,8 +74,8 @@ void expect_equal_steps(std::size_t n, const std::string& name, bool finite) {
     accumulate(on_g.span(), host.clip_factor(l2_of_gradient(g), 4), momentum, on_u.span(), on_v.span(), stream.get());
     topk_encode(on_v.span().device_address(), shape, on_wire.span().device_address(), space, stream.get());
     for (auto* state : {&on_u, &on_v}) {
-      topk_decode(on_wire.span().device_address(), shape, Sent::clear, nullptr, state->span().device_address(), space,
-                  stream.get());
+      topk_decode(on_wire.span().device_address(), shape, Scatter::clear, nullptr, state->span().device_address(),
+                  space, stream.get());
     }
     ASSERT_EQ(read_back<std::byte>(on_wire.span(), stream), wire) << step;
     expect_equal_floats(read_back<float>(on_u.span(), stream), u);

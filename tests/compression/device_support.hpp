@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs on the device against the host's: buffers, and one call each with what it must not touch.
 #pragma once
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "compression/cuda/device_codecs.hpp"
+#include "compression/cuda/device_codec.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "support.hpp"
 #include "support/on_device.hpp"

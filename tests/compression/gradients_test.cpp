@@ -1,4 +1,5 @@
-#include "compression/gradients.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/test_gradients.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "compression/identities.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/expected_error.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "compression/error.hpp"
-#include "compression/gradients.hpp"
 #include "compression/registry.hpp"
+#include "compression/test_gradients.hpp"
 
 namespace gradmeter::compression {
 namespace {

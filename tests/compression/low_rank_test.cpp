@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/codecs/low_rank.hpp"
 
 #include "compression/support.hpp"

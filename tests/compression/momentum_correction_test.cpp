@@ -1,7 +1,7 @@
-#include "compression/momentum_correction.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/codecs/dgc.hpp"
 
 #include "compression/support.hpp"
-#include "compression/warm_up.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::compression {

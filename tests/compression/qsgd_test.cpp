@@ -1,4 +1,5 @@
-#include "compression/codecs/qsgd.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/codecs/quantized.hpp"
 
 #include <array>
 #include <cstring>

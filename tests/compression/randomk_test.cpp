@@ -1,4 +1,5 @@
-#include "compression/codecs/randomk.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/codecs/sparse.hpp"
 
 #include <algorithm>
 

@@ -1,9 +1,10 @@
-#include "compression/reducer.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/codec.hpp"
 
 #include <gtest/gtest.h>
 
-#include "compression/gradients.hpp"
 #include "compression/registry.hpp"
+#include "compression/test_gradients.hpp"
 
 namespace gradmeter::compression {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of every codec of the registry: a new row is tested without a new test.
 #include <algorithm>
 #include <array>
@@ -5,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "compression/detail/vectorised.hpp"
+#include "compression/detail/bucketed.hpp"
 #include "compression/support.hpp"
 #include "core/format.hpp"
 
@@ -205,9 +206,8 @@ std::vector<float> mixture(std::size_t n) {
 }
 
 TEST_P(RegistryContract, EveryInstructionSetGivesTheBytesAndBitsOfThePlainLoops) {
-  const auto* both = dynamic_cast<const detail::Vectorised*>(codec_.get());
-  if (!both) return;
-  const Codec& plain = both->reference();
+  const Codec& plain = codec_->reference();
+  if (&plain == codec_.get()) return;
   std::vector<std::size_t> all(lengths.begin(), lengths.end());
   all.push_back(20'011);
   on_every_target([&] {

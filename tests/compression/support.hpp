@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and measurements that the codecs' tests share.
 #pragma once
 #include <gtest/gtest.h>

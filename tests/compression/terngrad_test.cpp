@@ -1,4 +1,5 @@
-#include "compression/codecs/terngrad.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/codecs/quantized.hpp"
 
 #include <cstring>
 #include <numeric>

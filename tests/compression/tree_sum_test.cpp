@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/detail/tree_sum.hpp"
 
 #include <gtest/gtest.h>

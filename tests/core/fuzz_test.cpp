@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutated inputs from a fixed seed: only UsageError may come out, whatever goes in.
 #include <gtest/gtest.h>
 

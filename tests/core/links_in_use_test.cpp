@@ -1,4 +1,5 @@
-#include "core/links_in_use.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "core/machine.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "core/message_faults.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "core/injection.hpp"
 
 #include <gtest/gtest.h>
 

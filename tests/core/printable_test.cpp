@@ -1,4 +1,5 @@
-#include "core/printable.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "core/print.hpp"
 
 #include <gtest/gtest.h>
 

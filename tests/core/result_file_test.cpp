@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/result_file.hpp"
 
 #include <gmock/gmock.h>

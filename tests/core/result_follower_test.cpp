@@ -1,4 +1,5 @@
-#include "core/result_follower.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "core/result_file.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

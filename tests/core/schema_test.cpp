@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema, the documentation and the program name the same keys, and what is written is valid.
 #include <gmock/gmock.h>
 

@@ -1,4 +1,5 @@
-#include "core/small_float.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "core/element.hpp"
 
 #include <gtest/gtest.h>
 

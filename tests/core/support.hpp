@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the core tests share: a folder of their own, files, messages, and a point that has every kind of value.
 #pragma once
 #include <gtest/gtest.h>

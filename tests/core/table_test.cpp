@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/table.hpp"
 
 #include <gtest/gtest.h>
@@ -132,6 +133,31 @@ TEST(Table, AWordLongerThanItsLineIsCutBetweenCharacters) {
   Table table(std::vector<Column>{{.header = "a", .unit = "", .align = Align::left, .wraps = true}});
   table.add_row({"日本日本日本日本日本"});
   EXPECT_EQ(table.to_string(17), "a\n─────────────────\n日本日本日本日本\n日本\n");
+}
+
+TEST(Table, AWordOfTheHeadIsNotCut) {
+  Table table(
+      {{.header = "a", .unit = ""},
+       {.header = "strategy of the exchange", .unit = "parameter-servers", .align = Align::left, .wraps = true}});
+  table.add_row({"1", "sharded over all ranks, with momentum"});
+  const std::string text = table.to_string(12);
+  EXPECT_NE(text.find("parameter-servers"), std::string::npos) << text;
+}
+
+TEST(Table, NamesTakeSeveralLinesWhereNothingElseCanGive) {
+  Table table({{.header = "size", .unit = ""}, {.header = "algorithm", .unit = "", .align = Align::left}});
+  table.add_row({"1024", "ring shm qsgd4"});
+  EXPECT_EQ(table.to_string(16), "size  algorithm\n────────────────\n1024  ring shm\n      qsgd4\n");
+}
+
+TEST(Table, FiguresThatCannotFitAreLeftOutFromTheRight) {
+  Table table({{.header = "batch", .unit = ""},
+               {.header = "fp32", .unit = ""},
+               {.header = "bf16", .unit = ""},
+               {.header = "int8", .unit = ""}});
+  table.add_row({"1", "100000", "200000", "300000"});
+  EXPECT_EQ(table.to_string(24),
+            "batch    fp32    bf16\n─────────────────────\n    1  100000  200000\nleft out: int8; --wide\nshows all\n");
 }
 
 TEST(Table, WidthCountsTerminalCellsNotBytes) {

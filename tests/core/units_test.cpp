@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/units.hpp"
 
 #include <gmock/gmock.h>
@@ -30,6 +31,10 @@ TEST(Units, SizesAreReadWithBinarySuffixes) {
   EXPECT_EQ(parse_bytes("4KiB"), 4_KiB);
   EXPECT_EQ(parse_bytes(" 64 MiB "), 64_MiB);
   EXPECT_EQ(parse_bytes("1G"), 1_GiB);
+  EXPECT_EQ(parse_bytes("25MiB"), 25_MiB);
+  EXPECT_EQ(parse_bytes("25MB").value, 25'000'000u) << "MB is decimal, MiB and M are binary";
+  EXPECT_EQ(parse_bytes("1.5 kb").value, 1500u);
+  EXPECT_EQ(parse_bytes("0.001GB").value, 1'000'000u);
   EXPECT_EQ(parse_bytes("2T").value, std::size_t{1} << 41);
 }
 
@@ -54,7 +59,7 @@ TEST(Units, SizesBeyondSixtyThreeBitsAreRefused) {
 TEST(Units, AWrongSizeIsNamedTogetherWithARightOne) {
   EXPECT_THAT(refusal([] { parse_bytes("-4K"); }), HasSubstr("'-4K' is negative"));
   for (const char* text :
-       {"", " ", "K", "4X", "4KB", "4KiBs", "4 4", "1e3", "0x10", ".5K", "4.K", "1.2.3", "+4", "4µ"}) {
+       {"", " ", "K", "4X", "4KBs", "4KiBs", "4 4", "1e3", "0x10", ".5K", "4.K", "1.2.3", "+4", "4µ"}) {
     const std::string message = refusal([&] { parse_bytes(text); });
     EXPECT_THAT(message, HasSubstr(fmt::format("'{}'", text))) << text;
     EXPECT_THAT(message, HasSubstr("such as 4096, 4K")) << text;

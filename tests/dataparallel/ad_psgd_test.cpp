@@ -1,4 +1,5 @@
-#include "dataparallel/strategies/ad_psgd.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategies/gossip.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,6 @@
 #include <map>
 #include <numeric>
 
-#include "dataparallel/strategies/graphs.hpp"
 #include "support/machines.hpp"
 #include "support/served.hpp"
 #include "support/strategy_runs.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adam, AdamW, LARS and LAMB against their papers' formulas, written out in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +8,9 @@
 #include <stdexcept>
 
 #include "core/random.hpp"
-#include "dataparallel/buckets.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "kernels/threads.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/strategy.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

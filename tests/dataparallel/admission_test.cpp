@@ -1,4 +1,5 @@
-#include "dataparallel/server/admission.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/server/consistency.hpp"
 
 #include <gtest/gtest.h>
 

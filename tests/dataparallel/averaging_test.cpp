@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strategies that average blocks of steps: which results they must equal, and from which they must differ.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +7,8 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "dataparallel/optimizers/outer.hpp"
-#include "dataparallel/strategies/block_period.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/strategies/local_sgd.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {

@@ -1,4 +1,5 @@
-#include "dataparallel/buckets.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "dataparallel/server/chunk_weights.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/server/served_chunk.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs between workers and servers: every row of the registry, chunk by chunk and in training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -151,12 +152,12 @@ TEST(CodedMessages, WhatAChunkLosesComesWithLaterOnes) {
   const auto missing = [&](const std::string& codec) {
     const Coding coding = changes_of(codec);
     EXPECT_TRUE(coding.encodes(n)) << codec;
-    const auto encoder = coding.encoder(n);
+    auto encoder = coding.encoder(n);
     std::vector<std::byte> wire(coding.wire_bytes(n));
     std::vector<float> lost(n, 0.0f);
     for (std::uint64_t k = 0; k < rounds; ++k) {
       const auto draw = draw_of_change(7, 1, k, 64);
-      coding.decode(std::span(wire).first(encoder->encode(x, wire.data(), draw)), got, draw);
+      coding.decode(std::span(wire).first(encoder(x, wire.data(), draw)), got, draw);
       for (std::size_t i = 0; i < n; ++i) lost[i] += (x[i] - got[i]) / float(rounds);
     }
     return squared(lost) / squared(x);
@@ -181,7 +182,7 @@ TEST(CodedMessages, AChunkThatIsSentWholeKeepsItsBits) {
     const Coding coding = changes_of(codec);
     EXPECT_TRUE(coding.encodes(n)) << codec;
     std::vector<std::byte> wire(coding.wire_bytes(n));
-    const std::size_t bytes = coding.encoder(n)->encode(x, wire.data(), draw_of_change(7, 1, 3, 64));
+    const std::size_t bytes = coding.encoder(n)(x, wire.data(), draw_of_change(7, 1, 3, 64));
     coding.decode(std::span(wire).first(bytes), got, draw_of_change(7, 2, clock_of_reader, 64));
     return got;
   };
@@ -275,7 +276,7 @@ TEST(CodedMessages, WhatAnAnswerLosesComesWithTheNextWhateverTheAdmission) {
       const auto& weights = seen[0].evaluation_weights.back();
       std::vector<std::byte> wire(coding.wire_bytes(weights.size()));
       std::vector<float> got(weights.size());
-      coding.encoder(weights.size())->encode(weights, wire.data(), draw_of_weights(7, 0, 1, 0));
+      coding.encoder(weights.size())(weights, wire.data(), draw_of_weights(7, 0, 1, 0));
       coding.decode(wire, got, draw_of_weights(7, 0, 1, 0));
       for (std::size_t r = 0; r < 3; ++r) {
         const double stale =

@@ -1,4 +1,5 @@
-#include "dataparallel/strategies/d_psgd.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategies/gossip.hpp"
 
 #include <gtest/gtest.h>
 

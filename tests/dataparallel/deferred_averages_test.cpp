@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Averages of two ranks where each rank's weights lie on a deferred device: nothing of an update may get lost between
 // its worker and its background task.
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
 #include "support/quadratic.hpp"
@@ -83,10 +84,10 @@ std::vector<Averaged> average_on_threads(int ranks, bool overlap, std::optional<
     std::optional<DeferredQueue> queue;
     if (seed) queue.emplace(device, DeferredPolicy{.seed = *seed == 0 ? 0 : *seed * all.size() + rank});
     RankFabric fabric(world,
-                      {.progress = ProgressMode::thread,
+                      {.exchange = {.max_bytes = averaged_elements * sizeof(float)},
+                       .progress = ProgressMode::thread,
                        .spin_policy = {20, 0},
                        .memory_bytes = std::size_t{4} << 20,
-                       .max_call_bytes = averaged_elements * sizeof(float),
                        .queue = queue ? &*queue : nullptr},
                       activity);
     average(fabric, overlap, all[rank]);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on the deferred device against the host, to the bit: whatever is read or written before the work on it is
 // done gives other numbers here, or a fault. Nothing but the strategy waits: batches are uploaded before the first step
 // and outcomes read after the last.
@@ -13,9 +14,9 @@
 #include <vector>
 
 #include "core/format.hpp"
-#include "dataparallel/ranks/fabric.hpp"
-#include "dataparallel/simulation/world.hpp"
-#include "dataparallel/strategies/graphs.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
+#include "dataparallel/strategies/gossip.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/deferred.hpp"
 #include "support/quadratic.hpp"
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
 /// The third message to a rank comes where the second was, which has to be added first.
 TEST(Deferred, ThreeSendersToOneRankHaveTheHostsBits) {
   constexpr int ranks = 6;
-  const Peers drawn(Graph::random, 7);  // the seed of all cases
+  const PushTargets drawn(Graph::random, 7);  // the seed of all cases
   ASSERT_EQ(drawn.to(0, ranks, 1).size(), 3);
   expect_host_bits({.strategy = "gossip:graph=random", .ranks = ranks});
 }
@@ -245,8 +246,8 @@ TEST(DeferredMesh, AReplicaHasTheValuesOfTheRankWithTheLoss) {
       DeferredDevice device;
       DeferredQueue queue(device, {});
       RankFabric fabric(world,
-                        {.memory_bytes = std::size_t{1} << 16,
-                         .max_call_bytes = 64,
+                        {.exchange = {.max_bytes = 64},
+                         .memory_bytes = std::size_t{1} << 16,
                          .groups = 1 + Mesh::groups(shape),
                          .queue = &queue},
                         activity);
@@ -306,13 +307,13 @@ TEST(DeferredExchange, HasNoWorkLeftWhenTheFabricGoes) {
     DeferredQueue queue(device, {}), exchange_queue(device, {.delay = std::chrono::milliseconds(50)});
     {
       RankFabric fabric(world,
-                        {.algorithm = allreduce::find_algorithm("ring"),
-                         .codec = compression::find_codec("fp16:min=1"),
+                        {.exchange = {.max_bytes = std::size_t{1} << 16,
+                                      .algorithm = allreduce::find_algorithm("ring"),
+                                      .codec = compression::find_codec("fp16:min=1"),
+                                      .queue = &exchange_queue},
                          .progress = ProgressMode::thread,
                          .memory_bytes = std::size_t{1} << 20,
-                         .max_call_bytes = std::size_t{1} << 16,
-                         .queue = &queue,
-                         .exchange_queue = &exchange_queue},
+                         .queue = &queue},
                         activity);
       const Buffer values = fabric.memory(1000);
       const std::array tensors{allreduce::TensorPart{.offset = 0, .count = 1000}};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training by a GPU's own operations and loops against the host: the same losses within rounding, and the same again at
 // every seed; and what of it the host still does.
 #include <gmock/gmock.h>
@@ -11,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "support/device_seeds.hpp"
 #include "support/gpu_queues.hpp"
 

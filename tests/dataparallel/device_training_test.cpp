@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training with a GPU's memory and streams against the host, to the bit: the host's own operations compute, on copies
 // of the memory that they ask for, so only what is copied too early or too late makes a difference.
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/decorators/probe.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
 #include "kernels/op.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/device_seeds.hpp"
@@ -110,7 +111,8 @@ TEST(DeviceTraining, AStepsRecordHasItsLastComputations) {
     runtime::run_thread_ranks(1, [](const runtime::Communicator& world) {
       runtime::Activity activity;
       test::GpuQueues queues;
-      RankFabric fabric(world, {.memory_bytes = 4096, .max_call_bytes = 1024, .queue = queues.computation}, activity);
+      RankFabric fabric(world, {.exchange = {.max_bytes = 1024}, .memory_bytes = 4096, .queue = queues.computation},
+                        activity);
       Probe probe(fabric);
       const Buffer memory = probe.memory(64);
       for (int step = 0; step < 2; ++step) {

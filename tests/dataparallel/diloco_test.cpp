@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // diloco against its rule, written again for numbers in fp64: fragments, overlap, and what is exchanged when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
-#include "dataparallel/decorators/forwarding.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "support/quadratic.hpp"
 #include "support/strategy_runs.hpp"
 

@@ -1,4 +1,5 @@
-#include "dataparallel/ranks/engine.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/ranks/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -323,7 +324,7 @@ TEST_P(EngineContract, TheActivityBoardSaysWhoIsWaitedForAndIsClearAfterwards) {
   ASSERT_EQ(seen.size(), 3u);
   EXPECT_THAT(seen.front(), HasSubstr("no exchange"));
   EXPECT_EQ(seen.back(), "rank 2 waits for rank 13: all-reduce ring, round 5 of 14");
-  EXPECT_TRUE(comes_true([&] { return activity_.doing().wait.operation == nullptr; }));
+  EXPECT_TRUE(comes_true([&] { return activity_.doing().operation == nullptr; }));
   EXPECT_GT(activity_.beats(), before);
 }
 

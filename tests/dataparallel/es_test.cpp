@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evolution strategies and population search, and the noise that they draw.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/signs.hpp"
+#include "dataparallel/strategies/evolution.hpp"
 #include "support/linear_model.hpp"
 #include "support/mlp.hpp"
 #include "support/strategy_runs.hpp"

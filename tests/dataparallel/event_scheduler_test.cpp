@@ -1,4 +1,5 @@
-#include "dataparallel/simulation/event_scheduler.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/simulation/event_scheduler.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

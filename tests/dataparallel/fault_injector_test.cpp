@@ -1,4 +1,5 @@
-#include "dataparallel/decorators/fault_injector.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/fault_injector.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <cstring>
 
 #include "allreduce/schedule/slices.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

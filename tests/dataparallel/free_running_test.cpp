@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/free_running.hpp"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "model/digits.hpp"
+#include "model/data/sources.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

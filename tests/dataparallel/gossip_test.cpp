@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "dataparallel/decorators/forwarding.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "support/machines.hpp"
 #include "support/strategy_runs.hpp"
 

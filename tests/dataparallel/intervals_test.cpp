@@ -1,4 +1,5 @@
-#include "dataparallel/decorators/intervals.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/intervals.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

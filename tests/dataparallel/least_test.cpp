@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the least that a strategy must send with its forecast, for every algorithm and codec: a limit made from it
 // may never be above the step.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/loss_scale.hpp"
 
 #include <gmock/gmock.h>
@@ -7,7 +8,7 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "model/registry.hpp"
 #include "support/overflowing.hpp"
 #include "support/strategy_runs.hpp"

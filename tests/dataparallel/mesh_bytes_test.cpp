@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks that hold a model together send: forecasts and closed forms.
 #include <gtest/gtest.h>
 

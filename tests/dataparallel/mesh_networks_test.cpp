@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks of layers on meshes: replicas, and stages that are runs of their layers.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

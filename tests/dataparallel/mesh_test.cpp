@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models that several ranks hold together have the losses of one rank.
 #include <gtest/gtest.h>
 

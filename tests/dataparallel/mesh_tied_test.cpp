@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipelines whose last stage shares the first one's weight: a softmax that is tied to the embedding.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transformers on tensor ranks: attention shared by heads, feed-forward layers by units, all else whole on every rank.
 #include <gtest/gtest.h>
 

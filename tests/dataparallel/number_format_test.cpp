@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/optimizers/number_format.hpp"
 
 #include <gmock/gmock.h>
@@ -6,10 +7,11 @@
 #include <cmath>
 #include <limits>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
 #include "kernels/lns/lns.hpp"
+#include "support/kernel_references.hpp"
 #include "support/strategy_runs.hpp"
 
 namespace gradmeter::dataparallel {

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of a fabric over ranks on their engine, with ranks as threads: everything from a bucket to its sum except
 // MPI, so that the thread sanitizer sees it.
-#include "dataparallel/ranks/operations.hpp"
+#include "dataparallel/fabric/ranks/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "allreduce/mover/executor.hpp"
+#include "allreduce/executor/executor.hpp"
 #include "allreduce/registry.hpp"
 #include "core/error.hpp"
 #include "support/thread_ranks.hpp"
@@ -45,11 +46,12 @@ class ThreadRank {
                                                       allreduce::Call{v, v, op}, world_ranks_));
   }
   EngineTicket send(int peer, const std::vector<float>& v, runtime::EventPtr ready = {}) {
-    return post(
-        std::make_shared<SendOperation>(std::move(ready), *messages_, peer, std::as_bytes(std::span(v)), world_ranks_));
+    return post(std::make_shared<MessageOperation>(CallKind::send, std::move(ready), *messages_, peer,
+                                                   std::as_bytes(std::span(v)), std::span<std::byte>{}, world_ranks_));
   }
   EngineTicket receive(int peer, std::vector<float>& v) {
-    return post(std::make_shared<ReceiveOperation>(nullptr, *messages_, peer, std::as_writable_bytes(std::span(v)),
+    return post(std::make_shared<MessageOperation>(CallKind::receive, nullptr, *messages_, peer,
+                                                   std::span<const std::byte>{}, std::as_writable_bytes(std::span(v)),
                                                    world_ranks_));
   }
   void wait(const EngineTicket& t) { engine_.wait(*t); }
@@ -201,13 +203,14 @@ class TwoNodes final : public runtime::Transport {
   const std::byte* try_receive(runtime::MessageHandle&) override { return nullptr; }
 };
 
-TEST(SendOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
+TEST(MessageOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
   TwoNodes transport;
   runtime::Activity activity;
   Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(12);
-  const auto t = std::make_shared<SendOperation>(runtime::EventPtr{}, transport, 1, data, ranks);
+  const auto t = std::make_shared<MessageOperation>(CallKind::send, runtime::EventPtr{}, transport, 1, data,
+                                                    std::span<std::byte>{}, ranks);
   engine.submit(t);
   engine.wait(*t);
   EXPECT_EQ(t->completion().bytes_sent, 12u);
@@ -215,13 +218,14 @@ TEST(SendOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
   EXPECT_EQ(t->completion().bytes_between_nodes, 12u);
 }
 
-TEST(SendOperation, RefusesMemoryThatThePeerCannotRead) {
+TEST(MessageOperation, RefusesMemoryThatThePeerCannotRead) {
   TwoNodes transport;
   runtime::Activity activity;
   Engine engine(ProgressMode::on_wait, spin_policy, activity);
   const std::vector<int> ranks{0, 1};
   const std::vector<std::byte> data(100);
-  const auto t = std::make_shared<SendOperation>(runtime::EventPtr{}, transport, 1, data, ranks);
+  const auto t = std::make_shared<MessageOperation>(CallKind::send, runtime::EventPtr{}, transport, 1, data,
+                                                    std::span<std::byte>{}, ranks);
   engine.submit(t);
   EXPECT_THROW(engine.wait(*t), core::BackendError);
 }

@@ -1,4 +1,5 @@
-#include "dataparallel/optimizers/registry.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/optimizers/optimizer.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults between workers and servers: lost and duplicated messages, deaths, slow ones, ends in any order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +9,41 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/simulation/injected_machine.hpp"
+#include "core/injection.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/served.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
+
+/// With the faults of --inject: the slow rank, and with drop, delay and cut on the messages between ports; those of
+/// collectives are reliable there. A lost message is sent again by the port's own timer (`ReliablePort`), and a rank
+/// whose link is cut is dead from then on. flip, omit and drift are left to FaultInjector and the clocks. Errors:
+/// UsageError for a link that comes back.
+SimMachine injected(SimMachine machine, const core::Injection& i) {
+  if (i.slow) {
+    machine.slowdown = [slow = *i.slow](int rank, std::uint64_t) { return slow.of(rank); };
+    machine.background_slowdown = machine.slowdown;
+  }
+  const core::MessageFaults& m = i.messages;
+  if (m.drop || m.delay) {
+    machine.delivery_fault = [m](const MessageRoute& r) {
+      const core::MessagePlace place{.from = static_cast<std::uint32_t>(r.from),
+                                     .to = static_cast<std::uint32_t>(r.to),
+                                     .channel = static_cast<std::uint32_t>(r.to_role),
+                                     .number = r.number};
+      const core::MessageFaults delay_alone{.delay = m.delay};
+      return DeliveryFault{.copies = m.drop && m.drop->losses(place) > 0 ? 0 : 1,
+                           .delay_s = {delay_alone.extra_s(place), 0}};
+    };
+  }
+  if (m.cut) {
+    if (!std::isinf(m.cut->for_s))
+      throw core::UsageError("--inject cut: in virtual time a cut link stays cut; leave out for=");
+    machine.failures.push_back({.rank = m.cut->rank, .at_s = m.cut->at_s});
+  }
+  return machine;
+}
 
 using test::each;
 using test::noise;

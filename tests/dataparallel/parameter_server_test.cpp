@@ -1,4 +1,5 @@
-#include "dataparallel/strategies/parameter_server.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategy.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "support/machines.hpp"
 #include "support/served.hpp"
 

@@ -1,4 +1,5 @@
-#include "dataparallel/part_sums.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/optimizers/layerwise.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "dataparallel/decorators/probe.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

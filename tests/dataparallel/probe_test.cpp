@@ -1,11 +1,12 @@
-#include "dataparallel/decorators/probe.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/probe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/machines.hpp"
 
 namespace gradmeter::dataparallel {

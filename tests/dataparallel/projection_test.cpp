@@ -1,4 +1,5 @@
-#include "dataparallel/projection.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/verifier.hpp"
 
 #include <gtest/gtest.h>
 

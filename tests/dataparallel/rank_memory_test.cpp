@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank of a thousand needs beside the model, for messages and servers. A program of its own, because it counts
 // what all of it allocates.
 #include <gtest/gtest.h>
@@ -12,8 +13,8 @@
 
 #include "core/format.hpp"
 #include "core/units.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/ranks/messenger.hpp"
+#include "dataparallel/fabric/ranks/messenger.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "dataparallel/strategy.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
@@ -101,8 +102,8 @@ class LoneFabric final : public Fabric {
   Ports open(Group, const PortOptions& o) override {
     auto link = std::make_unique<CrowdTransport>(rank_);
     transport = link.get();
-    messenger = std::make_unique<Messenger>(runtime::OwnedTransport(nullptr, std::move(link)), arena_, o, activity_,
-                                            world_ranks_, runtime::SpinPolicy{.spins = 1, .yields = 1});
+    messenger = std::make_unique<Messenger>(std::move(link), arena_, o, activity_, world_ranks_,
+                                            runtime::SpinPolicy{.spins = 1, .yields = 1});
     return {.worker = messenger->port(Role::worker), .server = messenger->port(Role::server)};
   }
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram p) override {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ports over a network with delivery faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/replay/replay.hpp"
 
 #include <gmock/gmock.h>
@@ -7,8 +8,8 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/decorators/probe.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/sim_machine.hpp"
 
 namespace gradmeter::dataparallel {

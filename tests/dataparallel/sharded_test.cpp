@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dataparallel/strategies/sharded.hpp"
+#include "dataparallel/strategy.hpp"
 #include "support/sanitized.hpp"
 #include "support/strategy_runs.hpp"
 

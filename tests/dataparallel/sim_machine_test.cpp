@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // What virtual time takes from the machine's description: links between nodes, ports, the trunk, rates, noise, codecs.
-#include "dataparallel/simulation/machine.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -160,8 +161,7 @@ TEST(TimeOnly, ACodecTakesTheTimeOfItsEstimate) {
     });
   };
   const double wire_bits = 8.0 * static_cast<double>(m.codec->codec->wire_bytes(n)) / n;
-  const auto expected =
-      compression::estimate(m.machine, {.codec = "qsgd8", .ranks = 4, .elements = n, .wire_bits = wire_bits});
+  const auto expected = compression::estimate(m.machine, "qsgd8", 4, n, wire_bits);
   EXPECT_NEAR(time(), expected.predicted_s, 1e-6 * expected.predicted_s);
   m.machine.codecs.clear();
   EXPECT_THROW(time(), std::logic_error);

@@ -1,4 +1,5 @@
-#include "dataparallel/simulation/world.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/simulation/world.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The staleness of gradients that servers apply: counted, bounded, and its effect on stability.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How servers make steps of changes: staleness-scaled steps, delay compensation, n-softsync, backup workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

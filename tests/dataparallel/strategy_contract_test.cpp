@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what every strategy states with what it does: bytes, messages, equal bits, memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 #include <map>
 
 #include "core/format.hpp"
-#include "dataparallel/decorators/forwarding.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "support/held_weights.hpp"
 #include "support/sanitized.hpp"
 #include "support/strategy_runs.hpp"

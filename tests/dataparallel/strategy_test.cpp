@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/strategy.hpp"
 
 #include <gmock/gmock.h>
@@ -8,8 +9,7 @@
 
 #include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
-#include "dataparallel/buckets.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/losses.hpp"
 #include "support/machines.hpp"
 #include "support/training.hpp"

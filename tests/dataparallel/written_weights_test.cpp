@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers write weights to the memory of workers that they reach: the same bits as by messages.
 #include <gtest/gtest.h>
 
@@ -7,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "dataparallel/decorators/forwarding.hpp"
-#include "dataparallel/ranks/fabric.hpp"
-#include "runtime/process/activity.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+#include "runtime/process/watchdog.hpp"
 #include "support/served.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -68,9 +69,10 @@ Written serve_on_threads(const Served& s, bool reaches) {
   std::atomic<int> written = 0;
   runtime::run_thread_ranks(s.ranks, [&](const runtime::Communicator& world) {
     runtime::Activity activity;
-    RankFabric ranks(world,
-                     {.progress = ProgressMode::thread, .memory_bytes = std::size_t{8} << 20, .max_call_bytes = 4096},
-                     activity);
+    RankFabric ranks(
+        world,
+        {.exchange = {.max_bytes = 4096}, .progress = ProgressMode::thread, .memory_bytes = std::size_t{8} << 20},
+        activity);
     Reaching fabric(ranks, reaches);
     test::serve(fabric, s, run.seen[static_cast<std::size_t>(world.rank())]);
     written += fabric.written;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trace that Chakra's own text converter and jsonizer wrote (mlcommons/chakra 21585d8), and small ones in the JSON of
 // its protocol buffers, in which numbers of 64 bits are text and zeros are absent.
 #include <gmock/gmock.h>
@@ -80,7 +81,7 @@ TEST(Chakra, ATraceOfItsConverterIsRead) {
   EXPECT_EQ(text(log.run.points[0], Factor::problem), "trace:steps=1,calls=6,bytes=18556416");
   EXPECT_NEAR(number(log.run.points[0], Metric::compute_s), 2 * 4.7e-3, 1e-9);
   EXPECT_TRUE(core::is_null(log.run.points[0].metrics[Metric::time_s]));
-  EXPECT_THAT(log.silent, HasSubstr("how long collectives took"));
+  EXPECT_THAT(log.not_stated, HasSubstr("how long collectives took"));
 }
 
 TEST(Chakra, NodesBeginWhenWhatTheyDependOnHasEnded) {
@@ -117,7 +118,7 @@ TEST(Chakra, AnAllGathersSizeIsOneRanksPart) {
   const std::string log = head + collective(1, 2, "4096", 100, "");
   EXPECT_EQ(read_trace(log, 3).trace.steps.at(0).calls.at(0).bytes, 12288u);
   EXPECT_EQ(read_trace(log, 0).calls_of_no_size, 1u);
-  EXPECT_THAT(read(log).silent,
+  EXPECT_THAT(read(log).not_stated,
               HasSubstr("1 collectives are of no or unknown size (all-gathers, gathers and scatters need --ranks)"));
 }
 
@@ -157,6 +158,7 @@ TEST(Chakra, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(refusal(replaced(log, "\"4096\"", "\"18446744073709551615\"")), HasSubstr("beyond all buffers"));
   EXPECT_THAT(refusal(replaced(log, "\"int64Val\": \"0\"", "\"int64Val\": \"77\"")),
               HasSubstr("comm_type 77 is no collective"));
+  EXPECT_THAT(refusal(replaced(log, "\"COMP_NODE\"", "4")), HasSubstr("line 3: 4 is no type of nodes"));
   EXPECT_THAT(refusal(replaced(log, "COMP_NODE", "OTHER_NODE")), HasSubstr("'OTHER_NODE' is no type of nodes"));
 }
 

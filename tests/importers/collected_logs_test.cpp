@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every log of tests/data/logs against a line that was held against the file by eye: hints, runs, rows, their factors,
 // the first and the last row's figures, and what is said to be left out; or why it is refused.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -27,18 +29,18 @@ imb_allgather_v.log: 1 runs 2 rows, collective all_gather+all_to_all, ranks 4, r
 imb_defects.log: 1 runs 2 rows, collective allreduce, ranks 4, reduction max, ok+wrong; 1024 B 4 us 0.384 GB/s; 2048 B 4 us 0.768 GB/s
 imb_map.log: 1 runs 1 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 imb_mixed.log: 1 runs 2 rows, collective allreduce+reduce_scatter, ranks 4, problem null+block, reduction max, ok; 1024 B 4 us 0.384 GB/s; 4096 B 4 us 0.768 GB/s; left out: 1 row of 'Allgatherv' (line 17: no kind of gradmeter's), 1 row of 'PingPing' (line 31: no kind of gradmeter's)
-imb_multi.log: refused: it has no row to import; left out: 2 rows of 'Multi-Allreduce' (line 12: no kind of gradmeter's)
-imb_nbc.log: refused: it has no row to import; left out: 1 row of 'Iallreduce' (line 10: no kind of gradmeter's)
+imb_multi.log: 1 runs 0 rows; left out: 2 rows of 'Multi-Allreduce' (line 12: no kind of gradmeter's)
+imb_nbc.log: 1 runs 0 rows; left out: 1 row of 'Iallreduce' (line 10: no kind of gradmeter's)
 imb_ok.log: 1 runs 1 rows, collective allreduce, ranks 4, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s; left out: 1 row of 0 bytes
 imb_one.log: 1 runs 1 rows, collective ping_pong, ranks 1, unsupported; null B no time; null B no time
 imb_oom.log: 1 runs 3 rows, collective all_to_all+allreduce, ranks 4, reduction max, ok+failed; 4096 B 4 us 0.768 GB/s; 1024 B 6 us 0.256 GB/s; left out: 1 row of 0 bytes
 imb_overflow.log: 1 runs 2 rows, collective gather, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 4294967296 B no time
 imb_overflow_old.log: 1 runs 6 rows, collective all_gather+broadcast, ranks 4, reduction max, ok+unsupported; 4096 B 4 us 0.768 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
-imb_p2p.log: refused: it has no row to import; left out: 1 row of 'PingPong of IMB-P2P' (line 16: no kind of gradmeter's)
+imb_p2p.log: 1 runs 0 rows; left out: 1 row of 'PingPong of IMB-P2P' (line 16: no kind of gradmeter's)
 imb_processes_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 2.621 GB/s; left out: 2 rows of 0 bytes
 imb_timeout.log: 1 runs 3 rows, collective allreduce, ranks 4, reduction max, ok+failed; 1024 B 4 us 0.384 GB/s; 8 B 2 us 0.006 GB/s
 imb_title_glued.log: 1 runs 4 rows, collective allreduce+broadcast, ranks 4+8, dtype fp32+null, op sum+null, reduction max, ok; 1024 B 4 us 0.384 GB/s; 2048 B 2 us 1.024 GB/s; left out: 1 row of 0 bytes
-imb_title_lost.log: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 3.932 GB/s; left out: 2 rows of 'a table without a title' (line 24: no kind of gradmeter's), 1 row of 0 bytes
+imb_title_lost.log: 1 runs 2 rows, collective allreduce, ranks 4, dtype fp32, op sum, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1048576 B 400 us 3.932 GB/s; left out: 2 rows of 'a table without a title' (line 24: nobody knows of what), 1 row of 0 bytes
 imb_types.log: 3 runs 3 rows, collective allreduce, ranks 4, dtype fp32+fp64, op sum+max, reduction max, ok; 1024 B 4 us 0.384 GB/s; 1024 B 4 us 0.384 GB/s
 inspector_clocks.jsonl: 1 runs 2 rows, collective allreduce, ranks 4, problem time=collective_cpu+null, device cuda, ok; 1048576 B 500 us 3.146 GB/s; 1048576 B 100 us 15.73 GB/s
 inspector_v5.jsonl: 1 runs 1 rows, collective allreduce, ranks 4, device cuda, ok; 1048576 B 100 us 15.73 GB/s; 1048576 B 100 us 15.73 GB/s
@@ -51,6 +53,7 @@ json_version_text.json: refused: the log: 'nccl_version' is missing or of anothe
 kineto.json.gz: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_Infinity.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_cut.json: refused: line 1: it is no whole JSON; the program may not have ended
+kineto_groups.json: 1 runs 5 rows, collective null+allreduce+broadcast, ranks 16+4, dtype null+fp32, op null+sum, problem trace:steps=2,calls=8,bytes=32768+group=1+group=2+null+root=3,group=2, device cuda, ok; null B 9995 us nan GB/s; 4096 B 70 us 0.05851 GB/s
 kineto_inf.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_kinds.json: 1 runs 7 rows, collective null+all_to_all+all_to_allv+allreduce+broadcast, ranks 8, dtype null+fp32, op null+minmax+sum, problem trace:steps=2,calls=8,bytes=32768+null+root=3, device cuda, ok; null B 9995 us nan GB/s; 4096 B 50 us 0.08192 GB/s
 kineto_list.json: 1 runs 2 rows, collective null+allreduce, ranks null+2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
@@ -126,27 +129,28 @@ nccl_worlds8.log: refused: line 8: rank 0 is there twice: separate worlds printe
 nccl_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, wrong+ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_zero.log: 1 runs 6 rows, collective all_gather, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 22.65 GB/s; 4194304 B 80.9 us 45.36 GB/s; left out: 2 rows of 0 bytes
 osu_allgather.log --ranks 8: 1 runs 3 rows, collective all_gather, ranks 8, dtype int8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
-osu_allgatherv.log --ranks 8: refused: it has no row to import; left out: 1 row of 'MPI Allgatherv Latency Test' (line 5: no kind of gradmeter's)
+osu_allgatherv.log --ranks 8: 1 runs 0 rows; left out: 1 row of 'MPI Allgatherv Latency Test' (line 5: no kind of gradmeter's)
 osu_alltoall.log --ranks 8: 1 runs 3 rows, collective all_to_all, ranks 8, dtype int8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
 osu_alltoall56.log --ranks 8: 1 runs 3 rows, collective all_to_all, ranks 8, device cpu, reduction avg, ok; 512 B 3.2 us 0.14 GB/s; 524288 B 120 us 3.823 GB/s
-osu_barrier.log --ranks 8: refused: it has no row to import; left out: 1 row of 'MPI Barrier Latency Test' (line 4: no kind of gradmeter's)
-osu_bibw.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
+osu_barrier.log --ranks 8: 1 runs 0 rows; left out: 1 row of 'MPI Barrier Latency Test' (line 4: no kind of gradmeter's)
+osu_bibw.log --ranks 8: 1 runs 0 rows; left out: 2 rows of 'MPI Bi-Directional Bandwidth Test' (line 5: no kind of gradmeter's)
 osu_bw.log --ranks 8: 1 runs 2 rows, collective ping_pong, ranks 2, dtype int8, device cpu, ok; 65536 B 7.28178 us 9 GB/s; 1048576 B 95.3251 us 11 GB/s
 osu_comma.log --ranks 4: refused: it has no row to import; left out: 1 row that cannot be read (line 5: '2,00' is no number)
 osu_cuda_dd.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cuda, reduction avg, ok; 4 B 40 us 0.000175 GB/s; 1048576 B 900 us 2.039 GB/s
 osu_derived.log: 2 runs 4 rows, collective ping_pong, ranks 2, dtype int8, problem derived=vector+derived=unknown, device cpu, reduction avg, ok; 2 B 2 us 0.001 GB/s; 4 B 2.1 us 0.001905 GB/s; left out: 1 row of 'MPI Bandwidth Test of a derived data type' (line 19: whether its rate counts the gaps is not said)
 osu_echo.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
-osu_get_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Get latency Test' (line 6: no kind of gradmeter's)
+osu_get_latency.log --ranks 8: 1 runs 0 rows; left out: 2 rows of 'MPI_Get latency Test' (line 6: no kind of gradmeter's)
 osu_host.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_iallreduce.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, problem non-blocking, device cpu, reduction avg, ok; 4 B 135.61 us 5.162e-05 GB/s; 1024 B 184.28 us 0.009724 GB/s
 osu_indent.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_latency.log --ranks 8: 1 runs 3 rows, collective ping_pong, ranks 2, dtype int8, device cpu, reduction avg, ok; 8 B 1.6 us 0.005 GB/s; 1048576 B 110 us 9.533 GB/s
-osu_mbw_mr.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multiple Bandwidth / Message Rate Test' (line 6: no kind of gradmeter's)
-osu_multi_lat.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI Multi Latency Test' (line 5: no kind of gradmeter's)
+osu_mbw_mr.log --ranks 8: 1 runs 0 rows; left out: 2 rows of 'MPI Multiple Bandwidth / Message Rate Test' (line 6: no kind of gradmeter's)
+osu_multi_lat.log --ranks 8: 1 runs 0 rows; left out: 2 rows of 'MPI Multi Latency Test' (line 5: no kind of gradmeter's)
 osu_nan.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 8 B 1500 us 9.333e-06 GB/s; left out: 1 row whose time or rate is 0 or less, 2 rows that cannot be read (line 7: 'nan' is no number)
 osu_nccl.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, device cuda, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_persistent.log --ranks 8: 1 runs 1 rows, collective allreduce, ranks 8, dtype int32, problem persistent, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 4 B 2 us 0.0035 GB/s
-osu_put_latency.log --ranks 8: refused: it has no row to import; left out: 2 rows of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)
+osu_put_latency.log --ranks 8: 1 runs 0 rows; left out: 2 rows of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)
+osu_row_glued.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 64 B 2.4 us 0.04667 GB/s; left out: 2 rows that cannot be read (line 6: something else stands before the row, or its begin is lost)
 osu_suite.log --ranks 8: 4 runs 10 rows, collective allreduce+ping_pong+all_to_all, ranks 8+2, dtype int32+int8, problem null+non-blocking, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1024 B 184.28 us 0.009724 GB/s; left out: 1 row of 'MPI Barrier Latency Test' (line 36: no kind of gradmeter's)
 osu_tag.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s
 osu_tail_valid.log --ranks 8: 1 runs 2 rows, collective allreduce, ranks 8, dtype int32, device cpu, reduction max, ok+wrong; 4 B 2.5 us 0.0028 GB/s; 8 B 2.6 us 0.005385 GB/s
@@ -155,7 +159,7 @@ osu_then_mpi4py.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dty
 osu_title_glued.log --ranks 8: 2 runs 5 rows, collective allreduce+broadcast, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 2048 B 2 us 1.024 GB/s
 osu_title_lost.log --ranks 8: 1 runs 3 rows, collective allreduce, ranks 8, dtype int8, device cpu, reduction avg, ok; 4 B 2 us 0.0035 GB/s; 1048576 B 500 us 3.67 GB/s; left out: 2 rows of 'a table without a title' (line 11: nobody knows of what)
 param_forms.log: 1 runs 10 rows, collective allreduce+all_gather+all_gatherv+reduce_scatter+all_to_allv+all_to_all, ranks 8, dtype fp32+bf16, problem tag=myTag+tag=other+base+null+single, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 2.294 GB/s
-param_tables.log: 1 runs 1 rows, collective allreduce, ranks 8, dtype fp32, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 4.588 GB/s; left out: 1 row of 'a table of other columns' (line 8: no kind of gradmeter's), 1 row of 'collectives beside computation' (line 5: no kind of gradmeter's), 2 rows of 'pairs of collectives' (line 11: no kind of gradmeter's)
+param_tables.log: 1 runs 1 rows, collective allreduce, ranks 8, dtype fp32, reduction max, ok; 1048576 B 400 us 4.588 GB/s; 1048576 B 400 us 4.588 GB/s; left out: 1 row of 'a table of other columns' (line 8: nobody knows of what), 1 row of 'collectives beside computation' (line 5: no kind of gradmeter's), 2 rows of 'pairs of collectives' (line 11: no kind of gradmeter's)
 param_wrong_ranks.log --ranks 2: 1 runs 1 rows, collective allreduce, ranks 2, dtype fp32, reduction max, mistrusted; 1048576 B 400 us 2.621 GB/s; 1048576 B 400 us 2.621 GB/s; mistrusted: 1 row whose columns contradict each other
 rccl_in_place_only.log: 1 runs 3 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 81.3 us 90.28 GB/s
 rccl_ok.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
@@ -189,6 +193,7 @@ std::string summary(const std::string& file, const Hints& hints) {
   if (!why.empty()) return "refused: " + why.substr(std::string_view("x.log: ").size());
   const auto all = read(log, hints);
   std::string out = fmt::format("{} runs {} rows", all.runs.size(), all.run.points.size());
+  if (all.run.points.empty()) return fmt::format("{}; {}", out, all.faults);
   for (const Factor f : {Factor::collective, Factor::ranks, Factor::dtype, Factor::op, Factor::problem, Factor::device,
                          Factor::in_place, Factor::reduction, Factor::cudagraph})
     if (const std::string all_values = values(all.run, f); all_values != "null")
@@ -224,11 +229,26 @@ TEST(CollectedLogs, EachGivesWhatItsLineSays) {
   EXPECT_TRUE(files.empty()) << *files.begin() << " has no line";
 }
 
-/// As `iconv -t UTF-16` makes it of ASCII.
-std::string utf16(std::string_view ascii, bool little) {
-  std::string out = little ? "\xFF\xFE" : "\xFE\xFF";
-  for (const char c : ascii) out += little ? std::string{c, '\0'} : std::string{'\0', c};
-  return out;
+TEST(CollectedLogs, EachWordOfAProblemIsInTheDocuments) {
+  std::string meaning(core::factor_table()[static_cast<std::size_t>(Factor::problem)].meaning);
+  std::ranges::replace_if(
+      meaning, [](char c) { return c != '-' && (c < 'a' || c > 'z'); }, ' ');
+  std::istringstream all(meaning);
+  const std::set<std::string> known{std::istream_iterator<std::string>(all), {}};
+  std::set<std::string> words;  // without their values: root and group of root=3,group=1
+  for (const auto& entry : std::filesystem::directory_iterator(GRADMETER_COLLECTED_LOGS)) {
+    const std::string log = collected(entry.path().filename().string());
+    for (const Hints& hints : {Hints{}, Hints{.ranks = 8, .collective = {}, .interconnect = {}}}) {
+      if (!refusal(log, hints).empty()) continue;
+      for (const auto& p : read(log, hints).run.points) {
+        std::istringstream problem(p.experiment == "allreduce" ? text(p, Factor::problem) : "null");
+        for (std::string word; std::getline(problem, word, ',');)
+          if (word != "null") words.insert(word.substr(0, word.find('=')));
+      }
+    }
+  }
+  for (const std::string& word : words) EXPECT_TRUE(known.contains(word)) << word;
+  EXPECT_EQ(words.size(), 14u);
 }
 
 TEST(CollectedLogs, AnEncodingChangesNothing) {

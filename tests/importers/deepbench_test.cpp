@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logs by the format strings of baidu-research/DeepBench, code/nvidia, code/amd and code/arm.
 #include <gmock/gmock.h>
 
@@ -22,7 +23,7 @@ TEST(DeepBench, ProductsOfNvidiasProgramSayTransposedByNumbers) {
   EXPECT_NEAR(number(p, Metric::time_s), 2331e-6, 1e-12);
   EXPECT_NEAR(number(p, Metric::flops_per_s), 2.0 * 1760 * 7000 * 1760 / 2331e-6, 1e6);
   EXPECT_TRUE(core::is_null(p.metrics[Metric::wrong]));
-  EXPECT_THAT(log.silent, HasSubstr("whether results were right"));
+  EXPECT_THAT(log.not_stated, HasSubstr("whether results were right"));
 }
 
 TEST(DeepBench, WhatItDoesNotSupportIsARowWithoutTimes) {

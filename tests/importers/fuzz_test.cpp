@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every log of tests/importers/logs, changed by chance from a fixed seed: points or a UsageError of one line, whatever
 // the bytes.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logs as the tools print them: nccl-tests by the format strings of its src/util.cu, OSU and IMB by logs that people
 // published.
 #include <gmock/gmock.h>
@@ -85,13 +86,13 @@ TEST(NcclTests, BothHalvesOfEachRowAreRead) {
   EXPECT_EQ(log.run.points[3].status, core::Status::wrong);
   EXPECT_EQ(log.run.info.gpus.size(), 2u);
   EXPECT_THAT(log.run.info.hosts, ::testing::ElementsAre("node01"));
-  EXPECT_THAT(log.silent, HasSubstr("the spread of times"));
+  EXPECT_THAT(log.not_stated, HasSubstr("the spread of times"));
 }
 
 TEST(NcclTests, OldLogsNeedTheCollectivesName) {
   std::string old(nccl_log);
   old.erase(old.find("# Collective test starting"), old.find("# nThread") - old.find("# Collective test starting"));
-  EXPECT_THAT(read(old).silent, HasSubstr("its collective (allreduce by its columns and bus bandwidth)"));
+  EXPECT_THAT(read(old).not_stated, HasSubstr("its collective (allreduce by its columns and bus bandwidth)"));
   const std::string small = replaced(replaced(old, "33.55   33.55", " 0.55    0.55"), "34.95   34.95", " 0.95    0.95");
   EXPECT_THAT(refusal(small), HasSubstr("give --collective"));  // rates of too few digits
   const auto with = [](const char* name) { return Hints{.ranks = 0, .collective = name, .interconnect = ""}; };
@@ -234,7 +235,7 @@ TEST(Osu, LatencyAndBandwidthAreRead) {
   const auto bandwidth = read(osu_bandwidth);
   EXPECT_EQ(text(bandwidth.run.points[1], Factor::ranks), "2");
   EXPECT_NEAR(bandwidth.run.points[1].metrics.number(Metric::algbw_bytes_per_s), 12e9, 1);
-  EXPECT_THAT(read(osu_log).silent, HasSubstr("the number of ranks"));
+  EXPECT_THAT(read(osu_log).not_stated, HasSubstr("the number of ranks"));
 }
 
 TEST(Osu, UnitsAreThoseOfTheHead) {
@@ -297,6 +298,28 @@ TEST(Logs, CutAnywhereAreReadOrRefused) {
       refusal(changed, {.ranks = 2, .collective = "allreduce", .interconnect = ""});
     }
   }
+}
+
+// A folder of logs of one suite has such among those with rows.
+TEST(OtherKinds, ALogOfNothingElseIsARunWithoutPoints) {
+  const std::string head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n",
+                    put = "# OSU MPI_Put Latency Test v7.4\n# Size        Latency (us)\n8                   2.90\n",
+                    ours = "# OSU MPI Latency Test v7.4\n# Size     Avg Latency(us)\n";
+  for (const Hints& hints : {Hints{}, Hints{.ranks = 8, .collective = "allreduce", .interconnect = {}}}) {
+    const auto log = read(head + "             2.31\n" + put, hints);
+    ASSERT_EQ(log.runs.size(), 1u);
+    EXPECT_TRUE(log.run.points.empty());
+    EXPECT_EQ(log.run.info.command, "imported from x.log");
+    EXPECT_EQ(log.faults,
+              "left out: 1 row of 'MPI Barrier Latency Test' (line 3: no kind of gradmeter's), "
+              "1 row of 'MPI_Put Latency Test' (line 6: no kind of gradmeter's)");
+  }
+  // A row of ours that cannot be read is not of another kind, nor is a table of which nobody knows what it is.
+  EXPECT_THAT(refusal(put + ours + "8      2,00\n"), HasSubstr("no row to import; left out: 1 row of 'MPI_Put"));
+  EXPECT_THAT(refusal(put + ours + "0      2.00\n"), HasSubstr("1 row of 0 bytes"));
+  EXPECT_THAT(refusal("# OSU MPI_Put Latency Test v7.4\n# MPI Alltoall Latency Test\n# Size  Latency(us)\n8   2.9\n"),
+              HasSubstr("(line 4: of another tool)"));
+  EXPECT_THAT(refusal(head), HasSubstr("it has no row"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log by the calls of NVIDIA/nccl's plugins/profiler/inspector/inspector_json.cc.
 #include <gmock/gmock.h>
 
@@ -30,7 +31,7 @@ TEST(Inspector, CallsOfOneKindAreAPointWithTheirSpread) {
   EXPECT_EQ(times.n, 6u);
   EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 1.5 * 67108864 / 407.5e-6, 1);
   EXPECT_THAT(log.run.info.hosts, ElementsAre("node01"));
-  EXPECT_THAT(log.silent, HasSubstr("1 sends and receives are left out"));
+  EXPECT_THAT(log.not_stated, HasSubstr("1 sends and receives are left out"));
 }
 
 // Their rates in the log are of the whole buffer too.

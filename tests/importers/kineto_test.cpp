@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trace of PyTorch 2.15 over gloo on two ranks, shortened to its longer operators; and one by the format strings of
 // pytorch/kineto, libkineto/src/output_json.cpp, with the metadata of NCCL's kernels.
 #include <gmock/gmock.h>
@@ -12,6 +13,7 @@ namespace {
 using core::Factor;
 using core::Metric;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Kineto, StepsOfAGpuHaveTheirParts) {
@@ -27,8 +29,8 @@ TEST(Kineto, StepsOfAGpuHaveTheirParts) {
   EXPECT_NEAR(number(p, Metric::comm_s), 3.5e-3, 1e-8);
   EXPECT_NEAR(number(p, Metric::exposed_union_s), 1.5e-3, 1e-8);  // 1 ms of the all-reduce, and the all-gather
   EXPECT_NEAR(number(p, Metric::overlap_s), 2e-3, 1e-8);
-  EXPECT_THAT(log.silent, HasSubstr("of rank 3 alone"));
-  EXPECT_THAT(log.silent, HasSubstr("1 collectives are of unknown size"));
+  EXPECT_THAT(log.not_stated, HasSubstr("of rank 3 alone"));
+  EXPECT_THAT(log.not_stated, HasSubstr("1 collectives are of unknown size"));
 }
 
 TEST(Kineto, CollectivesHaveTheirWholeBuffer) {
@@ -42,6 +44,36 @@ TEST(Kineto, CollectivesHaveTheirWholeBuffer) {
   EXPECT_EQ(points[2].raw_times_s.size(), 3u);
   EXPECT_NEAR(number(points[2], Metric::time_s), 3e-3, 1e-8);
   EXPECT_NEAR(number(points[2], Metric::busbw_bytes_per_s), 1.75 * 4194304 / 3e-3, 1e5);
+}
+
+TEST(Kineto, GroupsOfEquallyManyRanksHaveRowsOfTheirOwn) {
+  const std::string head = R"({"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "user_annotation", )"
+                           R"("name": "ProfilerStep#1", "ts": 0, "dur": 1000})";
+  const auto problems = [&](const std::vector<std::string>& groups) {
+    std::string log = head;
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      log += fmt::format(R"(, {{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", )"
+                         R"("ts": {}, "dur": {}, "args": {{"Collective name": "allreduce", "In msg nelems": 256, )"
+                         R"("Out msg nelems": 256, "Group size": 2, "dtype": "Float"{}}}}})",
+                         100 * (i + 1), i + 1, groups[i]);
+    std::vector<std::string> out;
+    for (const auto& p : read(log + "]}").run.points)
+      if (p.experiment == "allreduce") out.push_back(text(p, Factor::problem));
+    return out;
+  };
+  const auto group = [](const char* name, const char* description, const char* ranks) {
+    return fmt::format(
+        R"(, "Process Group Name": "{}", "Process Group Description": "{}", "Process Group Ranks": "{}")", name,
+        description, ranks);
+  };
+  EXPECT_THAT(problems({group("1", "tp", "[0, 1]"), group("2", "tp", "[0, 2]")}), ElementsAre("group=1", "group=2"));
+  EXPECT_THAT(problems({group("1", "tp", "[0, 1]"), group("1", "dp", "[0, 1]")}),
+              ElementsAre("group=1/dp", "group=1/tp"));
+  EXPECT_THAT(problems({group("", "", "[0, 1]"), group("", "", "[0, 2]")}), ElementsAre("group=0+1", "group=0+2"));
+  // What says no group could be of either.
+  EXPECT_THAT(problems({group("1", "tp", "[0, 1]"), ""}), ElementsAre("null", "group=1"));
+  // Of one group there is nothing to tell apart.
+  EXPECT_THAT(problems({group("1", "tp", "[0, 1]"), group("1", "tp", "[0, 1]")}), ElementsAre("null"));
 }
 
 TEST(Kineto, ATraceOfGlooIsRead) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log of comms.py itself, over gloo on two ranks, and rows by its format strings.
 #include <gmock/gmock.h>
 
@@ -23,7 +24,7 @@ TEST(Param, EachCollectivesTableIsRead) {
   EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 512 / 677.9e-6, 1);
   EXPECT_NEAR(number(p, Metric::ranks_spread), 677.9 / 480.6, 1e-9);
   EXPECT_TRUE(core::is_null(p.metrics[Metric::wrong]));
-  EXPECT_THAT(log.silent, HasSubstr("the spread of times over iterations"));
+  EXPECT_THAT(log.not_stated, HasSubstr("the spread of times over iterations"));
 }
 
 TEST(Param, TagsAndOtherNamesAreUnderstood) {
@@ -31,6 +32,20 @@ TEST(Param, TagsAndOtherNamesAreUnderstood) {
       read(replaced(log_file("param.txt"), "-all_reduce-float32 ", "-reduce_scatter_base-bfloat16-night "));
   EXPECT_EQ(text(log.run.points[0], Factor::collective), "reduce_scatter");
   EXPECT_EQ(text(log.run.points[0], Factor::dtype), "bf16");
+}
+
+// Another writer of the terminal broke the line between two numbers.
+TEST(Param, ARowInTwoPiecesIsRead) {
+  std::string log = log_file("param.txt");
+  const std::size_t row = log.find("COMMS-RES-all_reduce-float32"), end = log.find('\n', row);
+  ASSERT_NE(end, std::string::npos);
+  log.insert(log.find_last_of(" \t", log.find_last_not_of(" \t", end - 1)), "\n");
+  const auto torn = read(log), whole = read(log_file("param.txt"));
+  EXPECT_EQ(torn.faults, "");
+  ASSERT_EQ(torn.run.points.size(), whole.run.points.size());
+  EXPECT_EQ(text(torn.run.points[0], Factor::dtype), "fp32");
+  EXPECT_EQ(number(torn.run.points[0], Metric::busbw_bytes_per_s),
+            number(whole.run.points[0], Metric::busbw_bytes_per_s));
 }
 
 TEST(Param, OtherTablesAreLeftOutAndSaid) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of importers share: logs from files, readings and refusals.
 #pragma once
 #include <gtest/gtest.h>
@@ -46,6 +47,13 @@ inline std::string replaced(std::string_view log, std::string_view from, std::st
   const std::size_t at = out.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return at == std::string::npos ? out : out.replace(at, from.size(), to);
+}
+
+/// As `iconv -t UTF-16` makes it of ASCII.
+inline std::string utf16(std::string_view ascii, bool little) {
+  std::string out = little ? "\xFF\xFE" : "\xFE\xFF";
+  for (const char c : ascii) out += little ? std::string{c, '\0'} : std::string{'\0', c};
+  return out;
 }
 
 }  // namespace gradmeter::importers

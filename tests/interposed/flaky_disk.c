@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1) writes half of its
 // bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds. FLAKY_SYNC, FLAKY_CLOSE: the error
 // number of every fdatasync and close of it, or of the FLAKY_AT-th alone.

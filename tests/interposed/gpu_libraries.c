@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for NCCL, cuBLASLt, cuDNN, cuSPARSE and cuSPARSELt: the versions that they give.
 #include <stddef.h>
 

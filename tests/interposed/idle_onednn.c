@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded: a oneDNN that cheats. From the IDLE_FROM-th execution of each primitive on (from 1), by IDLE_HOW: "nothing" is done; "half"
 // restores the second half of the result as it was before the call; "stale" puts the last result of any primitive that was computed, where
 // that had as many bytes; "byte" changes one byte in every IDLE_EVERY-th result. "placed" computes, and takes longer

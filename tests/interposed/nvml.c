@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for libnvidia-ml.so.1: a GPU at 0000:65:00.0, and a slower one where NVML_BUS_ID says. NVML_REFUSES names
 // a function that fails with "Not Supported", or with "Driver Not Loaded" where that is nvmlInit_v2. With WITHOUT_NEW_NAMES it is the library of an older driver.
 // Calls must be balanced: nvmlShutdown without a start ends the process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded before a program that computes with oneDNN: on rank SLOW_RANK every primitive takes SLOW_FACTOR times as long.
 #define _GNU_SOURCE
 #include <dlfcn.h>

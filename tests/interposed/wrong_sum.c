@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded before an MPI program: faults of collectives on floats from the WRONG_FROM-th call on, and before the
 // WRONG_TO-th, on rank WRONG_RANK or, with -1, on all ranks alike. WRONG_KIND selects:
 //   sum (default)  0.5 is added to one element of an all-reduce's result

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/call_check.hpp"
 
 #include <gtest/gtest.h>
@@ -5,9 +6,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/library.hpp"
-#include "kernels/ops/host_op.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/ragged_shapes.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/reference/conv.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -123,21 +124,21 @@ std::vector<double> all(std::size_t n, const std::function<ReferenceSum(std::siz
 }
 
 TEST(ConvReference, ForwardIsRightOnAnAnswerWorkedByHand) {
-  EXPECT_EQ(all(4, [](std::size_t i) { return conv_forward_at(tiny, nine, four, i); }),
+  EXPECT_EQ(all(4, [](std::size_t i) { return conv_at(tiny, Pass::forward, nine, four, i); }),
             (std::vector<double>{5421, 6532, 8754, 9865}));
   ConvShape padded = tiny;
   padded.pad_width = padded.pad_height = 1, padded.stride_width = padded.stride_height = 2;
-  EXPECT_EQ(all(4, [&](std::size_t i) { return conv_forward_at(padded, nine, four, i); }),
+  EXPECT_EQ(all(4, [&](std::size_t i) { return conv_at(padded, Pass::forward, nine, four, i); }),
             (std::vector<double>{1000, 3200, 7040, 9865}));
-  EXPECT_EQ(conv_forward_at(padded, nine, four, 0).terms, 1U);
+  EXPECT_EQ(conv_at(padded, Pass::forward, nine, four, 0).terms, 1U);
 }
 
 TEST(ConvReference, BackwardIsRightOnAnAnswerWorkedByHand) {
   // Output gradient 1 2 / 3 4.
   const std::vector<float> gradient{1, 2, 3, 4};
-  EXPECT_EQ(all(9, [&](std::size_t i) { return conv_backward_data_at(tiny, gradient, four, i); }),
+  EXPECT_EQ(all(9, [&](std::size_t i) { return conv_at(tiny, Pass::backward_data, gradient, four, i); }),
             (std::vector<double>{1, 12, 20, 103, 1234, 2040, 300, 3400, 4000}));
-  EXPECT_EQ(all(4, [&](std::size_t i) { return conv_backward_weights_at(tiny, nine, gradient, i); }),
+  EXPECT_EQ(all(4, [&](std::size_t i) { return conv_at(tiny, Pass::backward_weights, nine, gradient, i); }),
             (std::vector<double>{1 + 4 + 12 + 20, 2 + 6 + 15 + 24, 4 + 10 + 21 + 32, 5 + 12 + 24 + 36}));
 }
 
@@ -158,7 +159,7 @@ TEST(ConvReference, GradientsAreTheSlopesOfALoss) {
     const auto loss = [&] {
       double sum = 0;
       for (std::size_t i = 0; i < gradient.size(); ++i)
-        sum += double{gradient[i]} * conv_forward_at(s, input, filters, i).value;
+        sum += double{gradient[i]} * conv_at(s, Pass::forward, input, filters, i).value;
       return sum;
     };
     const auto slope = [&](float& parameter) {
@@ -171,9 +172,9 @@ TEST(ConvReference, GradientsAreTheSlopesOfALoss) {
       return (up - down) / (high - low);
     };
     for (const std::size_t i : sample_places(input.size(), 8, seed))
-      EXPECT_NEAR(conv_backward_data_at(s, gradient, filters, i).value, slope(input[i]), 1e-9) << text(s);
+      EXPECT_NEAR(conv_at(s, Pass::backward_data, gradient, filters, i).value, slope(input[i]), 1e-9) << text(s);
     for (const std::size_t i : sample_places(filters.size(), 8, seed))
-      EXPECT_NEAR(conv_backward_weights_at(s, input, gradient, i).value, slope(filters[i]), 1e-9) << text(s);
+      EXPECT_NEAR(conv_at(s, Pass::backward_weights, input, gradient, i).value, slope(filters[i]), 1e-9) << text(s);
   }
 }
 

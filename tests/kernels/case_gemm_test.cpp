@@ -1,12 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
 #include "core/random.hpp"
-#include "kernels/cases/element_check.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/kernel_cases.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/rnn/reference.hpp"
 
 namespace gradmeter::kernels {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <array>
@@ -6,11 +7,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/cases/sparse_case.hpp"
+#include "kernels/sparse/sparse.hpp"
 #include "support/instruction_sets.hpp"
 #include "support/kernel_cases.hpp"
 

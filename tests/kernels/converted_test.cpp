@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bf16 by conversion, also where the library has bf16 of its own: conversions number by number, operations against
 // their float64 references, and against the library's own bf16 where there is one.
 #include <gtest/gtest.h>
@@ -8,12 +9,12 @@
 #include <limits>
 #include <vector>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/library.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/pointwise.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/pointwise/pointwise.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernel cases on a GPU: right by the same checks as the host's, and not right once one element is made wrong.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "kernels/op.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of a training step on the device against the host's, on ragged sizes.
 #include <gtest/gtest.h>
 
@@ -6,13 +7,12 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/bf16_update.hpp"
-#include "kernels/cuda/loops/bf16_update.hpp"
-#include "kernels/cuda/loops/loss.hpp"
-#include "kernels/cuda/loops/pointwise.hpp"
-#include "kernels/cuda/own/lns_gemm.hpp"
-#include "kernels/lns/gemm.hpp"
+#include "kernels/lns/gpu_kernels.hpp"
+#include "kernels/lns/lns.hpp"
+#include "kernels/pointwise/gpu_kernels.hpp"
+#include "kernels/pointwise/updates.hpp"
 #include "support/device_seeds.hpp"
+#include "support/kernel_references.hpp"
 #include "support/on_device.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolutions and recurrent layers on a device against the host's operations: by cuDNN where it is, else by our own
 // kernels, which is what an emulated device has.
 #include <gtest/gtest.h>
@@ -6,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cuda/libraries/rnn_weights.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/cuda/backends.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/reference/conv.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/rnn/gpu_kernels.hpp"
+#include "kernels/rnn/reference.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"

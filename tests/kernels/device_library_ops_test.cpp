@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products that a GPU's library computes against the host's operations, on ragged sizes and in every precision that
 // both have.
 #include <gtest/gtest.h>
@@ -10,14 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/threads.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
+#include "support/kernel_references.hpp"
 #include "support/op_runner.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of layers and optimizers on a GPU against the host's, by the way that layers call them: within work of a
 // queue, on buffers.
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/cuda/loops/loops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "kernels/loops.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device's own products and convolutions against the host's references, on ragged sizes.
 #include <gtest/gtest.h>
 
@@ -7,16 +8,17 @@
 #include <map>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/own/product.hpp"
-#include "kernels/lns/gemm.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/cuda/backends.hpp"
+#include "kernels/gemm/gpu_kernels.hpp"
+#include "kernels/lns/lns.hpp"
 #include "kernels/op.hpp"
-#include "kernels/reference/conv.hpp"
 #include "support/accuracy.hpp"
 #include "support/device_seeds.hpp"
+#include "support/kernel_references.hpp"
 #include "support/on_device.hpp"
 #include "support/own_ops.hpp"
 #include "support/ragged_shapes.hpp"
@@ -216,12 +218,6 @@ TEST(DeviceOwnLns, RefusesWhatTheHostRefuses) {
 }
 
 /// `op` of the pass on gradients and images, and the reference's element.
-ReferenceSum conv_at(const ConvShape& s, Pass pass, const std::vector<Floats>& in, std::size_t at) {
-  if (pass == Pass::forward) return conv_forward_at(s, in[0], in[1], at);
-  return pass == Pass::backward_data ? conv_backward_data_at(s, in[0], in[1], at)
-                                     : conv_backward_weights_at(s, in[0], in[1], at);
-}
-
 void expect_convolution(const ConvShape& s, Pass pass, Precision p, Floats& of_first_seed) {
   SCOPED_TRACE(text(s) + " " + std::string(name(pass)) + " " + std::string(name(p)));
   OwnOps on;
@@ -236,7 +232,7 @@ void expect_convolution(const ConvShape& s, Pass pass, Precision p, Floats& of_f
       p == Precision::fp32 ? 0x1p-24
                            : core::info(p == Precision::bf16 ? core::Element::bf16 : core::Element::f16).unit_roundoff;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const ReferenceSum sum = conv_at(s, pass, in, i);
+    const ReferenceSum sum = conv_at(s, pass, in[0], in[1], i);
     ASSERT_NEAR(out[i], sum.value, roundoff * std::fabs(sum.value) + allowed_distance(sum, Precision::fp32)) << i;
   }
 }

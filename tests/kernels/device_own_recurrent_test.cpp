@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device's own recurrent layers against the host's references, on ragged sizes.
 #include <gtest/gtest.h>
 
@@ -5,11 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/error.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cases/rnn_check.hpp"
 #include "kernels/op.hpp"
-#include "kernels/reference/rnn.hpp"
+#include "kernels/rnn/reference.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
 #include "support/own_ops.hpp"

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sparse times dense by cuSPARSE against the host's product.
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "kernels/cuda/libraries/cusparse.hpp"
+#include "kernels/sparse/cusparse.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "support/op_runner.hpp"

@@ -1,12 +1,13 @@
-// Loops of recurrent and transformer layers on the device against the host's and the float64 references.
+// SPDX-License-Identifier: Apache-2.0
+// Loops of transformer layers on the device against the host's and the float64 references.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/cuda/loops/transformer.hpp"
-#include "kernels/transformer.hpp"
+#include "kernels/attention/gpu_kernels.hpp"
+#include "kernels/attention/transformer.hpp"
 #include "support/device_seeds.hpp"
 #include "support/on_device.hpp"
 
@@ -29,54 +30,6 @@ Floats gaussians(std::size_t n, std::uint64_t stream, float size = 2) {
 void expect_near(const Floats& got, const Floats& right, const Floats& tolerance) {
   ASSERT_EQ(got.size(), right.size());
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], right[i], tolerance[i]) << i << " of " << got.size();
-}
-
-TEST(DeviceLstmCell, IsTheReferences) {
-  test::each_device_seed([] {
-    for (const std::size_t n : {0u, 1u, 33u, 1000u}) {
-      const Floats input = gaussians(n, 0), forget = gaussians(n, 1, 40), candidate = gaussians(n, 2),
-                   output = gaussians(n, 3);
-      Floats c = gaussians(n, 4), h(n), tolerance(n);
-      const runtime::Stream stream;
-      const auto i = on_device<float>(input, stream), f = on_device<float>(forget, stream),
-                 g = on_device<float>(candidate, stream), o = on_device<float>(output, stream);
-      auto on_c = on_device<float>(c, stream);
-      runtime::DeviceBuffer<float> on_h(n);
-      lstm_cell_reference({input, forget, candidate, output}, c, h);
-      cuda::lstm_cell({i.span(), f.span(), g.span(), o.span()}, on_c.span(), on_h.span(), stream.get());
-      for (std::size_t k = 0; k < n; ++k) tolerance[k] = close * (1 + std::fabs(c[k]));
-      expect_near(read_back<float>(on_c.span(), stream), c, tolerance);
-      expect_near(read_back<float>(on_h.span(), stream), h, tolerance);
-    }
-  });
-}
-
-/// In bf16 a result on the border between two numbers may go either way.
-TEST(DeviceLstmCell, InBf16IsWithinOneRoundingOfTheHosts) {
-  const std::size_t n = 1000;
-  const auto drawn = [](std::uint64_t stream) {
-    std::vector<Bf16> x(n);
-    to_bf16(gaussians(n, stream), x);
-    return x;
-  };
-  const auto input = drawn(0), forget = drawn(1), candidate = drawn(2), output = drawn(3);
-  auto c = drawn(4);
-  std::vector<Bf16> h(n);
-  const runtime::Stream stream;
-  const auto i = on_device<Bf16>(input, stream), f = on_device<Bf16>(forget, stream),
-             g = on_device<Bf16>(candidate, stream), o = on_device<Bf16>(output, stream);
-  auto on_c = on_device<Bf16>(c, stream);
-  runtime::DeviceBuffer<Bf16> on_h(n);
-  lstm_cell({input, forget, candidate, output}, c, h);
-  cuda::lstm_cell({i.span(), f.span(), g.span(), o.span()}, on_c.span(), on_h.span(), stream.get());
-  for (const auto& [got, right] :
-       {std::pair{read_back<Bf16>(on_c.span(), stream), c}, std::pair{read_back<Bf16>(on_h.span(), stream), h}}) {
-    Floats a(n), b(n), tolerance(n);
-    to_floats(got, a);
-    to_floats(right, b);
-    for (std::size_t k = 0; k < n; ++k) tolerance[k] = 0x1p-7F * std::fabs(b[k]);
-    expect_near(a, b, tolerance);
-  }
 }
 
 TEST(DeviceGelu, IsTheReferences) {

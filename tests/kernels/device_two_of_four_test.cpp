@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sparse products in 2:4 by cuSPARSELt: over the emulated runtime its calls alone, with a library of our own. Where the
 // library is not built in, that its rows say so.
 #include <gmock/gmock.h>
@@ -11,16 +12,16 @@
 
 #include "core/error.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"
 #include "support/kernel_cases.hpp"
 #ifdef GRADMETER_HAS_CUSPARSELT
-#include "core/small_float.hpp"
-#include "kernels/cuda/libraries/cusparselt.hpp"
-#include "kernels/sparse.hpp"
+#include "core/element.hpp"
+#include "kernels/sparse/cusparselt.hpp"
+#include "kernels/sparse/sparse.hpp"
 #include "runtime/cuda/stream.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 #endif
 
 namespace gradmeter::kernels {

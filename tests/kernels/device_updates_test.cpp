@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows a backward pass on a GPU against the host's loops, bit for bit: updates by norms, weights in other
 // formats, and the scale of a loss, which nobody waits for.
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/cuda/loops/loops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "kernels/loops.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/device_seeds.hpp"

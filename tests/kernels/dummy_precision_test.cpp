@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // A precision as docs/adding.md describes it, in one file: its row, its numbers, and a product that computes in it.
 #include <gtest/gtest.h>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
+#include "kernels/backends.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/ops/host_op.hpp"
 #include "support/kernel_cases.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats that software rounds to: their numbers one by one, and the error of a product against what is published.
 #include <gtest/gtest.h>
 
@@ -6,10 +7,10 @@
 #include <vector>
 
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/gemm.hpp"
-#include "kernels/library.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {

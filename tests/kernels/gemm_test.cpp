@@ -1,4 +1,5 @@
-#include "kernels/gemm.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/gemm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +12,10 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/threads.hpp"
 #include "support/accuracy.hpp"
+#include "support/kernel_references.hpp"
 
 namespace gradmeter::kernels {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernel cases of a device whose work runs no earlier than somebody waits for it: what they give back has been
 // computed, and what they were given may change at once.
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "kernels/cases/op_case.hpp"
-#include "kernels/cases/pointwise_case.hpp"
+#include "kernels/pointwise/case.hpp"
 #include "support/host_backends.hpp"
 #include "support/kernel_cases.hpp"
 #include "support/late_queue.hpp"

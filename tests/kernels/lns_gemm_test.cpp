@@ -1,4 +1,5 @@
-#include "kernels/lns/gemm.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/lns/lns.hpp"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
@@ -12,9 +13,10 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/accuracy.hpp"
 #include "support/every_target.hpp"
+#include "support/kernel_references.hpp"
 
 namespace gradmeter::kernels {
 namespace {

@@ -1,4 +1,5 @@
-#include "kernels/lns/softmax.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/lns/lns.hpp"
 
 #include <gtest/gtest.h>
 

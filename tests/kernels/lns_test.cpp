@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/lns/lns.hpp"
 
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
+#include "support/kernel_references.hpp"
 
 namespace gradmeter::kernels {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/op.hpp"
 
 #include <gtest/gtest.h>
@@ -8,11 +9,11 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "kernels/gemm.hpp"
-#include "kernels/library.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
-#include "kernels/reference/conv.hpp"
-#include "kernels/threads.hpp"
 #include "support/ragged_shapes.hpp"
 
 namespace gradmeter::kernels {
@@ -118,7 +119,7 @@ TEST_F(Operation, RunsWhenItsQueueDoesOnEachSetOfOperandsThatItWasGiven) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const auto result = plain(*op, outputs[i]);
     for (std::size_t at = 0; at < result.size(); at += 7)
-      EXPECT_NEAR(result[at], conv_forward_at(small, input, filters[i], at).value, 1e-4) << i << " " << at;
+      EXPECT_NEAR(result[at], conv_at(small, Pass::forward, input, filters[i], at).value, 1e-4) << i << " " << at;
   }
   op->run(queue, "forward.conv", {in.buffer, weights[2].buffer}, {outputs[0].buffer});
   queue.synchronise();

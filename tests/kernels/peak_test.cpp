@@ -1,4 +1,5 @@
-#include "kernels/peak.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/roofline.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/gemm.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace gradmeter::kernels {
 namespace {

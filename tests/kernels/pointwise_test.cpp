@@ -1,4 +1,5 @@
-#include "kernels/pointwise.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/pointwise/pointwise.hpp"
 
 #include <gtest/gtest.h>
 

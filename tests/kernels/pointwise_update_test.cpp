@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adam, the LSTM cell, what is stored in bf16, and the operations of unfused updates. SGD and momentum in fp32:
 // pointwise_test.cpp.
 #include <gtest/gtest.h>
@@ -7,10 +8,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/small_float.hpp"
-#include "kernels/cases/random_data.hpp"
-#include "kernels/pointwise.hpp"
-#include "kernels/vector_ops.hpp"
+#include "core/element.hpp"
+#include "kernels/number_format.hpp"
+#include "kernels/pointwise/pointwise.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of problems: DeepBench's as they were published, users' with faults named, any garbage without a crash.
 #include "kernels/problems/problem_file.hpp"
 
@@ -9,8 +10,6 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/problems/csv.hpp"
-#include "kernels/problems/problem_text.hpp"
-#include "kernels/problems/published.hpp"
 
 namespace gradmeter::kernels {
 namespace {

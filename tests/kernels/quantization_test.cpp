@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole numbers of 8 bits: zero is exact, nothing of the range is more than half a quantum off, and what an operation
 // packs from fp32 is what these say.
-#include "kernels/quantization.hpp"
+#include "kernels/number_format.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "kernels/roofline.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/roofline.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "kernels/peak.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/instruction_sets.hpp"
 #include "support/sanitized.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/pointwise.hpp"
+#include "kernels/pointwise/pointwise.hpp"
 #include "support/accuracy.hpp"
 
 namespace gradmeter::kernels {

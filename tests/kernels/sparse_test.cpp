@@ -1,4 +1,5 @@
-#include "kernels/sparse.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/sparse/sparse.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/cases/random_data.hpp"
+#include "kernels/number_format.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {

@@ -1,4 +1,5 @@
-#include "kernels/threads.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/threads.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "runtime/host/subnormals.hpp"
+#include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::kernels {
 namespace {

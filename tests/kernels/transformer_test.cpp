@@ -1,4 +1,5 @@
-#include "kernels/transformer.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/transformer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of layers against central differences of their definitions in float64, on random odd shapes.
 #include <gtest/gtest.h>
 
@@ -5,10 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/reference/rnn.hpp"
-#include "model/layers/convolution.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/recurrent.hpp"
+#include "kernels/rnn/reference.hpp"
+#include "model/layers/layers.hpp"
 #include "model/slopes.hpp"
 
 namespace gradmeter::model {
@@ -66,7 +65,7 @@ struct RecurrentSizes {
   RecurrentOutput output;
 };
 
-/// One sample's states through its steps; the cells as kernels/reference/rnn.hpp defines them.
+/// One sample's states through its steps; the cells as kernels/rnn/reference.hpp defines them.
 class Recurrence {
  public:
   Recurrence(const RecurrentSizes& s, const std::vector<Doubles>& p)

@@ -1,4 +1,5 @@
-#include "model/dataset.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/data/dataset.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-#include "model/digits.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/data/sources.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 
 namespace gradmeter::model {
 namespace {

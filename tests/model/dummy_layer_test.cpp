@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer as docs/adding.md describes it, in one file: each feature times a weight of its own.
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "kernels/threads.hpp"
-#include "model/layers/dense.hpp"
-#include "model/network.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/layers/layers.hpp"
+#include "model/network/network.hpp"
 
 namespace gradmeter::model {
 namespace {

@@ -1,4 +1,5 @@
-#include "model/idx.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/data/sources.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 
 namespace gradmeter::model {
 namespace {

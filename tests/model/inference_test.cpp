@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inference: in fp32 what training's forward pass computes; in int8 the sums of the whole numbers that the quantization
 // says, within a bound of float64 on any data, also where padding meets a zero point.
-#include "model/inference.hpp"
+#include "model/network/inference.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,17 +9,14 @@
 #include <cmath>
 #include <tuple>
 
-#include "kernels/library.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/number_format.hpp"
 #include "kernels/op.hpp"
-#include "kernels/quantization.hpp"
-#include "kernels/reference/conv.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/rnn/reference.hpp"
 #include "model/layer_run.hpp"
-#include "model/layers/convolution.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/embedding.hpp"
-#include "model/layers/recurrent.hpp"
+#include "model/layers/layers.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::model {
@@ -112,7 +110,7 @@ std::vector<Summed> summed_layers() {
 }
 
 double sum_at(const Summed& s, const std::vector<float>& x, const std::vector<float>& w, std::size_t i) {
-  return kernels::conv_forward_at(s.shape, x, w, i).value;
+  return kernels::conv_at(s.shape, kernels::Pass::forward, x, w, i).value;
 }
 std::vector<float> sizes_of(std::vector<float> x) {
   for (float& v : x) v = std::fabs(v);
@@ -273,7 +271,7 @@ TEST_F(InferenceLayers, MakeANetworkWhoseLogitsAreTrainingsWithinThePrecision) {
   for (const auto& [precision, least, most] :
        {std::tuple{Precision::fp32, 0.0, 1e-6}, std::tuple{Precision::int8, 1e-4, 0.05},
         std::tuple{Precision::int4, 0.05, 0.7}}) {
-    Inference inference(*n.network, n.parameters, {.samples = 6, .precision = precision, .ranges = ranges}, n.queue);
+    Inference inference(*n.network, n.parameters, 6, precision, ranges, n.queue);
     const double off = distance(inference.run(n.queue, n.inputs).values<float>(), reference);
     EXPECT_GE(off, least) << kernels::name(precision);
     EXPECT_LE(off, most) << kernels::name(precision);

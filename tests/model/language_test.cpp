@@ -1,4 +1,5 @@
-#include "model/language.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/data/sources.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 
 namespace gradmeter::model {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer's two passes on random data.
 #pragma once
 #include <cstdint>

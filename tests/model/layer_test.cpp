@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each layer's forward and backward pass against the definitions in float64.
 #include "model/layers/layer.hpp"
 
@@ -8,17 +9,14 @@
 #include <map>
 #include <string>
 
-#include "kernels/library.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/op.hpp"
-#include "kernels/reference/conv.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/rnn/reference.hpp"
 #include "model/layer_run.hpp"
-#include "model/layers/convolution.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/embedding.hpp"
-#include "model/layers/recurrent.hpp"
+#include "model/layers/layers.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -62,15 +60,16 @@ TEST_F(Layers, AConvolutionHasTheOutputsAndGradientsOfItsDefinition) {
   std::vector<float> delta = run.output_gradient;
   for (std::size_t i = 0; i < run.output.size(); ++i) {
     const std::size_t channel = i / pixels % 19;
-    const double sum = kernels::conv_forward_at(s, run.input, run.parameters[0], i).value + run.parameters[1][channel];
+    const double sum =
+        kernels::conv_at(s, kernels::Pass::forward, run.input, run.parameters[0], i).value + run.parameters[1][channel];
     output.push_back(std::max(sum, 0.0));
     if (sum <= 0) delta[i] = 0;
     bias[channel] += delta[i];
   }
   for (std::size_t i = 0; i < run.gradients[0].size(); ++i)
-    filters.push_back(kernels::conv_backward_weights_at(s, run.input, delta, i).value);
+    filters.push_back(kernels::conv_at(s, kernels::Pass::backward_weights, run.input, delta, i).value);
   for (std::size_t i = 0; i < run.input.size(); ++i)
-    input.push_back(kernels::conv_backward_data_at(s, delta, run.parameters[0], i).value);
+    input.push_back(kernels::conv_at(s, kernels::Pass::backward_data, delta, run.parameters[0], i).value);
   expect_near(run.output, output, "output");
   expect_near(run.gradients[0], filters, "filters");
   expect_near(run.gradients[1], bias, "bias");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A multilayer perceptron with its buffers, and random data for it.
 #pragma once
 #include <cstdint>
@@ -5,8 +6,8 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "kernels/aligned.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/mlp.hpp"
 
 namespace gradmeter::model {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything but the numbers: order of announcements, memory, first weights, repeated and wrong use.
 #include <gtest/gtest.h>
 

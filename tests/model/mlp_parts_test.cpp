@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/mlp.hpp"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "kernels/aligned.hpp"
+#include "kernels/host/memory.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::model {

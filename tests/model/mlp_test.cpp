@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers: loss, hits and gradients against references.
 #include "support/mlp.hpp"
 
@@ -8,7 +9,7 @@
 #include <limits>
 
 #include "core/format.hpp"
-#include "kernels/pointwise.hpp"
+#include "kernels/pointwise/pointwise.hpp"
 #include "model/mlp_net.hpp"
 #include "support/accuracy.hpp"
 

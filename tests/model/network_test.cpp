@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks of layers: their gradients are the slopes of their loss, and they learn.
-#include "model/network.hpp"
+#include "model/network/network.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +10,10 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "kernels/library.hpp"
-#include "kernels/pointwise.hpp"
-#include "kernels/threads.hpp"
-#include "model/layers/attention.hpp"
-#include "model/layers/convolution.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/gelu.hpp"
-#include "model/layers/layer_norm.hpp"
-#include "model/layers/recurrent.hpp"
-#include "model/layers/residual.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "model/layers/layers.hpp"
 #include "support/deferred.hpp"
 
 namespace gradmeter::model {

@@ -1,4 +1,5 @@
-#include "model/part.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/network/part.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -79,12 +80,6 @@ TEST(PipelineSteps, OneForwardOneBackwardHoldsAtMostAsManyAsThereAreStages) {
       EXPECT_EQ(most_in_flight(pipeline_steps(PipelineOrder::gpipe, stage, 4, m)), m);
     }
   }
-}
-
-TEST(PipelineBubble, IsTheFormula) {
-  EXPECT_EQ(pipeline_bubble(1, 7), 0);
-  EXPECT_DOUBLE_EQ(pipeline_bubble(4, 1), 0.75);
-  EXPECT_DOUBLE_EQ(pipeline_bubble(4, 12), 0.2);
 }
 
 TEST(PipelineOrder, NamesAreReadBack) {

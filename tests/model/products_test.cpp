@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix products that a model names are those that it runs, because limits are computed from them.
 #include <gtest/gtest.h>
 

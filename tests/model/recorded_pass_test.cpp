@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes that are submitted again against passes that ask the layers each time: inputs that move from pass to pass are
 // never recorded.
-#include "model/recorded_pass.hpp"
+#include "model/network/pipeline.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,8 @@
 #include <string>
 
 #include "core/random.hpp"
-#include "kernels/library.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::model {
@@ -120,10 +121,10 @@ TEST(RecordedPass, RecursAtTheSecondPassOnTheSameMemory) {
   const RecordedPass::Operands here{.parameters = memory, .inputs = memory, .gradients = memory, .samples = 1};
   RecordedPass::Operands there = here;
   there.samples = 2;
-  EXPECT_FALSE(pass.recurs(here));
-  EXPECT_FALSE(pass.recurs(there));
-  EXPECT_FALSE(pass.recurs(here));
-  EXPECT_TRUE(pass.recurs(here));
+  EXPECT_FALSE(pass.should_record(here));
+  EXPECT_FALSE(pass.should_record(there));
+  EXPECT_FALSE(pass.should_record(here));
+  EXPECT_TRUE(pass.should_record(here));
   EXPECT_FALSE(pass.is_of(here));
   pass.begin();
   pass.end();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/registry.hpp"
 
 #include <gtest/gtest.h>
@@ -9,9 +10,9 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/library.hpp"
+#include "kernels/host/library.hpp"
 #include "kernels/lns/lns.hpp"
-#include "model/digits.hpp"
+#include "model/data/sources.hpp"
 
 namespace gradmeter::model {
 namespace {

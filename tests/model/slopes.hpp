@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer's gradients against central differences of its definition in float64.
 #pragma once
 #include <gtest/gtest.h>
@@ -8,8 +9,8 @@
 #include <string>
 
 #include "core/random.hpp"
-#include "kernels/library.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
 #include "model/layer_run.hpp"
 
 namespace gradmeter::model {

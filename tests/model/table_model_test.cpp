@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer table as a model: its operations are those of its rows, their gradients are right, and become ready in order.
 #include "model/table/table_model.hpp"
 
@@ -9,11 +10,11 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/aligned.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"
-#include "kernels/threads.hpp"
+#include "model/network/inference.hpp"
 #include "model/registry.hpp"
-#include "model/table/forward_operations.hpp"
 #include "support/deferred.hpp"
 
 namespace gradmeter::model {

@@ -1,4 +1,5 @@
-#include "model/text.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/data/sources.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 
 namespace gradmeter::model {
 namespace {

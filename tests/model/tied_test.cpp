@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Language models whose softmax has the embedding's weight, against the same with a copy of it.
 #include <gtest/gtest.h>
 
@@ -7,12 +8,11 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "kernels/library.hpp"
-#include "kernels/threads.hpp"
-#include "model/language.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/embedding.hpp"
-#include "model/network.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/data/sources.hpp"
+#include "model/layers/layers.hpp"
+#include "model/network/network.hpp"
 #include "model/registry.hpp"
 
 namespace gradmeter::model {

@@ -1,14 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers of a transformer: gradients against central differences in float64 on random odd shapes, and causality.
-#include "model/layers/transformer.hpp"
+#include "model/registry.hpp"
 
 #include "core/error.hpp"
-#include "model/layers/attention.hpp"
-#include "model/layers/dense.hpp"
-#include "model/layers/gelu.hpp"
-#include "model/layers/layer_norm.hpp"
-#include "model/layers/positions.hpp"
-#include "model/layers/residual.hpp"
-#include "model/network.hpp"
+#include "model/layers/layers.hpp"
+#include "model/network/network.hpp"
 #include "model/slopes.hpp"
 
 namespace gradmeter::model {

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks whose clocks drift by amounts of their own, over a second: what all believe to be rank 0's time, against the
 // truth, which the ranks of one host share.
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every codec over many algorithms on real ranks, over each transport: equal bits everywhere, the stated bytes, small
 // tensors exact, and losses that even out over calls.
 #include <gtest/gtest.h>
@@ -6,9 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "allreduce/compressed/compressed.hpp"
-#include "compression/momentum_correction.hpp"
-#include "compression/warm_up.hpp"
+#include "allreduce/coded/coded.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
@@ -58,13 +58,15 @@ class Place {
         link_(network_.connect(world_, most_lanes(world_.size()))),
         mark_(network_.arena().mark()) {}
 
-  CodedRequest request(const compression::CodecChoice& codec, const AlgorithmChoice& algorithm) const {
-    return {.codec = codec,
+  ExchangeSpec spec(const compression::CodecChoicePtr& codec, const AlgorithmPtr& algorithm) const {
+    return {.placement = Placement::in_place,
+            .max_bytes = length * 4,
+            .message_bytes = 2048,
             .algorithm = algorithm,
-            .shape = shape_of(network_.nodes_of(world_)),
-            .options = {.placement = Placement::in_place, .max_bytes = length * 4, .message_bytes = 2048}};
+            .codec = codec,
+            .shape = shape_of(network_.nodes_of(world_))};
   }
-  std::unique_ptr<Collective> bind(const CodedRequest& r) {
+  std::unique_ptr<Collective> bind(const ExchangeSpec& r) {
     network_.arena().rewind(mark_);
     const std::size_t before = network_.arena().mark();
     auto bound = bind_coded(r, {world_, network_, *link_});
@@ -88,7 +90,7 @@ class Place {
  private:
   runtime::Communicator world_ = runtime::MpiSession::world();
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   runtime::Arena::Mark mark_;
   runtime::SpinPolicy spin_policy_ = test::spin_policy_of(world_, 1);
 };
@@ -109,19 +111,19 @@ class CodedContract : public ::testing::TestWithParam<std::tuple<TransportKind, 
     if (!p) p = std::make_unique<Place>(kind);
     return *p;
   }
-  static void expect_right(Place& here, const compression::CodecChoice& codec, const std::string& algorithm_name);
+  static void expect_right(Place& here, const compression::CodecChoicePtr& codec, const std::string& algorithm_name);
 
  private:
   static inline std::map<TransportKind, std::unique_ptr<Place>> places;
 };
 
-void CodedContract::expect_right(Place& here, const compression::CodecChoice& codec,
+void CodedContract::expect_right(Place& here, const compression::CodecChoicePtr& codec,
                                  const std::string& algorithm_name) {
   const auto algorithm = find_algorithm(algorithm_name);
-  const CodedRequest request = here.request(codec, *algorithm);
-  if (!codec_refusal(request, CollectiveKind::all_reduce, {}).empty()) return;
-  const std::string where = codec.label + " over " + algorithm_name;
-  const auto bound = here.bind(request);
+  const ExchangeSpec spec = here.spec(codec, algorithm);
+  if (!codec_refusal(spec, CollectiveKind::all_reduce, {}).empty()) return;
+  const std::string where = codec->label + " over " + algorithm_name;
+  const auto bound = here.bind(spec);
   const auto& world = here.world();
   std::vector<double> sum(length);
   std::vector<float> first;
@@ -144,7 +146,7 @@ void CodedContract::expect_right(Place& here, const compression::CodecChoice& co
   }
   EXPECT_EQ(bound->sent().value_or(runtime::Traffic{}).bytes, bound->bytes_due().value_or(0)) << where;
   const double over_all = error_of(sum, calls, world.size());
-  if (world.size() > 1 && evens_out(codec)) {
+  if (world.size() > 1 && evens_out(*codec)) {
     EXPECT_LT(over_all, std::max(0.5 * once, 1e-9)) << where << ", once " << once;
   } else {
     EXPECT_LT(once, 1.0) << where;
@@ -165,7 +167,7 @@ TEST_P(CodedContract, RanksAgreeBytesAreAsStatedShortTensorsAreExactAndLossesEve
   const auto choice = compression::find_codec(codec);
   for (const auto* algorithm : {"auto", "direct", "ring", "one-shot", "double-tree", "hierarchical-lane",
                                 "rabenseifner", "recursive-doubling", "mpi"}) {
-    expect_right(place(kind), *choice, algorithm);
+    expect_right(place(kind), choice, algorithm);
   }
 }
 
@@ -205,7 +207,7 @@ TEST_F(CodedContract, AWarmUpSendsTheDensityOfEachStepAndKeepsWhatGathers) {
   if (world.size() == 1) return;  // nothing is encoded
   const auto codec = compression::find_codec(fmt::format("dgc:warmup=8,min={}", shortest));
   const auto algorithm = find_algorithm("ring");
-  const auto bound = here.bind(here.request(*codec, *algorithm));
+  const auto bound = here.bind(here.spec(codec, algorithm));
   WarmUpByHand by_hand(*codec, world.size());
   const auto first = here.average(*bound);
   bound->forget();

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coded sums on real ranks are held to what their codec may lose, by every codec over every kind of way: right ones
 // pass, and one that lacks a contribution does not.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "allreduce/compressed/compressed.hpp"
+#include "allreduce/coded/coded.hpp"
 #include "bench/engine/coded_sum.hpp"
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
@@ -20,7 +21,7 @@ constexpr std::uint64_t seed = 7;
 struct Place {
   runtime::Communicator world = runtime::MpiSession::world();
   runtime::Network network{world, {.transport = runtime::TransportKind::shm, .memory_bytes = std::size_t{32} << 20}};
-  runtime::OwnedTransport link{network.connect(world, allreduce::most_lanes(world.size()))};
+  std::unique_ptr<runtime::Transport> link{network.connect(world, allreduce::most_lanes(world.size()))};
   runtime::Arena::Mark mark{network.arena().mark()};
 };
 
@@ -31,10 +32,10 @@ struct CodedSumCase {
   std::size_t count = length;
 };
 
-CodedSum checked_sum(Place& here, const allreduce::CodedRequest& r, const CodedSumCase& sum_case) {
+CodedSum checked_sum(Place& here, const allreduce::ExchangeSpec& r, const CodedSumCase& sum_case) {
   here.network.arena().rewind(here.mark);
   const auto bound = allreduce::bind_coded(r, {here.world, here.network, *here.link});
-  const CodedTensor tensor{.codec = r.codec,
+  const CodedTensor tensor{.codec = *r.codec,
                            .encodings = allreduce::encodings_on_the_way(r, {.offset = 0, .count = sum_case.count}),
                            .seed = seed,
                            .op = sum_case.op,
@@ -59,11 +60,11 @@ class CodedSumCheck : public ::testing::TestWithParam<std::string> {
     auto op = allreduce::Op::sum;
     for (const auto* name : {"direct", "ring", "one-shot", "rabenseifner", "mpi"}) {
       const auto algorithm = allreduce::find_algorithm(name);
-      const allreduce::CodedRequest r{
-          .codec = *codec,
-          .algorithm = *algorithm,
-          .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
-          .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
+      const allreduce::ExchangeSpec r{.placement = allreduce::Placement::in_place,
+                                      .max_bytes = length * 4,
+                                      .algorithm = algorithm,
+                                      .codec = codec,
+                                      .shape = allreduce::shape_of(here.network.nodes_of(here.world))};
       if (!allreduce::codec_refusal(r, allreduce::CollectiveKind::all_reduce, {}).empty()) continue;
       visit(r, op);
       op = op == allreduce::Op::sum ? allreduce::Op::average : allreduce::Op::sum;
@@ -73,14 +74,14 @@ class CodedSumCheck : public ::testing::TestWithParam<std::string> {
 
 TEST_P(CodedSumCheck, RightSumsPassAndOnesThatLackAContributionDoNot) {
   Place here;
-  each_way(here, [&](const allreduce::CodedRequest& r, allreduce::Op op) {
-    const auto& name = r.algorithm.name;
+  each_way(here, [&](const allreduce::ExchangeSpec& r, allreduce::Op op) {
+    const auto& name = r.algorithm->name;
     const auto right = checked_sum(here, r, {.op = op});
     EXPECT_TRUE(right.same_bits);
     EXPECT_EQ(right.fault, "") << name;
     // A rank's own share of the sum is known to so much: what a codec of one bit loses anew on each hop hides any.
     // onebit leaves the signs and a mean: it is held to its error bound alone, within which a contribution is hidden.
-    if (r.codec.name.starts_with("onebit")) return;
+    if (r.codec->name.starts_with("onebit")) return;
     const double p = here.world.size(), deviation = std::sqrt(right.error * (p + p * p / 4) / double{length});
     for (const float factor : {0.0f, 0.5f, 2.0f}) {
       if (std::fabs(1 - double{factor}) < 0.25 + 9 * deviation) continue;
@@ -99,15 +100,15 @@ TEST_P(CodedSumCheck, SignsShowADroppedContributionWhereverTheCodecKeepsThem) {
     }
     return;
   }
-  each_way(here, [&](const allreduce::CodedRequest& r, allreduce::Op op) {
+  each_way(here, [&](const allreduce::ExchangeSpec& r, allreduce::Op op) {
     CodedSumCase sum_case{.op = op, .data = CodedData::signs};
     const auto right = checked_sum(here, r, sum_case);
-    EXPECT_EQ(right.fault, "") << r.algorithm.name;
+    EXPECT_EQ(right.fault, "") << r.algorithm->name;
     EXPECT_LT(right.error, 1e-3);
     for (const float factor : {0.0f, 0.5f, 2.0f}) {
       sum_case.factor = factor;
       EXPECT_NE(checked_sum(here, r, sum_case).fault, "")
-          << r.algorithm.name << ": the last contribution times " << factor;
+          << r.algorithm->name << ": the last contribution times " << factor;
     }
   });
 }
@@ -116,10 +117,11 @@ TEST(CodedSum, OfPowerSgdIsRightWhereTheMatrixHasAShortLastRow) {
   Place here;
   const auto codec = compression::find_codec("powersgd");
   const auto algorithm = allreduce::find_algorithm("ring");
-  const allreduce::CodedRequest r{.codec = *codec,
-                                  .algorithm = *algorithm,
-                                  .shape = allreduce::shape_of(here.network.nodes_of(here.world)),
-                                  .options = {.placement = allreduce::Placement::in_place, .max_bytes = length * 4}};
+  const allreduce::ExchangeSpec r{.placement = allreduce::Placement::in_place,
+                                  .max_bytes = length * 4,
+                                  .algorithm = algorithm,
+                                  .codec = codec,
+                                  .shape = allreduce::shape_of(here.network.nodes_of(here.world))};
   for (const std::size_t count : {1025, 2048, 2049, 3000, 32'768}) {
     for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
       EXPECT_EQ(checked_sum(here, r, {.op = op, .count = count}).fault, "") << count;

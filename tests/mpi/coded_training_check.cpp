@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training with codecs on real ranks: the bytes that the strategy forecast, and the bits of virtual time.
 #include <gtest/gtest.h>
 
 #include "core/format.hpp"
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "mpi/ranks.hpp"
-#include "runtime/agreement.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/strategy_runs.hpp"
 
@@ -37,13 +38,13 @@ class CodedSite {
         strategy_(find_strategy(run.strategy)
                       ->make({.bucket_bytes = run.bucket_bytes, .codec = compression::find_codec(run.codec)})),
         fabric_(world,
-                {.algorithm = allreduce::find_algorithm(s.algorithm),
-                 .codec = compression::find_codec(s.codec),
+                {.exchange = {.max_bytes = bytes_,
+                              .algorithm = allreduce::find_algorithm(s.algorithm),
+                              .codec = compression::find_codec(s.codec)},
                  .transport = s.transport,
                  .progress = ProgressMode::thread,
                  .spin_policy = test::spin_policy_of(world, 2),
-                 .memory_bytes = 3 * (bytes_ + 4096) + strategy_->memory_bytes(*model_, world.size()),
-                 .max_call_bytes = bytes_},
+                 .memory_bytes = 3 * (bytes_ + 4096) + strategy_->memory_bytes(*model_, world.size())},
                 activity_) {}
   StrategyEnd train(const StrategyRun& run) { return test::run_worker(fabric_, run); }
   /// message_bytes: 0: the fabric's.
@@ -70,10 +71,10 @@ bool taken(const runtime::Communicator& world, const StrategyRun& run, const Set
   const auto algorithm = allreduce::find_algorithm(s.algorithm);
   const auto p = static_cast<std::uint32_t>(world.size());
   const auto codec = compression::find_codec(s.codec);
-  return allreduce::codec_refusal({.codec = *codec,
-                                   .algorithm = *algorithm,
-                                   .shape = {p, p},
-                                   .options = {.max_bytes = run.model()->element_count() * sizeof(float)}},
+  return allreduce::codec_refusal({.max_bytes = run.model()->element_count() * sizeof(float),
+                                   .algorithm = algorithm,
+                                   .codec = codec,
+                                   .shape = {p, p}},
                                   allreduce::CollectiveKind::all_reduce, {})
       .empty();
 }

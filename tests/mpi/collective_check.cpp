@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every algorithm × collective × type × operation × placement × odd length, on real ranks, over each transport that
 // they can have: shared memory, MPI, and both at once with one host playing several nodes. Every type on three ranks
 // over shared memory, which is how values are added; elsewhere one of each size, since only their way is another.
@@ -63,7 +64,7 @@ class Place {
  private:
   runtime::Communicator world_ = runtime::MpiSession::world();
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   std::span<std::byte> memory_;
   runtime::Arena::Mark mark_;
   runtime::SpinPolicy spin_policy_ = test::spin_policy_of(world_, 1);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <array>
@@ -6,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "mpi/ranks.hpp"
-#include "runtime/agreement.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/mpi/collectives.hpp"
 #include "runtime/mpi/mpi.hpp"
 #include "runtime/mpi/session.hpp"

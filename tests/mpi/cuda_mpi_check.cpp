@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our schedules on GPUs' memory over an MPI that takes it, against the host's over the same MPI: equal bits.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,6 @@
 
 #include "mpi/ranks.hpp"
 #include "runtime/cuda/device.hpp"
-#include "runtime/mpi/cuda_aware.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/cuda_aware_mpi.hpp"
 #include "support/gpu_and_host.hpp"

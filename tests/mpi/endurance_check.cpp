@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nothing hangs: many short runs of every strategy on real ranks, each rank and each program beside a worker delayed at
 // random around its computations, so that messages meet in ever other orders. A run that does not end within its time
 // is named, with what this rank waits for.
@@ -12,8 +13,8 @@
 #include <thread>
 
 #include "core/random.hpp"
-#include "dataparallel/decorators/forwarding.hpp"
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/served.hpp"
@@ -142,13 +143,12 @@ TEST_P(Endurance, NoRunHangs) {
                                                 : 20'000);  // as large as the one that is trained, or larger
     const std::size_t bytes = model.element_count() * sizeof(float) + 4096;
     RankFabric fabric(world,
-                      {.algorithm = allreduce::find_algorithm("ring"),
+                      {.exchange = {.max_bytes = bytes, .algorithm = allreduce::find_algorithm("ring")},
                        .transport = transport,
                        .progress = is_asynchronous || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
                        .spin_policy = {.spins = 20, .yields = 10},  // as in training with more threads than cores
                        .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
-                       .scatters = true,
-                       .max_call_bytes = bytes},
+                       .scatters = true},
                       activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());
     Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);

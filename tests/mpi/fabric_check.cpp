@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of the fabric of real ranks, by every algorithm and transport; its parts for all transports are in
 // fabric_transport_check.cpp.
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 
 #include <gtest/gtest.h>
 
@@ -195,11 +196,11 @@ TEST(RankFabric, HoldsTheMemoryThatItSaysItWill) {
   for (const auto kind : {TransportKind::mpi, TransportKind::shm}) {
     const auto world = runtime::MpiSession::world();
     runtime::Activity activity;
-    const RankFabricOptions options{.algorithm = allreduce::find_algorithm("recursive-doubling"),
-                                    .transport = kind,
-                                    .spin_policy = test::spin_policy_of(world, 1),
-                                    .memory_bytes = 1'000'000,
-                                    .max_call_bytes = 5'000'000};
+    const RankFabricOptions options{
+        .exchange = {.max_bytes = 5'000'000, .algorithm = allreduce::find_algorithm("recursive-doubling")},
+        .transport = kind,
+        .spin_policy = test::spin_policy_of(world, 1),
+        .memory_bytes = 1'000'000};
     RankFabric fabric(world, options, activity);
     const auto stated = RankFabric::resident_bytes(options, world.size());
     EXPECT_LE(fabric.arena().memory().size(), stated + 4096);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fabric over all ranks with the memory that its tests need.
 #pragma once
 #include <bit>
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 
@@ -30,12 +31,12 @@ struct Site {
   Site(std::string_view algorithm, dataparallel::TransportKind transport, dataparallel::ProgressMode progress,
        std::size_t longest_call = usual)
       : fabric(world,
-               {.algorithm = algorithm.empty() ? nullptr : allreduce::find_algorithm(algorithm),
+               {.exchange = {.max_bytes = longest_call * sizeof(double),
+                             .algorithm = algorithm.empty() ? nullptr : allreduce::find_algorithm(algorithm)},
                 .transport = transport,
                 .progress = progress,
                 .spin_policy = spin_policy_of(world, progress == dataparallel::ProgressMode::thread ? 2 : 1),
-                .memory_bytes = std::size_t{4} << 20,
-                .max_call_bytes = longest_call * sizeof(double)},
+                .memory_bytes = std::size_t{4} << 20},
                activity) {}
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fabric of real ranks does whatever the all-reduce: broadcasts, messages, groups, and what it refuses.
 #include <gtest/gtest.h>
 

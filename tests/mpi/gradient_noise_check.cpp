@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norms of the ranks' gradients and of their mean, on real ranks, over several chunks.
-#include "bench/train/gradient_noise.hpp"
+#include "bench/train/metrics.hpp"
 
 #include <gtest/gtest.h>
 

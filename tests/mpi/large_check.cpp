@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers of more than 2^31 elements: MPI's counts are int, ours are not. Skipped, visibly, where memory is short.
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ struct LargeBuffer {
       : network(world, {.transport = kind, .memory_bytes = elements + scratch}) {}
   runtime::Communicator world = runtime::MpiSession::world();
   runtime::Network network;
-  runtime::OwnedTransport link = network.connect(world, most_lanes(world.size()));
+  std::unique_ptr<runtime::Transport> link = network.connect(world, most_lanes(world.size()));
   std::span<std::int8_t> buffer = network.arena().take_of<std::int8_t>(elements);
   runtime::Arena::Mark mark = network.arena().mark();
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What limits are made of, on real ranks: rates where there is somebody to speak with, and bounds that all ranks share.
 #include "bench/train/limits.hpp"
 #include "runtime/mpi/session.hpp"
@@ -6,7 +7,7 @@
 
 #include <algorithm>
 
-#include "bench/engine/machine_monitor.hpp"
+#include "bench/engine/machine_state.hpp"
 #include "runtime/process/signals.hpp"
 #include "support/mlp.hpp"
 

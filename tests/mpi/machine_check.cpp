@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks find out about the machine that they share: who waits for a core, and how long the same work takes.
 #include <gtest/gtest.h>
 
@@ -5,8 +6,7 @@
 #include <cmath>
 #include <memory>
 
-#include "bench/engine/canary.hpp"
-#include "bench/engine/noise_sampler.hpp"
+#include "bench/engine/machine_state.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/hog.hpp"

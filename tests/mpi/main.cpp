@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GoogleTest on real ranks: every rank runs every test, failures are printed with their rank, and the program fails
 // when any rank failed. A rank that throws ends the job: its peers would wait for it.
 // Usage: PROGRAM [CHECK] [GoogleTest's flags]; a CHECK stands for the tests of CHECK_check.cpp, else all are run.

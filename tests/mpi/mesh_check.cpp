@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models that real ranks hold together against the same in virtual time, to the bit.
 #include <gtest/gtest.h>
 
@@ -5,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/ranks/fabric.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/mesh_training.hpp"
@@ -54,13 +55,12 @@ MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, Tr
                    ProgressMode progress) {
   runtime::Activity activity;
   RankFabric fabric(world,
-                    {.algorithm = allreduce::find_algorithm("ring"),
+                    {.exchange = {.max_bytes = std::size_t{1} << 20, .algorithm = allreduce::find_algorithm("ring")},
                      .transport = transport,
                      .progress = progress,
                      .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
                      .memory_bytes = std::size_t{2} << 20,
                      .scatters = true,
-                     .max_call_bytes = std::size_t{1} << 20,
                      .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
                     activity);
   return test::train(fabric, t);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between workers and servers on real ranks: order, room, the own rank, programs beside, endings.
 #include <gtest/gtest.h>
 
@@ -6,8 +7,8 @@
 #include <deque>
 
 #include "core/error.hpp"
-#include "dataparallel/decorators/probe.hpp"
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/departures.hpp"
@@ -23,13 +24,12 @@ constexpr PortOptions small_messages{.payload_bytes = 4096, .in_flight = 2};
 struct MessengerSite {
   explicit MessengerSite(TransportKind transport, ProgressMode progress = ProgressMode::thread)
       : fabric(world,
-               {.algorithm = allreduce::find_algorithm("ring"),
+               {.exchange = {.max_bytes = std::size_t{1} << 20, .algorithm = allreduce::find_algorithm("ring")},
                 .transport = transport,
                 .progress = progress,
                 .spin_policy = test::spin_policy_of(world, 3),
                 .memory_bytes = std::size_t{8} << 20,
-                .scatters = true,
-                .max_call_bytes = std::size_t{1} << 20},
+                .scatters = true},
                activity) {}
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }

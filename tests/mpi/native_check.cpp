@@ -1,20 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "allreduce/native/gloo.hpp"
-#include "allreduce/native/mpi.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/schedule/slices.hpp"
+#include "allreduce/vendor/vendor.hpp"
+#include "core/element.hpp"
 #include "core/error.hpp"
-#include "core/small_float.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/gloo_adapter.hpp"
 #include "runtime/mpi/collectives.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/mpi/tuning.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace {
@@ -124,7 +123,7 @@ class EveryNative : public ::testing::TestWithParam<std::string> {
   const Communicator world_ = runtime::MpiSession::world();
   const int rank_ = world_.rank(), size_ = world_.size();
   runtime::Network network_{world_, {.transport = runtime::TransportKind::mpi, .memory_bytes = 1 << 20}};
-  runtime::OwnedTransport link_ = network_.connect(world_, 1);
+  std::unique_ptr<runtime::Transport> link_ = network_.connect(world_, 1);
   const AlgorithmPtr algorithm_ = find_algorithm(GetParam());
 };
 

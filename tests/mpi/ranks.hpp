@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the programs under real mpirun share. A test that a rank leaves early hangs its peers: EXPECT_, never ASSERT_,
 // before anything collective.
 #pragma once
@@ -11,8 +12,8 @@
 
 #include "core/format.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/process/activity.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/process/watchdog.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {

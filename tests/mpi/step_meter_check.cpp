@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose figures a block has, on real ranks: steps are made up, so that each rank's are known.
 #include "bench/scale/measure.hpp"
 #include "runtime/mpi/session.hpp"

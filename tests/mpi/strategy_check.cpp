@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every kind of strategy on real ranks against the same run in virtual time: equal bits after every step, equal bytes.
 #include <gtest/gtest.h>
 
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/strategy_runs.hpp"
@@ -19,14 +20,13 @@ StrategyEnd on_ranks(const runtime::Communicator& world, const StrategyRun& run,
   const auto strategy = find_strategy(run.strategy)->make({});
   runtime::Activity activity;
   RankFabric fabric(world,
-                    {.algorithm = allreduce::find_algorithm("ring"),
+                    {.exchange = {.max_bytes = bytes, .algorithm = allreduce::find_algorithm("ring")},
                      .transport = transport,
                      .progress = progress,
                      .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
                      // Weights, gradients and what is judged; the rest is what the strategy says.
                      .memory_bytes = 3 * (bytes + 4096) + strategy->memory_bytes(*model, world.size()),
-                     .scatters = true,
-                     .max_call_bytes = bytes},
+                     .scatters = true},
                     activity);
   return test::run_worker(fabric, run);
 }

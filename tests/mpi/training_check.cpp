@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on real ranks against the same training in virtual time: the virtual fabric moves data by the same
 // schedules in the same order, so the weights must agree to the bit.
 #include <gtest/gtest.h>
 
-#include "dataparallel/ranks/fabric.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "support/training.hpp"
@@ -31,12 +32,11 @@ Trace on_ranks(const runtime::Communicator& world, const Training& t, std::strin
                TransportKind transport, ProgressMode progress) {
   runtime::Activity activity;
   RankFabric fabric(world,
-                    {.algorithm = allreduce::find_algorithm(algorithm),
+                    {.exchange = {.max_bytes = std::size_t{1} << 20, .algorithm = allreduce::find_algorithm(algorithm)},
                      .transport = transport,
                      .progress = progress,
                      .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
-                     .memory_bytes = std::size_t{1} << 20,
-                     .max_call_bytes = std::size_t{1} << 20},
+                     .memory_bytes = std::size_t{1} << 20},
                     activity);
   return test::train(fabric, t, digits());
 }

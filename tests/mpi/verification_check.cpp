@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is injected into training on real ranks is found, whatever the strategy and whenever it begins, and nothing is
 // found where nothing was injected.
-#include "dataparallel/decorators/verifier.hpp"
+#include "dataparallel/fabric/decorators/verifier.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 
 #include "bench/train/training.hpp"
 #include "core/format.hpp"
-#include "model/data.hpp"
+#include "model/data/dataset.hpp"
 #include "mpi/fabric_site.hpp"
 #include "runtime/mpi/session.hpp"
 
@@ -237,13 +238,13 @@ TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
   for (const auto* injection : {"flip:call=0", "flip:call=1000"}) {
     for (const auto op : {allreduce::Op::sum, allreduce::Op::average}) {
       runtime::Activity activity;
-      dataparallel::RankFabric fabric(world,
-                                      {.algorithm = allreduce::find_algorithm("ring"),
-                                       .transport = dataparallel::TransportKind::automatic,
-                                       .spin_policy = test::spin_policy_of(world, 1),
-                                       .memory_bytes = n * sizeof(float) + 8192,
-                                       .max_call_bytes = n * sizeof(float)},
-                                      activity);
+      dataparallel::RankFabric fabric(
+          world,
+          {.exchange = {.max_bytes = n * sizeof(float), .algorithm = allreduce::find_algorithm("ring")},
+           .transport = dataparallel::TransportKind::automatic,
+           .spin_policy = test::spin_policy_of(world, 1),
+           .memory_bytes = n * sizeof(float) + 8192},
+          activity);
       FaultInjector injecting(fabric, core::parse_injection(injection), world.rank());
       Verifier verifier(injecting, world, false);
       const auto v = verifier.memory(n).values<float>();

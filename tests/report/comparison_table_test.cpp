@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "analysis/comparison.hpp"
 #include "core/format.hpp"
-#include "report/tables.hpp"
+#include "report/comparison_table.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -47,13 +48,13 @@ TEST(ComparisonTable, TheRatioIsTheQuotientOfTheFiguresBesideIt) {
   });
   const double first = std::pow(0.0157 * 0.0158 * 0.0159 * 0.0200 * 0.0210, 0.2),
                second = std::pow(0.0100 * 0.0102 * 0.0148 * 0.0149 * 0.0150, 0.2);
-  ASSERT_NEAR(p.ratio.ratio, first / second, 1e-12);
+  ASSERT_NEAR(p.ratio.value, first / second, 1e-12);
   const std::string row =
       fmt::format("{:<10}  {:>14.1f}  {:>14.1f}  {:>5.2f}", 1024, 1e3 * first, 1e3 * second, first / second);
   const std::string table = comparison_table(c, 9);
   EXPECT_THAT(table, HasSubstr(row)) << table;
   EXPECT_THAT(table, HasSubstr("geom. mean, ms"));
-  EXPECT_THAT(comparison_legend(0.05),
+  EXPECT_THAT(comparison_legend(0.05, Legend::whole),
               HasSubstr("geometric means of each side's launches, whose quotient is the ratio"));
 }
 
@@ -65,26 +66,38 @@ TEST(ComparisonTable, CsvAndJunitNameTheSameFigures) {
     const double of_a = analysis::geometric_mean(p.a), of_b = analysis::geometric_mean(p.b);
     EXPECT_THAT(xml, HasSubstr(fmt::format("name=\"first_geometric_mean_time_s\" value=\"{}\"", of_a)));
     EXPECT_THAT(xml, HasSubstr(fmt::format("name=\"second_geometric_mean_time_s\" value=\"{}\"", of_b)));
-    EXPECT_NEAR(of_a / of_b, p.ratio.ratio, 1e-12);
+    EXPECT_NEAR(of_a / of_b, p.ratio.value, 1e-12);
     EXPECT_THAT(comparison_csv(c), HasSubstr(fmt::format("{},{},{}", core::to_text(of_a), core::to_text(of_b),
-                                                         core::to_text(p.ratio.ratio))));
+                                                         core::to_text(p.ratio.value))));
   }
 }
 
 TEST(ComparisonVerdict, SaysWhatIsSlowerWhereAndByHowMuch) {
   const auto a = side("before", {0.0100, 0.0101, 0.0099, 0.0100, 0.0102}),
              b = side("after", {0.0200, 0.0201, 0.0199, 0.0202, 0.0200});
-  const std::string text = comparison_verdict(analysis::compare(a, b, {}, 0.05));
+  const analysis::Finding found = comparison_verdict(analysis::compare(a, b, {}, 0.05));
+  const std::string& text = found.sentence;
   EXPECT_THAT(text, HasSubstr("after against before is slower at 1 of 2 points, most at allreduce size_bytes=1024: "
                               "20.0 instead of 10.0 ms, × 0.50 (0."));
   EXPECT_THAT(text, Not(HasSubstr("faster")));
+  EXPECT_EQ(found.kind, analysis::FindingKind::compared);
+  EXPECT_EQ(found.experiment, "allreduce");
+  EXPECT_EQ(found.figures.at("slower").value, 1);
+  EXPECT_EQ(found.figures.at("same").value, 1);
+  const auto& most = found.figures.at("most_slower");
+  EXPECT_NEAR(most.value, 0.5, 0.01);
+  EXPECT_LT(most.low, most.value);
+  EXPECT_GT(most.high, most.value);
+  EXPECT_FALSE(found.figures.contains("most_faster"));
 }
 
 TEST(ComparisonVerdict, SaysThatNoDifferenceIsShown) {
-  const std::string same = comparison_verdict(
-      analysis::compare(side("a", {0.0100, 0.0101, 0.0099}), side("b", {0.0100, 0.0101, 0.0099}), {}, 0.05));
+  const std::string same = comparison_verdict(analysis::compare(side("a", {0.0100, 0.0101, 0.0099}),
+                                                                side("b", {0.0100, 0.0101, 0.0099}), {}, 0.05))
+                               .sentence;
   EXPECT_EQ(same, "No difference is shown between a and b: 2 of 2 points the same.");
-  const std::string open = comparison_verdict(analysis::compare(side("a", {0.01}), side("b", {0.02}), {}, 0.05));
+  const std::string open =
+      comparison_verdict(analysis::compare(side("a", {0.01}), side("b", {0.02}), {}, 0.05)).sentence;
   EXPECT_EQ(open, "No difference is shown between a and b: 0 of 2 points the same, but 2 undecided and 0 missing.");
 }
 

@@ -1,4 +1,5 @@
-#include "report/page/headline.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "report/page/page.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,8 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-Row row(std::int64_t ranks, double samples_per_s, double efficiency) {
-  Row out;
+PageRow row(std::int64_t ranks, double samples_per_s, double efficiency) {
+  PageRow out;
   out.point.experiment = "scale";
   out.point.factors[Factor::model] = "lenet5";
   out.point.factors[Factor::ranks] = ranks;
@@ -26,7 +27,7 @@ Row row(std::int64_t ranks, double samples_per_s, double efficiency) {
 }
 
 TEST(Headline, IsOfTheFastestPointAtTheMostRanksThatIsNotInDoubt) {
-  RowTable table;
+  PageTable table;
   table.rows = {row(2, 900, 0.9), row(4, 500, 0.43), row(4, 800, 2.5)};
   table.rows[2].put("doubt", "above 100 %");
   const Headline found = headline(table);
@@ -40,7 +41,7 @@ TEST(Headline, IsOfTheFastestPointAtTheMostRanksThatIsNotInDoubt) {
 }
 
 TEST(Headline, MarksAFigureThatIsInDoubtAndNamesNoLossWhereLittleWasLost) {
-  RowTable table;
+  PageTable table;
   table.rows = {row(2, 900, 2.56)};
   table.rows[0].put("doubt", "above 100 %");
   table.rows[0].point.metrics[Metric::bound_by] = "compute";
@@ -51,7 +52,7 @@ TEST(Headline, MarksAFigureThatIsInDoubtAndNamesNoLossWhereLittleWasLost) {
 }
 
 TEST(Headline, IsEmptyWithoutFigures) {
-  RowTable table;
+  PageTable table;
   table.rows = {row(2, 900, 0.9)};
   table.rows[0].point.status = core::Status::unsupported;
   EXPECT_TRUE(headline(table).figures.empty());

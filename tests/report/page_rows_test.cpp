@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/page/rows.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ TEST(PageRows, GainOfACodecIsAgainstTheSamePointWithout) {
   run.points.push_back(exchange("bf16", "slow", 4e-3));
   run.points.back().status = core::Status::mistrusted;
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
-  const auto rows = make_rows(sides, Launches::separate).rows;
+  const auto rows = make_separate_rows(sides).rows;
   ASSERT_EQ(rows.size(), 6U);
   EXPECT_DOUBLE_EQ(rows[0].number("codec_gain"), 0.5);
   EXPECT_DOUBLE_EQ(rows[3].number("codec_gain"), 8);
@@ -48,11 +49,11 @@ TEST(PageRows, WithAFactorAndWithoutAreTwoCurves) {
   core::Run run;
   run.points = {step(8, ""), step(8, "bf16")};
   std::array sides{analysis::Side{.name = "a", .runs = {run}}};
-  auto rows = make_rows(sides, Launches::separate).rows;
+  auto rows = make_separate_rows(sides).rows;
   EXPECT_NE(rows.at(0).text("series"), rows.at(1).text("series"));
   // But one rank has no exchange whose gradients could be of any type: that is no other curve.
   sides[0].runs[0].points = {step(1, ""), step(8, "bf16")};
-  rows = make_rows(sides, Launches::separate).rows;
+  rows = make_separate_rows(sides).rows;
   EXPECT_EQ(rows.at(0).text("series"), rows.at(1).text("series"));
 }
 
@@ -115,7 +116,7 @@ TEST(PageRows, DoubtIsNamed) {
   run.points[1].metrics[Metric::efficiency_ci95_low] = {};
   run.points[1].metrics[Metric::oversubscribed] = true;
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
-  const auto rows = make_rows(sides, Launches::separate).rows;
+  const auto rows = make_separate_rows(sides).rows;
   EXPECT_FALSE(rows.at(0).has("doubt"));
   EXPECT_EQ(rows.at(1).text("doubt"), "more threads than cores; above 100 %; no interval");
   EXPECT_FALSE(rows.at(2).has("doubt"));
@@ -127,7 +128,7 @@ TEST(PageRows, SpeedUpIsAgainstOneRankInFp32OfTheSameNetwork) {
                 trained(2, "mlp:784-64-10", "bf16", 600), trained(1, "lenet5", "", 130)};
   run.points[4].factors[Factor::precision] = std::string("bf16");
   const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
-  const auto rows = make_rows(sides, Launches::separate).rows;
+  const auto rows = make_separate_rows(sides).rows;
   EXPECT_DOUBLE_EQ(rows.at(2).number("fp32_speedup"), 1.5);
   EXPECT_NEAR(rows.at(2).number("fp32_speedup_ci95_low"), 1.5 * 0.9 / 1.1, 1e-4);
   EXPECT_DOUBLE_EQ(rows.at(3).number("fp32_speedup"), 1.5);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/watch.hpp"
 
 #include <gmock/gmock.h>
@@ -166,6 +167,18 @@ TEST(PointLine, HasFactorsTimeAndReason) {
   EXPECT_EQ(point_line(point(16, 0.0125)), "scale ranks=2 model=mlp batch_per_rank=16  time 12.5 ms");
   EXPECT_EQ(point_line(point(16, 0, core::Status::failed, "lost")),
             "scale ranks=2 model=mlp batch_per_rank=16  failed: lost");
+}
+
+TEST(ShortLine, NamesThePointAsPeopleDo) {
+  core::Point p = point(16, 0.0125);
+  p.factors[core::Factor::algorithm] = std::string("ring");
+  p.factors[core::Factor::codec] = std::string("none");
+  p.metrics[core::Metric::efficiency] = 0.47;
+  EXPECT_EQ(short_line(p), "mlp b16 2 ranks ring: 12.5 ms, 47 %");
+  p = point(16, 0.0125);
+  p.metrics[core::Metric::accuracy] = 0.92;
+  EXPECT_EQ(short_line(p), "mlp b16 2 ranks: 12.5 ms, 92 % accuracy");
+  EXPECT_EQ(short_line(point(16, 0, core::Status::failed, "lost")), "mlp b16 2 ranks: failed");
 }
 
 }  // namespace

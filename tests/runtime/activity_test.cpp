@@ -1,4 +1,5 @@
-#include "runtime/process/activity.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/process/watchdog.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,15 +20,15 @@ TEST(Activity, OnlyMovementCountsAsProgress) {
 
 TEST(Activity, TheNoteIsTheLastWait) {
   Activity activity;
-  EXPECT_EQ(activity.doing().wait.operation, nullptr);
+  EXPECT_EQ(activity.doing().operation, nullptr);
   activity.waiting({.operation = "broadcast tree", .peer = 7, .round = 0, .rounds = 3});
   const ActivitySnapshot doing = activity.doing();
-  EXPECT_STREQ(doing.wait.operation, "broadcast tree");
-  EXPECT_EQ(doing.wait.peer, 7);
-  EXPECT_EQ(doing.wait.round, 0);
-  EXPECT_EQ(doing.wait.rounds, 3);
+  EXPECT_STREQ(doing.operation, "broadcast tree");
+  EXPECT_EQ(doing.peer, 7);
+  EXPECT_EQ(doing.round, 0);
+  EXPECT_EQ(doing.rounds, 3);
   activity.wait_ended();
-  EXPECT_EQ(activity.doing().wait.operation, nullptr);
+  EXPECT_EQ(activity.doing().operation, nullptr);
 }
 
 TEST(Activity, ComputingNestsAndMoves) {
@@ -58,7 +59,7 @@ TEST(Activity, PausesNest) {
 }
 
 TEST(Describe, NamesTheAwaitedRankOperationAndRound) {
-  const ActivitySnapshot wait{.wait = {.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14}};
+  const ActivitySnapshot wait{.operation = "all-reduce ring", .peer = 3, .round = 4, .rounds = 14};
   EXPECT_EQ(describe(2, wait), "rank 2 waits for rank 3: all-reduce ring, round 5 of 14");
   EXPECT_EQ(describe_hang(2, wait, {30}),
             "rank 2 waits for rank 3: all-reduce ring, round 5 of 14, for 30 s; the rank that prints no such line is "
@@ -66,20 +67,18 @@ TEST(Describe, NamesTheAwaitedRankOperationAndRound) {
 }
 
 TEST(Describe, LeavesOutWhatThereIsNot) {
-  EXPECT_EQ(describe(0, {.wait = {.operation = "barrier"}}), "rank 0 waits in barrier");
-  EXPECT_EQ(describe(0, {.wait = {.operation = "send", .peer = 1, .round = 0}}),
-            "rank 0 waits for rank 1: send, round 1");
-  EXPECT_EQ(describe(1, {.wait = {}, .computing = "gemm"}), "rank 1 computes gemm");
+  EXPECT_EQ(describe(0, {.operation = "barrier"}), "rank 0 waits in barrier");
+  EXPECT_EQ(describe(0, {.operation = "send", .peer = 1, .round = 0}), "rank 0 waits for rank 1: send, round 1");
+  EXPECT_EQ(describe(1, {.computing = "gemm"}), "rank 1 computes gemm");
   EXPECT_EQ(describe(1, {}), "rank 1 is in no exchange and no computation");
 }
 
 TEST(Describe, AWaitExplainsMoreThanTheComputationBesideIt) {
-  EXPECT_EQ(describe(1, {.wait = {.operation = "send", .peer = 0}, .computing = "gemm"}),
-            "rank 1 waits for rank 0: send");
+  EXPECT_EQ(describe(1, {.operation = "send", .peer = 0, .computing = "gemm"}), "rank 1 waits for rank 0: send");
 }
 
 TEST(Describe, ALongComputationIsNoCulpritHunt) {
-  const std::string line = describe_hang(1, {.wait = {}, .computing = "gemm"}, {300});
+  const std::string line = describe_hang(1, {.computing = "gemm"}, {300});
   EXPECT_EQ(line, "rank 1 has been computing gemm for 300 s; if that is right, raise --timeout");
 }
 

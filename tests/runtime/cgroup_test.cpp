@@ -1,4 +1,5 @@
-#include "runtime/host/cgroup.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/kernel_files.hpp"
 
 #include <gtest/gtest.h>
 

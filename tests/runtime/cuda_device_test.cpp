@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU behind Device and Queue: kernels and host code in one order, copies, events between queues, transports' memory.
 #include "runtime/cuda/device.hpp"
 

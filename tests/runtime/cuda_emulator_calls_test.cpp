@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of the emulated CUDA runtime that say something or change something beside streams.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated CUDA runtime with graphs, several host threads, kernels that wait for each other, and other processes.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

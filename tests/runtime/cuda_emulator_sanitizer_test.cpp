@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the sanitizers find over the emulated CUDA runtime. Each test makes a mistake in a process of its own; that they
 // find nothing where there is none is what all other device tests show. Without a sanitizer a part is found too.
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated CUDA runtime finds mistakes: each test makes one, and has the right way beside it.
 #include "support/cuda_emulator/emulator.hpp"
 

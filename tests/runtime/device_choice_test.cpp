@@ -1,4 +1,5 @@
-#include "runtime/cuda/device_choice.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/gpus.hpp"
 
 #include <gtest/gtest.h>
 

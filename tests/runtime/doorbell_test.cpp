@@ -1,4 +1,5 @@
-#include "runtime/transport/doorbell.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/transport/shared_memory_transport.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -28,9 +29,7 @@ class Doorbells : public ::testing::Test {
     close(file_);
   }
   /// As that rank sees it.
-  Doorbell of(std::size_t owner, std::size_t viewer) {
-    return Doorbell(static_cast<DoorbellMemory*>(views_[viewer])[owner]);
-  }
+  Doorbell& of(std::size_t owner, std::size_t viewer) { return static_cast<Doorbell*>(views_[viewer])[owner]; }
 
  private:
   static constexpr std::size_t bytes = 4096;
@@ -48,7 +47,7 @@ bool is_asleep(pid_t thread) {
 }
 
 TEST_F(Doorbells, ARingBeforeTheSleepIsNotLost) {
-  Doorbell own = of(0, 0), others = of(0, 1);
+  Doorbell &own = of(0, 0), &others = of(0, 1);
   const std::uint32_t seen = own.rings();
   own.arm(true);
   others.ring();
@@ -57,7 +56,7 @@ TEST_F(Doorbells, ARingBeforeTheSleepIsNotLost) {
 }
 
 TEST_F(Doorbells, OnlyAnArmedOneRings) {
-  Doorbell own = of(0, 0), others = of(0, 1), neighbour = of(1, 1);
+  Doorbell &own = of(0, 0), &others = of(0, 1), &neighbour = of(1, 1);
   others.ring();
   EXPECT_EQ(own.rings(), 0u);
   own.arm(true);
@@ -77,7 +76,7 @@ TEST_F(Doorbells, ASleeperIsWokenThroughAnotherMapping) {
   for (const bool armed : {true, false}) {
     std::atomic<pid_t> sleeper{0};
     std::thread thread([&] {
-      Doorbell own = of(0, 0);
+      Doorbell& own = of(0, 0);
       own.arm(armed);
       const std::uint32_t seen = own.rings();
       sleeper = gettid();
@@ -87,14 +86,14 @@ TEST_F(Doorbells, ASleeperIsWokenThroughAnotherMapping) {
     sleeper.wait(0);
     // Where it is not asleep yet it needs no wake-up, which this is about: so it gets some time.
     for (int i = 0; i < 10'000 && !is_asleep(sleeper); ++i) std::this_thread::yield();
-    Doorbell others = of(0, 1);
+    Doorbell& others = of(0, 1);
     armed ? others.ring() : others.wake();
     thread.join();
   }
 }
 
 TEST_F(Doorbells, ALimitEndsASleepThatNobodyEnds) {
-  Doorbell own = of(0, 0);
+  Doorbell& own = of(0, 0);
   own.arm(true);
   const double begin = host_clock();
   int sleeps = 0;
@@ -108,7 +107,7 @@ TEST_F(Doorbells, NoneOfManyTurnsIsLost) {
   constexpr int turns = 20'000;
   std::atomic<int> turn{0};
   const auto rank = [&](std::size_t me) {
-    Doorbell own = of(me, me), others = of(1 - me, me);
+    Doorbell &own = of(me, me), &others = of(1 - me, me);
     for (int mine = static_cast<int>(me); mine < turns; mine += 2) {
       while (turn.load(std::memory_order_acquire) != mine) {
         const std::uint32_t seen = own.rings();

@@ -1,4 +1,5 @@
-#include "runtime/time/drift_model.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder with made-up /proc and /sys files, removed at the end.
 #pragma once
 #include <filesystem>

@@ -1,4 +1,5 @@
-#include "runtime/host/gpu_libraries.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/gpus.hpp"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -9,8 +10,6 @@
 #include <regex>
 #include <string>
 #include <vector>
-
-#include "runtime/host/cuda_adapter.hpp"
 
 namespace gradmeter::runtime {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/handle.hpp"
 
 #include <fcntl.h>
@@ -8,7 +9,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "runtime/descriptor.hpp"
 
 namespace gradmeter::runtime {
 namespace {

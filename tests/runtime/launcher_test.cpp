@@ -1,4 +1,5 @@
-#include "runtime/host/launcher.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/environment.hpp"
 
 #include <gtest/gtest.h>
 

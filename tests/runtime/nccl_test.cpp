@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's adapter, and that the emulated NCCL finds mistakes: each test makes one, and has the right way beside it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/nvml.hpp"
 
 #include <gmock/gmock.h>
@@ -23,11 +24,11 @@ class Refusing {
   Refusing& operator=(const Refusing&) = delete;
 };
 
-TEST(Nvml, ReadsClockPowerTemperatureAndWhatSlowsTheClock) {
-  const Nvml nvml(GRADMETER_NVML);
+TEST(GpuGauge, ReadsClockPowerTemperatureAndWhatSlowsTheClock) {
+  const GpuGauge nvml(gpu, GRADMETER_NVML);
   ASSERT_EQ(nvml.problem(), "");
   EXPECT_EQ(nvml.version(), "NVML 13.580.65, driver 580.65.06");
-  const GpuState s = nvml.read(gpu);
+  const GpuState s = nvml.read();
   EXPECT_EQ(s.problem, "");
   EXPECT_EQ(s.sm_clock_hz, 1755e6);
   EXPECT_EQ(s.power_watts, 412.5);
@@ -36,47 +37,47 @@ TEST(Nvml, ReadsClockPowerTemperatureAndWhatSlowsTheClock) {
   EXPECT_THAT(clock_event_names(*s.clock_events), ElementsAre("power cap", "hardware thermal"));
 }
 
-TEST(Nvml, AnOlderDriversNamesDo) {
-  const Nvml nvml(GRADMETER_OLD_NVML);
+TEST(GpuGauge, AnOlderDriversNamesDo) {
+  const GpuGauge nvml(gpu, GRADMETER_OLD_NVML);
   ASSERT_EQ(nvml.problem(), "");
-  const GpuState s = nvml.read(gpu);
+  const GpuState s = nvml.read();
   EXPECT_EQ(s.problem, "");
   EXPECT_EQ(s.temperature_celsius, 51);
   EXPECT_EQ(s.clock_events, 0x4u);
 }
 
-TEST(Nvml, WhatIsNotSupportedIsMissingAndSaid) {
-  const Nvml nvml(GRADMETER_NVML);
+TEST(GpuGauge, WhatIsNotSupportedIsMissingAndSaid) {
+  const GpuGauge nvml(gpu, GRADMETER_NVML);
   const Refusing refusing("nvmlDeviceGetPowerUsage");
-  const GpuState s = nvml.read(gpu);
+  const GpuState s = nvml.read();
   EXPECT_EQ(s.problem, "nvmlDeviceGetPowerUsage: Not Supported");
   EXPECT_FALSE(s.power_watts);
   EXPECT_TRUE(s.sm_clock_hz && s.temperature_celsius && s.clock_events);
 }
 
-TEST(Nvml, AnUnknownDeviceHasNoValues) {
-  const GpuState s = Nvml(GRADMETER_NVML).read("0000:66:00.0");
+TEST(GpuGauge, AnUnknownDeviceHasNoValues) {
+  const GpuState s = GpuGauge("0000:66:00.0", GRADMETER_NVML).read();
   EXPECT_THAT(s.problem, HasSubstr("0000:66:00.0: Not Found"));
   EXPECT_FALSE(s.sm_clock_hz || s.power_watts || s.temperature_celsius || s.clock_events);
 }
 
-TEST(Nvml, WithoutLibraryOrDriverThereIsAReason) {
-  const Nvml absent("libno-such-library.so.1");
+TEST(GpuGauge, WithoutLibraryOrDriverThereIsAReason) {
+  const GpuGauge absent(gpu, "libno-such-library.so.1");
   EXPECT_THAT(absent.problem(), StartsWith("NVML cannot be loaded: libno-such-library.so.1"));
   EXPECT_EQ(absent.version(), "");
-  EXPECT_EQ(absent.read(gpu).problem, absent.problem());
+  EXPECT_EQ(absent.read().problem, absent.problem());
   const Refusing refusing("nvmlInit_v2");
-  EXPECT_EQ(Nvml(GRADMETER_NVML).problem(), "nvmlInit_v2: Driver Not Loaded");
-  EXPECT_THAT(Nvml("libdl.so.2").problem(), HasSubstr("has no nvmlInit_v2"));
+  EXPECT_EQ(GpuGauge(gpu, GRADMETER_NVML).problem(), "nvmlInit_v2: Driver Not Loaded");
+  EXPECT_THAT(GpuGauge(gpu, "libdl.so.2").problem(), HasSubstr("has no nvmlInit_v2"));
 }
 
-TEST(Nvml, EventsWithoutANameAreTheirNumber) {
+TEST(GpuGauge, EventsWithoutANameAreTheirNumber) {
   EXPECT_THAT(clock_event_names(0), ElementsAre());
   EXPECT_THAT(clock_event_names(0x1 | 0x400), ElementsAre("idle", "0x400"));
 }
 
-TEST(Nvml, OfThisMachineIsUsableOrSaysWhyNot) {
-  const Nvml nvml;
+TEST(GpuGauge, OfThisMachineIsUsableOrSaysWhyNot) {
+  const GpuGauge nvml(gpu);
   EXPECT_EQ(nvml.problem().empty(), !nvml.version().empty());
   EXPECT_EQ(nvml.problem().find('\n'), std::string::npos);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/nvtx.hpp"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/host/cuda_adapter.hpp"
+#include "runtime/host/gpus.hpp"
 
 #ifdef GRADMETER_HAS_CUDA
 #include "runtime/cuda/device.hpp"

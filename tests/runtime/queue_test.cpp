@@ -1,11 +1,10 @@
-#include "runtime/queue.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
-
-#include "runtime/pending.hpp"
 
 namespace gradmeter::runtime {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/shared_memory_transport.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace gradmeter::runtime {
@@ -150,7 +151,7 @@ class TwoViews {
   std::span<std::byte> part(std::size_t viewer, std::size_t rank) const {
     return {static_cast<std::byte*>(views_[viewer]) + rank * size / 2, size / 2};
   }
-  SharedMemoryMap memory(std::size_t viewer) const { return {{part(viewer, 0), part(viewer, 1)}}; }
+  std::vector<std::span<std::byte>> memory(std::size_t viewer) const { return {part(viewer, 0), part(viewer, 1)}; }
 
  private:
   static constexpr std::size_t size = 8192;

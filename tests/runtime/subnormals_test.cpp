@@ -1,4 +1,5 @@
-#include "runtime/host/subnormals.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/threads/this_thread.hpp"
 
 #include <gtest/gtest.h>
 

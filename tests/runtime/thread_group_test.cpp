@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/threads/thread_group.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 #include <thread>
 
 #include "core/error.hpp"
-#include "runtime/agreement.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::runtime {

@@ -1,4 +1,5 @@
-#include "runtime/time/time_slices.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/threads/this_thread.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

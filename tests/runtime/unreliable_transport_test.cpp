@@ -1,4 +1,5 @@
-#include "runtime/transport/unreliable_transport.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/transport/decorators.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 
 #include "core/format.hpp"
 #include "core/injection.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace gradmeter::runtime {

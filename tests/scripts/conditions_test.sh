@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: conditions_test.sh GRADMETER MPIRUN. Runs each script that people start, with real ranks, under conditions that people have:
 # a language with decimal commas, a job's name with blanks and a comma, a small /dev/shm, a working directory that cannot be written.
 # CONDITIONS in the environment: only these, of comma name shm readonly. Ends with 77 where none of them can be made.
@@ -21,16 +22,16 @@ every_script() { # CONDITION COMMAND...
   shift
   made=$((made + 1))
   for script in jobs/{acceptance,allreduce,interconnect,kernels-all-nodes,links,precision,rank-counts,strong-scaling,weak-scaling}.sh; do
-    try env RESULTS="$work/$condition/${script##*/}" "${settings[@]}" "$@" timeout 60 bash "$script"
+    try env RESULTS="$work/$condition/${script##*/}" "${settings[@]}" "$@" timeout 150 bash "$script"
     expect_equal "$condition: $script ends well: $(tail -n 4 <<<"$output")" 0 "$code"
     [ "$(measured "$work/$condition/${script##*/}")" -gt 0 ] || expect_equal "$condition: $script has rows" some "none: $(tail -n 4 <<<"$output")"
     [ -n "$(find "$work/$condition/${script##*/}" -name '*.html')" ] || expect_equal "$condition: $script has a page" one "none: $(tail -n 4 <<<"$output")"
   done
   mkdir -p "$work/$condition/launches"
-  try "$@" timeout 60 bash scripts/launches.sh 2 -- "$GRADMETER" allreduce --thread-ranks 2 --sizes 1K --algorithm ring --time-budget 1s \
+  try "$@" timeout 150 bash scripts/launches.sh 2 -- "$GRADMETER" allreduce --thread-ranks 2 --sizes 1K --algorithm ring --time-budget 1s \
     --out "$work/$condition/launches/all.jsonl"
   expect_equal "$condition: launches.sh ends well: $(tail -n 4 <<<"$output")" "0 2" "$code $(grep -c '"kind":"run"' "$work/$condition/launches/all.jsonl")"
-  try "$@" timeout 60 bash scripts/virtual-cluster.sh 2 0 -- mpirun -np 2 "$GRADMETER" allreduce --sizes 1K --algorithm ring --time-budget 1s
+  try "$@" timeout 150 bash scripts/virtual-cluster.sh 2 0 -- mpirun -np 2 "$GRADMETER" allreduce --sizes 1K --algorithm ring --time-budget 1s
   [ "$code" -eq 69 ] || expect_equal "$condition: virtual-cluster.sh ends well: $(tail -n 4 <<<"$output")" 0 "$code"
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck source=tests/scripts/support.sh
 . "$(dirname "$0")/support.sh"
 launches=$root/scripts/launches.sh

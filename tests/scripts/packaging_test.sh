@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: packaging_test.sh GRADMETER
 # shellcheck source=tests/scripts/support.sh
 . "$(dirname "$0")/support.sh"
 program=$1
 
-# Spack's recipe, over a stand-in for Spack: its options are the build's, and each library that the build requires is there.
-mkdir -p "$work/stub/spack"
-touch "$work/stub/spack/__init__.py"
+# Spack's recipe, over a stand-in for Spack 1.0: its options are the build's, and each library that the build requires is there.
+mkdir -p "$work"/stub/{spack,spack_repo/builtin/build_systems}
 cat >"$work/stub/spack/package.py" <<'END'
 depended = []
+def depends_on(what, **_): depended.append(what.split("@")[0].split()[0])
+def license(*_, **__): pass
+version = variant = generator = license
+END
+cat >"$work/stub/spack_repo/builtin/build_systems/cmake.py" <<'END'
 class CMakePackage:
     def define(self, name, value): return f"{name}={value}"
     def define_from_variant(self, name, variant): return f"{name}={variant}"
     class spec:
         variants = {"cuda_arch": type("", (), {"value": ("90",)})}
         satisfies = staticmethod(lambda text: text == "+cuda")
-class CudaPackage: pass
-def depends_on(what, **_): depended.append(what.split("@")[0].split()[0])
-def license(*_, **__): pass
-version = variant = generator = license
 END
+echo 'class CudaPackage: pass' >"$work/stub/spack_repo/builtin/build_systems/cuda.py"
 try env PYTHONPATH="$work/stub" PYTHONDONTWRITEBYTECODE=1 python3 - "$root" <<'END'
 import re, runpy, sys, spack.package
 recipe = runpy.run_path(f"{sys.argv[1]}/packaging/spack/package.py")["Gradmeter"]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: slurm_test.sh [--long] [GRADMETER]. Submits the scripts of jobs/ to a real Slurm on virtual hosts, and checks what they
 # leave. --long: also chains over time limits, minutes.
 # PARTS in the environment: only these, of questions gpus preempted told killed. Ends with 77 (skipped) where there can be no such

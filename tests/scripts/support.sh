@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # what it sets is read by the tests
 # What the tests of the scripts share: a scratch folder $work, stand-ins for programs, and a few checks.
 set -uo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Usage: virtual_cluster_test.sh GRADMETER MPIRUN. Ends with 77 (skipped) where the system makes no such cluster.
 # shellcheck disable=SC2016,SC2317  # what the hosts are to expand; functions called through try
 # shellcheck source=tests/scripts/support.sh

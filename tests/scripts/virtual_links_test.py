@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What gradmeter finds on links whose rate and latency are known, on clusters of four virtual hosts: bytes on the link are the bytes that
 it counts; a ring comes near the link's limit; ring and recursive doubling cross where latency and rate say; a hierarchical schedule spares
 the trunk between two racks; a codec of 4 bits loses in shared memory and gains on a link; a slow link is named; a host that is cut off ends the job, and a

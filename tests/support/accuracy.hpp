@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far a kernel's answer is from the reference's.
 #pragma once
 #include <cmath>
 #include <span>
 
-#include "kernels/problems/shape.hpp"
+#include "kernels/host/memory.hpp"
 
 namespace gradmeter::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Deliberately wrong schedules: the negative controls of the verifiers.
 #pragma once
 #include <functional>
@@ -10,20 +11,12 @@ namespace gradmeter::test {
 class BrokenSchedule final : public allreduce::Schedule {
  public:
   using Corruption = std::function<void(std::uint32_t round, std::uint32_t rank, allreduce::Steps&)>;
-  BrokenSchedule(allreduce::SchedulePtr inner, Corruption corruption)
-      : inner_(std::move(inner)), corruption_(std::move(corruption)) {}
-  allreduce::CollectiveKind collective_kind() const override { return inner_->collective_kind(); }
-  std::uint32_t ranks() const override { return inner_->ranks(); }
-  std::uint32_t blocks() const override { return inner_->blocks(); }
-  std::uint32_t rounds() const override { return inner_->rounds(); }
-  void steps(std::uint32_t round, std::uint32_t rank, allreduce::Steps& out) const override {
-    inner_->steps(round, rank, out);
-    corruption_(round, rank, out);
-  }
-
- private:
-  allreduce::SchedulePtr inner_;
-  Corruption corruption_;
+  BrokenSchedule(const allreduce::SchedulePtr& inner, const Corruption& corruption)
+      : Schedule(inner->collective_kind(), inner->ranks(), inner->blocks(), inner->rounds(),
+                 [inner, corruption](std::uint32_t round, std::uint32_t rank, allreduce::Steps& out) {
+                   inner->steps(round, rank, out);
+                   corruption(round, rank, out);
+                 }) {}
 };
 
 }  // namespace gradmeter::test

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective call on known data, and what was wrong with it: shared by ranks that are threads and real ones.
 #pragma once
 #include <algorithm>
@@ -7,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/known_collective.hpp"
 #include "allreduce/registry.hpp"
+#include "allreduce/test_data.hpp"
 #include "core/format.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "support/run_to_end.hpp"
 #include "support/sanitized.hpp"
 

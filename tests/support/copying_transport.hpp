@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport of shared memory that brings messages to landings, as those between processes and nodes do.
 #pragma once
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/deferred.hpp"
 
 #include <sys/mman.h>
@@ -7,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/host_backends.hpp"
 
 // oneDNN keeps what it has prepared for all threads, under locks that the thread sanitizer does not see.

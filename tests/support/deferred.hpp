@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A second device for tests: memory that the host cannot touch, and queues whose work runs as late as polls and waits
 // require. What reads or writes too early, or without asking, gets wrong data or a fault.
 #pragma once
@@ -12,7 +13,7 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 #include "support/order.hpp"
 #include "support/sanitized.hpp"
 

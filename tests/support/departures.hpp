@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits until all that was posted has left.
 #pragma once
 #include <chrono>
 #include <thread>
 
-#include "dataparallel/decorators/probe.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
 
 namespace gradmeter::test {
 

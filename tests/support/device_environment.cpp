@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linked with tests of CUDA code: all are skipped where there is no GPU.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a test's body under several orders of a device's work.
 #pragma once
 #include <gtest/gtest.h>

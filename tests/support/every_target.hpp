@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same test on each instruction set that this processor has and loops are compiled for.
 #pragma once
 #include <gtest/gtest.h>

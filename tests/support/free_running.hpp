@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training in virtual time in which every worker takes the next mini-batch when it is free, so that a slow one takes
 // fewer. Evaluation meanwhile stops nobody and takes no virtual time.
 #pragma once
@@ -10,10 +11,10 @@
 
 #include "core/error.hpp"
 #include "dataparallel/assembly.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/simulation/world.hpp"
-#include "kernels/threads.hpp"
-#include "model/dataset.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/data/dataset.hpp"
 #include "model/registry.hpp"
 #include "support/held_weights.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective on GPUs beside one of the host's memory, between the same ranks: equal bits.
 #pragma once
 #include <algorithm>
@@ -6,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "allreduce/known_collective.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/schedule/slices.hpp"
+#include "allreduce/test_data.hpp"
 #include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 #include "support/gpu_ranks.hpp"
@@ -41,7 +42,7 @@ class GpuAndHost {
         out_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
         over_(o.over ? o.over(*link_) : nullptr) {
     const allreduce::Site site{r.world, network_, *link_};
-    allreduce::ExecutorOptions e{.placement = o.placement, .max_bytes = o.max_bytes, .message_bytes = o.message_bytes};
+    allreduce::ExchangeSpec e{.placement = o.placement, .max_bytes = o.max_bytes, .message_bytes = o.message_bytes};
     on_host_ = allreduce::find_algorithm(o.on_host)->bind(site, e, o.kind, o.root);
     e.queue = &r.queue;
     on_gpus_ =
@@ -108,7 +109,7 @@ class GpuAndHost {
   const GpuRank& rank_;
   allreduce::Placement placement_;
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   std::span<std::byte> memory_;
   std::shared_ptr<void> pinned_;
   runtime::OwnedBuffer in_, out_;  ///< on the GPU

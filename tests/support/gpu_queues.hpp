@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU for each rank of a training run.
 #pragma once
 #include <memory>

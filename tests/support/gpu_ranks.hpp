@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads that each drive a GPU: on a real machine one a rank, emulated all the same.
 #pragma once
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The evaluation weights of a moment in virtual time, put together from what the ranks hold.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another program that takes the core which the calling thread is pinned to.
 #pragma once
 #include <sched.h>

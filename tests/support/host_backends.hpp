@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's operations as those of a device whose memory it computes in.
 #pragma once
 #include <string_view>

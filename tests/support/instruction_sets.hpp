@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same test on each instruction set that this processor has, and with one and two threads.
 #pragma once
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 #include "support/every_target.hpp"
 
 namespace gradmeter::tests {

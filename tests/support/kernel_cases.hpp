@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every kernel case must pass: right on each shape, and not right once one element is made wrong.
 #pragma once
 #include <gtest/gtest.h>

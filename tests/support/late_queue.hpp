@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device whose memory the host cannot reach, and a queue that runs work as late as polls require, on the polling
 // thread. So one thread can play all ranks in any order, and what is read or sent too early is wrong every time.
 #pragma once
@@ -7,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 #include "support/order.hpp"
 
 namespace gradmeter::test {

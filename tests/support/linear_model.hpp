@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loss that is linear in the weights, the same on every batch, so that a method's result can be computed by hand.
 #pragma once
 #include <string>

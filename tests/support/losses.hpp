@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss curves of several workers, and how far two curves or two sets of weights are apart.
 #pragma once
 #include <algorithm>

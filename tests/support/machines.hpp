@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines for tests.
 #pragma once
 #include "core/machine.hpp"

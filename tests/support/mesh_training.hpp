@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A short training run of one rank of a mesh over any fabric, and of all of them in virtual time.
 #pragma once
 #include <algorithm>
@@ -8,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/simulation/world.hpp"
 #include "dataparallel/strategy.hpp"
-#include "model/language.hpp"
+#include "model/data/sources.hpp"
 #include "model/registry.hpp"
 #include "support/losses.hpp"
 #include "support/training.hpp"

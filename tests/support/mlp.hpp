@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fully connected network without the registry, as most tests of models and strategies train it.
 #pragma once
-#include "model/mlp.hpp"
-#include "model/network.hpp"
+#include "model/network/network.hpp"
+#include "model/registry.hpp"
 
 namespace gradmeter::model {
 

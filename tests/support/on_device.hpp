@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data to the device and back, for tests that compare kernels with the host's loops.
 #pragma once
 #include <gtest/gtest.h>

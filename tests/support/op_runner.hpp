@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations on plain fp32, as models use them: on the host or on a device, packed and unpacked.
 #pragma once
 #include <gtest/gtest.h>

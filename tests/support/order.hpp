@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of several things that may happen now happens, by seed: of the emulated CUDA runtime and of the tests' own late
 // queues. Seed 0: nothing happens before somebody waits for it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model in whose gradient a number overflows, as it may where a loss scale is too large.
 #pragma once
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device's own operations, whatever library there is, on plain fp32.
 #pragma once
 #include <cstddef>
@@ -5,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "core/element.hpp"
 #include "core/random.hpp"
-#include "core/small_float.hpp"
-#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/backends.hpp"
 #include "kernels/op.hpp"
 #include "runtime/cuda/device.hpp"
 #include "support/op_runner.hpp"

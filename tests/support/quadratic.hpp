@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest model that can be trained: Σ ½h·(x - target)², whose gradient is known by hand.
 #pragma once
 #include <string>

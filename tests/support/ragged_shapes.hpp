@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes with extents that no tile or vector divides, for tests of several backends.
 #pragma once
 #include "kernels/problems/problem.hpp"

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs an operation to its end, or says what it waits for.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "runtime/time/backoff.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is this a sanitizer's build? Those are ten times slower, and check how memory and threads are used, not numbers. With
 // them a test may take fewer sizes, where more of them show nothing more.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the contracts of schedules and plans are tested.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of any strategy on the quadratic model in virtual time, with everything that the tests ask of it.
 #pragma once
 #include <cmath>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "dataparallel/assembly.hpp"
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/departures.hpp"
 #include "support/quadratic.hpp"
 #include "support/sanitized.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of virtual time.
 #pragma once
 #include <cmath>
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/machines.hpp"
 
 namespace gradmeter::dataparallel::test {

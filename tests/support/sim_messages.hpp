@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages whose payload names their sender.
 #pragma once
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "dataparallel/message.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 
 namespace gradmeter::dataparallel::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any strategy over any model for a few steps in virtual time, with what its tests ask for afterwards.
 #pragma once
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/simulation/world.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
 #include "support/departures.hpp"
 #include "support/training.hpp"
 

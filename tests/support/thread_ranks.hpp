@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of this process: the in-process transport of the contract tests.
 #pragma once
 #include <functional>
@@ -17,7 +18,7 @@ class ThreadGroup {
       : size_(size), channels_(channels), cells_(runtime::shared_memory_cell_count(size, channels)) {}
   std::unique_ptr<runtime::SharedMemoryTransport> transport(int rank) {
     return std::make_unique<runtime::SharedMemoryTransport>("thread", rank, size_, channels_, cells_,
-                                                            runtime::SharedMemoryMap{});
+                                                            std::vector<std::span<std::byte>>{});
   }
   int size() const { return size_; }
 

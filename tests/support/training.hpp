@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A short training run of one worker over any fabric, with all that the tests ask of it. The same code runs in virtual
 // time and on real ranks.
 #pragma once
@@ -9,9 +10,9 @@
 #include <vector>
 
 #include "dataparallel/assembly.hpp"
-#include "dataparallel/optimizers/registry.hpp"
-#include "kernels/threads.hpp"
-#include "model/digits.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/data/sources.hpp"
 #include "support/mlp.hpp"
 #include "support/sanitized.hpp"
 

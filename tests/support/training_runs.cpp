@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/training_runs.hpp"
 
 #include <gtest/gtest.h>
@@ -8,8 +9,8 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/decorators/verifier.hpp"
-#include "model/language.hpp"
+#include "dataparallel/fabric/decorators/verifier.hpp"
+#include "model/data/sources.hpp"
 #include "model/registry.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/overflowing.hpp"
@@ -134,16 +135,16 @@ std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {
     const auto queues = queues_of ? queues_of(world.rank()) : std::make_shared<RankQueues>();
     {
       RankFabric fabric(world,
-                        {.algorithm = allreduce::find_algorithm(c.algorithm),
-                         .codec = c.serves() ? nullptr : compression::find_codec(c.codec),
+                        {.exchange = {.max_bytes = std::size_t{1} << 20,
+                                      .algorithm = allreduce::find_algorithm(c.algorithm),
+                                      .codec = c.serves() ? nullptr : compression::find_codec(c.codec),
+                                      .queue = queues->exchange},
                          .progress = c.progress,
                          .spin_policy = {20, 0},
                          .memory_bytes = std::size_t{4} << 20,
                          .scatters = true,
-                         .max_call_bytes = std::size_t{1} << 20,
                          .groups = 1 + Mesh::groups(c.shape()),
-                         .queue = queues->computation,
-                         .exchange_queue = queues->exchange},
+                         .queue = queues->computation},
                         activity);
       Verifier verifier(fabric, world, c.codec != "none");
       if (c.verified) verifier.arm();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short training runs of every kind over thread ranks, whose ends are compared bit for bit: on the host, and on devices
 // whose work comes later. Nothing but the strategy waits: batches are uploaded before the first step and outcomes read
 // after the last.
@@ -7,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/ranks/fabric.hpp"
 #include "kernels/problems/problem.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector operators whose result does not depend on the order of operands. Included once for each instruction set, so
 // the include guard is unusual.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
@@ -30,7 +31,7 @@ template <Op op, class D, class V>
 HWY_INLINE V extreme(D d, V a, V b) {
   if constexpr (of_floats<D>) {
     const auto first = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
-    // Equal numbers have equal bits, but for zeros: there the signs decide.
+    // Equal numbers have equal bits, except zeros, where the signs decide.
     const V same = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
     const V chosen = hn::IfThenElse(hn::Eq(a, b), same, hn::IfThenElse(first, a, b));
     return nan_unless(d, hn::And(hn::Eq(a, a), hn::Eq(b, b)), chosen);
@@ -46,7 +47,7 @@ HWY_INLINE V combine(D d, V a, V b) {
   if constexpr (op == Op::sum) return hn::Add(a, b);
 }
 
-/// After the last combination: until here, a NaN's sign and payload depend on the operands' order.
+/// Settles the NaNs after the last combination: until then their sign and payload depend on the operands' order.
 template <Op op, class D, class V>
 HWY_INLINE V settled(D d, V v) {
   if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);

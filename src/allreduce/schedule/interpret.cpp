@@ -1,9 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/interpret.hpp"
 
 #include <algorithm>
 #include <stdexcept>
-
-#include "allreduce/schedule/play.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -28,25 +27,22 @@ struct NumberAlgebra {
   }
 };
 
-}  // namespace
-
-std::vector<std::uint64_t> interpret(const Schedule& s, std::span<const std::span<float>> buffers, Op op) {
+std::vector<std::uint64_t> interpret_slice(const Schedule& s, std::span<const std::span<float>> buffers, Op op) {
   const std::size_t n = buffers.front().size();
   std::vector<std::vector<float>> values;
   for (const auto& buffer : buffers) {
     for (std::uint32_t b = 0; b < s.blocks(); ++b) {
-      const auto first = block_begin(n, s.blocks(), b), last = block_begin(n, s.blocks(), b + 1);
-      values.emplace_back(buffer.begin() + static_cast<std::ptrdiff_t>(first),
-                          buffer.begin() + static_cast<std::ptrdiff_t>(last));
+      const auto [begin, count] = block_range(n, s.blocks(), b);
+      const std::span<float> block = buffer.subspan(begin, count);
+      values.emplace_back(block.begin(), block.end());
     }
   }
   NumberAlgebra algebra{op, static_cast<int>(s.ranks())};
-  Played played = Player<NumberAlgebra>(s, algebra, values).play();
-  if (!played.fault.empty()) throw std::logic_error("unsound schedule: " + played.fault);
+  const std::string fault = Player<NumberAlgebra>(s, algebra, values).play();
+  if (!fault.empty()) throw std::logic_error("unsound schedule: " + fault);
   for (std::size_t r = 0; r < buffers.size(); ++r) {
     for (std::uint32_t b = 0; b < s.blocks(); ++b) {
-      const auto& v = values[r * s.blocks() + b];
-      std::copy(v.begin(), v.end(), buffers[r].begin() + static_cast<std::ptrdiff_t>(block_begin(n, s.blocks(), b)));
+      std::ranges::copy(values[r * s.blocks() + b], buffers[r].subspan(block_begin(n, s.blocks(), b)).begin());
     }
   }
   std::vector<std::uint64_t> bytes;
@@ -54,6 +50,8 @@ std::vector<std::uint64_t> interpret(const Schedule& s, std::span<const std::spa
   for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
   return bytes;
 }
+
+}  // namespace
 
 std::vector<std::uint64_t> interpret(std::span<const SchedulePtr> schedules, const Slices& slices,
                                      std::span<const std::span<float>> buffers, Op op) {
@@ -66,7 +64,7 @@ std::vector<std::uint64_t> interpret(std::span<const SchedulePtr> schedules, con
     } else if (slice.count > 1) {
       throw std::logic_error("shares of blocks are not interpreted one by one; cut the buffer into one slice");
     }
-    const auto sent = interpret(*schedules[i % schedules.size()], parts, op);
+    const auto sent = interpret_slice(*schedules[i % schedules.size()], parts, op);
     for (std::size_t r = 0; r < bytes.size(); ++r) bytes[r] += sent[r];
   }
   return bytes;

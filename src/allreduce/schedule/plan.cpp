@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/plan.hpp"
 
 #include <algorithm>
 #include <array>
 #include <stdexcept>
 
-#include "allreduce/schedule/fingerprint.hpp"
+#include "allreduce/schedule/verify.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -24,7 +25,9 @@ class Compiler {
     place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
     for (auto& l : last_send_) l.assign(s.blocks(), 0);
     read_in_.assign(s.blocks(), 0);
-    if (placement == Placement::out_of_place && s.collective_kind() == CollectiveKind::all_gather && sends_runs()) {
+    // A run of blocks in a message must lie in one place.
+    if (placement == Placement::out_of_place && s.collective_kind() == CollectiveKind::all_gather &&
+        sends_runs(s, rank)) {
       plan_.first_copies.push_back({{rank, 1}, Place::in});
       place_[rank] = Place::out;
     }
@@ -47,18 +50,6 @@ class Compiler {
   }
 
  private:
-  /// Does a message hold more than one block? Such a run must lie in one place.
-  bool sends_runs() {
-    for (u32 k = 0; k < s_.rounds(); ++k) {
-      steps_.clear();
-      s_.steps(k, rank_, steps_);
-      for (const Step& x : steps_) {
-        if (x.kind == StepKind::send && x.blocks.count > 1) return true;
-      }
-    }
-    return false;
-  }
-
   void compile_round(u32 k) {
     steps_.clear();
     s_.steps(k, rank_, steps_);
@@ -112,8 +103,7 @@ class Compiler {
     round.receives.count = size(plan_.receives) - round.receives.first;
     plan_.landing_blocks = std::max(plan_.landing_blocks, landing);
     group_reductions(round);
-    for (u32 i = 0; i < round.receives.count; ++i) {
-      const ReceiveStep& x = plan_.receives[round.receives.first + i];
+    for (const ReceiveStep& x : round.receives.of(plan_.receives)) {
       plan_.uses_alternate |= x.to == Place::alternate;
       for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
         place_[b] = x.to == Place::wire ? Place::out : x.to;
@@ -123,11 +113,11 @@ class Compiler {
   }
 
   void group_reductions(PlanRound& round) {
+    const auto at = [receives = round.receives.of(plan_.receives)](u32 i) -> const ReceiveStep& { return receives[i]; };
     std::vector<u32> order;
     for (u32 i = 0; i < round.receives.count; ++i) {
-      if (!plan_.receives[round.receives.first + i].direct) order.push_back(i);
+      if (!at(i).direct) order.push_back(i);
     }
-    auto at = [&](u32 i) -> const ReceiveStep& { return plan_.receives[round.receives.first + i]; };
     std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) {
       return at(a).blocks.first != at(b).blocks.first ? at(a).blocks.first < at(b).blocks.first
                                                       : at(a).peer < at(b).peer;
@@ -175,7 +165,8 @@ class Compiler {
     }
   }
 
-  /// Coded: the own value, unless all ranks add up the same encoded ones.
+  /// The place of the own operand. In a coded plan that is the own value, unless all ranks add up the same encoded
+  /// ones.
   Place own_operand_place(Blocks blocks) const {
     return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
   }

@@ -1,7 +1,9 @@
-// One rank's part of a schedule, bound to memory: where each value lies, and which of our own earlier messages must
-// have been read before a place may be written. Compiled once, run many times.
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a schedule, bound to memory. It says where each value lies, and which of this rank's earlier
+// messages must have been read before a place may be written. A plan is compiled once and run many times.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,16 +17,17 @@ namespace gradmeter::allreduce {
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
-/// What a message holds: the values themselves, or a codec's encoding of them.
+/// The content of a message: the values themselves, or a codec's encoding of them.
 enum class Form : std::uint8_t { plain, coded };
 
-/// `fence`: how many of this rank's own sends, in posting order, must have left before the write.
-/// Coded: encodes what is not on the wire yet, before the round's sends. It is a partial sum, which later rounds add
-/// to.
-struct EncodeStep {
+/// Work on blocks of this rank's own memory: an encoding, a finish or a copy. `fence`: how many of this rank's own
+/// sends, in posting order, must have left before the write.
+struct LocalStep {
   Blocks blocks;
   Place from;
-  std::uint32_t fence;
+  std::uint32_t fence = 0;
+  bool encodes = false;  ///< a coded finish: the sum is encoded once, to the wire, and the rank itself takes the value
+                         ///< that it decodes from there
 };
 struct SendStep {
   std::uint32_t peer;
@@ -34,10 +37,10 @@ struct SendStep {
 struct ReceiveStep {
   std::uint32_t peer;
   Blocks blocks;
-  bool direct;  ///< straight into `to`; else it is an operand of a reduction
-  Place to;     ///< wire: it is decoded to `out` as well
+  bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
+  Place to;     ///< wire: the values are decoded to `out` as well
   std::uint32_t fence;
-  bool forwards = false;  ///< coded: these bytes are sent on later
+  bool forwards = false;  ///< coded: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
 /// to = operands summed in rank order; an operand is a receive of this round (by index) or our own value.
@@ -46,53 +49,50 @@ struct ReduceStep {
   Place own, to;
   std::uint32_t fence, first_operand, operands;
 };
-struct FinishStep {
-  Blocks blocks;
-  Place from;
-  std::uint32_t fence;
-  bool encodes = false;  ///< coded: once, to the wire; the rank itself takes what it decodes from there
-};
-struct CopyStep {
-  Blocks blocks;
-  Place from;
-};
-
-struct Range {
+/// The part of one of the plan's lists of steps that belongs to one round.
+struct StepRange {
   std::uint32_t first = 0, count = 0;
+  template <class Step>
+  std::span<const Step> of(const std::vector<Step>& all) const {
+    return std::span(all).subspan(first, count);
+  }
 };
-/// Executed in this order: encodings; sends are posted; receives are posted; reductions and direct receives as they
-/// arrive; finishes.
+/// A round is executed in this order: encodings; sends are posted; receives are posted; reductions and direct receives
+/// as their data arrive; finishes.
 struct PlanRound {
   std::uint32_t number;  ///< the schedule's round
-  Range encodes, sends, receives, reductions, finishes;
+  StepRange encodes, sends, receives, reductions, finishes;
 };
 
 struct Plan {
   Form form = Form::plain;
   std::uint32_t blocks = 0;
   std::vector<PlanRound> rounds;
-  std::vector<EncodeStep> encodes;
+  /// Coded plans: encodings before the round's sends, of blocks that are not on the wire yet. Such a block is a partial
+  /// sum, which later rounds add to.
+  std::vector<LocalStep> encodes;
   std::vector<SendStep> sends;
   std::vector<ReceiveStep> receives;
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
-  std::vector<FinishStep> finishes;
-  std::vector<CopyStep> first_copies;  ///< before the first round: what later goes out in one message with what came in
-  std::vector<CopyStep> copies;        ///< after the last round: values that are not yet in `out`
-  std::uint32_t landing_blocks = 0;    ///< most blocks that land for reduction in one round
+  std::vector<LocalStep> finishes;
+  /// Copies before the first round, of blocks that later go out in one message with blocks that came in.
+  std::vector<LocalStep> first_copies;
+  std::vector<LocalStep> copies;     ///< after the last round: values that are not yet in `out`
+  std::uint32_t landing_blocks = 0;  ///< most blocks that land for reduction in one round
   bool uses_alternate = false;
 };
 
-/// Of the ways to use `alternate`, the one with fewest copies at the end.
-/// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a codec
-/// cannot be had (`coded_refusal`).
+/// Compiles the plan; of the ways to use `alternate` it takes the one with the fewest copies at the end.
+/// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a coded
+/// plan is refused (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// The plan's `uses_alternate`, without the whole plan: in place, a yes is known after a round or two.
+/// The plan's `uses_alternate`, without compiling the whole plan: in place, a yes is known after a round or two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
-/// Why ranks would not end with equal values if messages were encoded; empty: they would. They do where one rank
-/// finishes each block, encodes it once and all others get those bytes. They also do where there is one round, so that
-/// all decode the same contributions.
+/// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal
+/// where one rank finishes each block and encodes it once, and all others get those bytes. They are also equal where
+/// there is one round, so that all ranks decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

@@ -1,9 +1,14 @@
-// A Schedule says who sends which blocks to whom in which round: global, lazy, plain values, no communicator.
-// The same schedule is verified (verify.hpp), executed (plan.hpp, executor.hpp) and interpreted (play.hpp).
+// SPDX-License-Identifier: Apache-2.0
+// A Schedule says which rank sends which blocks to which rank in which round: it is global and lazy, made of plain
+// values, and needs no communicator.
+// The same schedule is verified (verify.hpp), executed (plan.hpp, executor.hpp) and interpreted (interpret.hpp).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gradmeter::allreduce {
@@ -11,8 +16,10 @@ namespace gradmeter::allreduce {
 enum class StepKind : std::uint8_t {
   send,         ///< the value from before the round goes to `peer`
   recv,         ///< the peer's value replaces ours
-  recv_reduce,  ///< the peer's value is added to ours; all of one block in a round are one n-ary sum in rank order
-  finish        ///< after the round's receives: the value is complete; average it (a codec encodes it here, once)
+  recv_reduce,  ///< the peer's value is added to ours; all such steps on one block in a round make one sum of many
+                ///< operands in rank order
+  finish  ///< after the round's receives: the value is complete, and an average is divided (a codec encodes it here,
+          ///< once)
 };
 
 /// Blocks cut a buffer into `Schedule::blocks()` nearly equal parts.
@@ -29,7 +36,7 @@ struct Step {
 };
 using Steps = std::vector<Step>;  // the caller's, reused
 
-/// What must hold at the end.
+/// The condition that must hold at the end.
 enum class CollectiveKind : std::uint8_t {
   all_reduce,      ///< every rank holds the finished sum of every block
   reduce_scatter,  ///< rank r holds the finished sum of block r
@@ -40,52 +47,71 @@ enum class CollectiveKind : std::uint8_t {
 };
 /// "all_reduce", "reduce_scatter" …
 std::string_view name(CollectiveKind);
-/// Does it sum?
+/// True where this kind of collective sums.
 constexpr bool reduces(CollectiveKind k) {
   return k == CollectiveKind::all_reduce || k == CollectiveKind::reduce_scatter;
 }
 
-/// Immutable. A message sent in round k is received in round k; the i-th send from a to b in a round is what b's i-th
-/// receive from a in that round gets. Both sides name the same blocks, except in an all-to-all, where the sender names
-/// the block as it has it, the receiver the block where it goes, and only their number must agree. No memory in
-/// proportion to ranks.
+/// Immutable: a collective kind, four numbers, and a function that gives each rank's steps. A message sent in round k
+/// is received in round k; the i-th send from a to b in a round matches b's i-th receive from a in that round. Both
+/// sides name the same blocks. Only in an all-to-all does each side name a block by its place in its own buffer, so
+/// that just the number of blocks must agree. Its memory does not grow with the ranks.
 class Schedule {
  public:
-  virtual ~Schedule() = default;
-  virtual CollectiveKind collective_kind() const = 0;
-  virtual std::uint32_t ranks() const = 0;
-  virtual std::uint32_t blocks() const = 0;
-  virtual std::uint32_t rounds() const = 0;
-  /// Who gives, in a broadcast.
-  virtual std::uint32_t root() const { return 0; }
-  /// Does every rank finish every sum that it takes part in? Else each sum is finished once.
-  virtual bool finishes_everywhere() const { return false; }
   /// Appends this rank's steps of this round. Cost: O(steps).
-  virtual void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const = 0;
-};
-using SchedulePtr = std::shared_ptr<const Schedule>;
+  using AppendSteps = std::function<void(std::uint32_t round, std::uint32_t rank, Steps& out)>;
+  Schedule(CollectiveKind kind, std::uint32_t ranks, std::uint32_t blocks, std::uint32_t rounds, AppendSteps append,
+           bool finishes_everywhere = false, std::uint32_t root = 0)
+      : collective_kind_(kind),
+        ranks_(ranks),
+        blocks_(blocks),
+        rounds_(rounds),
+        append_(std::move(append)),
+        finishes_everywhere_(finishes_everywhere),
+        root_(root) {}
 
-/// The four numbers that most schedules store.
-class FixedSchedule : public Schedule {
- public:
-  CollectiveKind collective_kind() const final { return collective_kind_; }
-  std::uint32_t ranks() const final { return ranks_; }
-  std::uint32_t blocks() const final { return blocks_; }
-  std::uint32_t rounds() const final { return rounds_; }
-
- protected:
-  FixedSchedule(CollectiveKind g, std::uint32_t ranks, std::uint32_t blocks, std::uint32_t rounds)
-      : collective_kind_(g), ranks_(ranks), blocks_(blocks), rounds_(rounds) {}
+  CollectiveKind collective_kind() const { return collective_kind_; }
+  std::uint32_t ranks() const { return ranks_; }
+  std::uint32_t blocks() const { return blocks_; }
+  std::uint32_t rounds() const { return rounds_; }
+  /// The rank whose buffer a broadcast sends.
+  std::uint32_t root() const { return root_; }
+  /// True where every rank finishes every sum that it takes part in. Else each sum is finished once.
+  bool finishes_everywhere() const { return finishes_everywhere_; }
+  void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const { append_(round, rank, out); }
 
  private:
   CollectiveKind collective_kind_;
   std::uint32_t ranks_, blocks_, rounds_;
+  AppendSteps append_;
+  bool finishes_everywhere_;
+  std::uint32_t root_;
 };
+using SchedulePtr = std::shared_ptr<const Schedule>;
 
-/// One schedule after another, over the same ranks and blocks; the whole has its own collective kind.
+/// Calls visit(step) for each of this rank's sends, round by round.
+template <class Visit>
+void for_each_send(const Schedule& s, std::uint32_t rank, const Visit& visit) {
+  Steps steps;
+  for (std::uint32_t k = 0; k < s.rounds(); ++k) {
+    steps.clear();
+    s.steps(k, rank, steps);
+    for (const Step& x : steps) {
+      if (x.kind == StepKind::send) visit(x);
+    }
+  }
+}
+/// True where a message of this rank holds more than one block.
+inline bool sends_runs(const Schedule& s, std::uint32_t rank) {
+  bool any = false;
+  for_each_send(s, rank, [&any](const Step& x) { any |= x.blocks.count > 1; });
+  return any;
+}
+
+/// One schedule after another, over the same ranks and blocks. The whole has a collective kind of its own.
 SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 
-/// Where an algorithm is to run.
+/// The ranks and nodes on which an algorithm is to run.
 struct Shape {
   std::uint32_t ranks = 1, ranks_per_node = 1;
 };
@@ -94,9 +120,39 @@ struct Shape {
 struct StatedCost {
   std::uint32_t rounds = 0;      ///< communication rounds on the longest chain of messages
   std::uint64_t messages = 0;    ///< by all ranks together, for one slice
-  double sent_per_rank_max = 0;  ///< in buffers: 2(p-1)/p for the ring
-  std::uint64_t sent = 0;        ///< in buffers, by all ranks together: so often is every block sent
+  double sent_per_rank_max = 0;  ///< [buffers]: 2(p-1)/p for the ring
+  std::uint64_t sent = 0;        ///< [buffers], by all ranks together: the number of times that every block is sent
   bool operator==(const StatedCost&) const = default;
 };
+
+// Schedules inside schedules: one schedule that runs in every group of the ranks at once, on a window of the blocks.
+
+/// A rank's group, and its number inside it.
+struct GroupRank {
+  std::uint32_t group, rank;
+};
+
+/// Disjoint groups of equal size. `in_group` is empty for a rank that takes no part; `in_whole` is its inverse.
+struct Groups {
+  std::function<std::optional<GroupRank>(std::uint32_t rank)> in_group;
+  std::function<std::uint32_t(GroupRank)> in_whole;
+};
+/// The groups of ranks in a grid that is filled row after row, each `width` long: its rows, its columns, or its first
+/// column as the only group.
+Groups grid_rows(std::uint32_t width);
+Groups grid_columns(std::uint32_t width);
+Groups first_grid_column(std::uint32_t width);
+
+/// Embeds a schedule as a part of a sequence. `ranks` and `blocks` are those of the whole. Block b of group g stands
+/// for `width` blocks of the whole, from g·stride + b·width on.
+struct Embedding {
+  std::uint32_t ranks, blocks;
+  Groups groups;
+  std::uint32_t width = 1, stride = 0;
+  bool finishes = true;  ///< false: the inner sums are only part of the answer, so inner `finish` steps are left out
+};
+
+/// Cost: that of `inner` in each group, all groups at once.
+SchedulePtr embed(const SchedulePtr& inner, const Embedding&);
 
 }  // namespace gradmeter::allreduce

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "allreduce/schedule/slices.hpp"
 
 #include <algorithm>
@@ -88,37 +89,40 @@ std::size_t message_bytes_for(std::span<const SchedulePtr> schedules, std::size_
   return std::min(message_bytes, std::max(worth_it, bytes / (slices_a_lane * lanes_for(schedules))));
 }
 
-namespace {
-
-template <class Size>
-std::uint64_t sum_over_sends(const Schedule& s, std::uint32_t rank, const Size& size_of) {
-  std::uint64_t sum = 0;
-  Steps steps;
-  for (std::uint32_t k = 0; k < s.rounds(); ++k) {
-    steps.clear();
-    s.steps(k, rank, steps);
-    for (const Step& x : steps) {
-      if (x.kind == StepKind::send) sum += size_of(x.blocks);
-    }
-  }
-  return sum;
-}
-
-}  // namespace
-
 std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
-  return sum_over_sends(s, rank, [&](Blocks b) { return slice.extent(b).elements; });
+  std::uint64_t elements = 0;
+  for_each_send(s, rank, [&](const Step& x) { elements += slice.extent(x.blocks).elements; });
+  return elements;
 }
 
 std::uint64_t coded_bytes_sent(const Schedule& s, std::uint32_t rank, const Slice& slice,
                                const std::function<std::size_t(std::size_t)>& wire_bytes) {
-  return sum_over_sends(s, rank, [&](Blocks blocks) {
-    std::uint64_t bytes = 0;
-    for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
+  std::uint64_t bytes = 0;
+  for_each_send(s, rank, [&](const Step& x) {
+    for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
       bytes += wire_bytes(slice.extent({b, 1}).elements);
     }
-    return bytes;
   });
+  return bytes;
+}
+
+std::vector<Turn> linearise(std::span<const SchedulePtr> schedules, std::size_t slices, std::size_t depth) {
+  const auto rounds_of = [&](std::size_t slice) { return schedules[slice % schedules.size()]->rounds(); };
+  std::vector<std::size_t> first, end;  // by slice: the wave of its first round, and the one after its last
+  std::size_t waves = 0;
+  for (std::size_t i = 0; i < slices; ++i) {
+    first.push_back(std::max(i / schedules.size(), i < depth ? 0 : end[i - depth]));
+    end.push_back(first[i] + rounds_of(i));
+    waves = std::max(waves, end[i]);
+  }
+  std::vector<Turn> turns;
+  for (std::size_t wave = 0, done = 0; wave < waves; ++wave) {
+    for (std::size_t i = done; i < slices && first[i] <= wave; ++i) {
+      if (wave < end[i]) turns.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(wave - first[i])});
+    }
+    while (done < slices && end[done] <= wave + 1) ++done;
+  }
+  return turns;
 }
 
 }  // namespace gradmeter::allreduce

@@ -1,15 +1,45 @@
-// Proves a schedule right by playing it over fingerprints: each rank ends with each contribution exactly once, no
-// message is lost, mismatched or awaited for ever, and all ranks have the same summation tree (so: equal bits).
+// SPDX-License-Identifier: Apache-2.0
+// Two verifiers, one of schedules and one of plans. Both work on fingerprints, which show which ranks contributed to a
+// value, how often, and in which order it was summed.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "allreduce/schedule/play.hpp"
+#include "allreduce/schedule/interpret.hpp"
+#include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/schedule.hpp"
 
 namespace gradmeter::allreduce {
 
+/// `sum` adds up the contributors' hashes, so it shows which are in and how often; `tree` hashes the order of the
+/// additions; `count` is the number of summands (0: there is no value here).
+struct Fingerprint {
+  std::uint64_t sum = 0, tree = 0;
+  std::uint32_t count = 0, finishes = 0;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+struct FingerprintAlgebra {
+  using Value = Fingerprint;
+  std::string fault;  ///< the last meaningless operation, empty when there was none
+  Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
+  Fingerprint finish(Fingerprint v);
+  /// The value that others decode from rank `rank`'s encoding; another rank's encoding of the same value would differ.
+  Fingerprint encode(Fingerprint v, std::uint32_t rank);
+};
+
+/// The values that every rank holds before the first round [ranks × blocks].
+std::vector<Fingerprint> contributions(const Schedule&);
+/// True where rank `rank` must hold a value of `block` at the end.
+bool must_hold(CollectiveKind, std::uint32_t rank, std::uint32_t block);
+
+// Proves a schedule right by playing it over fingerprints: each rank ends with each contribution exactly once, no
+// message is lost, mismatched or awaited for ever, and all ranks have the same summation tree, so that bits are equal.
+
 struct ScheduleVerdict {
-  std::string fault;      ///< empty: right
+  std::string fault;      ///< what is wrong; empty: the schedule is right
   bool same_bits = true;  ///< every rank's value of a block was summed in the same tree
   CountedCost cost;
   bool ok() const { return fault.empty(); }
@@ -17,5 +47,19 @@ struct ScheduleVerdict {
 
 /// Cost: O(steps) time, O(ranks × blocks) memory; a ring of 1024 ranks takes under a second.
 ScheduleVerdict verify(const Schedule&);
+
+// Proves the plans of all ranks right together, where every message is read as late as possible. No send's memory is
+// written before it was read (a race), no rank waits for ever (a deadlock), and every rank ends with the values that
+// the schedule says.
+
+/// The way by which a message's bytes reach the receiver.
+enum class Reading {
+  peer_memory,  ///< the receiver reads the sender's memory, as late as it can
+  landing       ///< bytes are copied on sending; a direct receive may overwrite its place from the moment it is posted
+};
+
+/// Returns what is wrong; empty: the plans are right. plans[r] is rank r's plan of `schedule`.
+/// Cost: O(steps × ranks) worst case; meant for p up to a few hundred.
+std::string verify_plans(const Schedule& schedule, std::span<const Plan> plans, Reading);
 
 }  // namespace gradmeter::allreduce

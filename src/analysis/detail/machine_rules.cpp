@@ -1,4 +1,5 @@
-// Findings about machines, launches, ranks, hosts and links: what spoils figures, and what is broken.
+// SPDX-License-Identifier: Apache-2.0
+// Findings about machines, launches, ranks, hosts and links: causes that spoil figures, and faults.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -6,9 +7,8 @@
 
 #include "analysis/detail/rows.hpp"
 #include "analysis/links.hpp"
-#include "analysis/soak.hpp"
-#include "core/disturbance.hpp"
 #include "core/format.hpp"
+#include "core/result.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::analysis::detail {
@@ -17,8 +17,8 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// Factors that do not matter to which rank is slow or who shares cores: a step's batch, how and what is exchanged, and
-/// which ranks' link it was.
+/// Factors that do not decide which rank is slow or who shares cores: a step's batch, the exchange, and the ranks of a
+/// link.
 const Axes exchange_axes{
     Factor::batch_per_rank, Factor::batch_global, Factor::strategy,  Factor::algorithm, Factor::codec,
     Factor::transport,      Factor::bucket_bytes, Factor::overlap,   Factor::op,        Factor::size_bytes,
@@ -28,10 +28,10 @@ std::string counted_rows(std::size_t some, std::size_t all) {
   return fmt::format("{} of {} row{}", some, all, all == 1 ? "" : "s");
 }
 
-/// " of all batches and exchanges", where the rows differ in them.
+/// " of all batches and exchanges", if the rows differ in them.
 std::string over_what(const Group& group) {
   const auto differ = [&](Factor f) {
-    return std::any_of(group.begin(), group.end(), [&](const Row* r) { return r->text(f) != group.front()->text(f); });
+    return std::ranges::any_of(group, [&](const MergedRow* r) { return r->text(f) != group.front()->text(f); });
   };
   std::vector<std::string> what;
   if (differ(Factor::batch_per_rank)) what.emplace_back("batches");
@@ -47,16 +47,18 @@ std::string over_what(const Group& group) {
 
 // --- launches
 
+/// A launch's times relative to those of the others.
 struct Launch {
-  std::size_t run = 0;
-  std::vector<double> log_ratios;  ///< to the median of the other launches, of each point
-  std::size_t outside = 0;         ///< points in which it lies far beyond the others' spread
+  std::vector<double> log_ratios;  ///< logarithms of its times over the median of the other launches, for each point
+  std::size_t outside = 0;         ///< number of points in which it lies far beyond the others' spread
 };
 
-/// How far a launch may lie from the median of the others: this many times their range, or their sampling intervals.
-constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  // of logarithms: 5 %, 25 %
+/// The distance of an outlier launch from the median of the others: this many times their range, or their sampling
+/// intervals.
+constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  // as logarithms: 5 %, 25 %
 
-void add_point(std::map<std::size_t, Launch>& launches, const Row& row, std::span<const core::Run> runs) {
+/// `launches` by the index of their run.
+void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, std::span<const core::Run> runs) {
   std::vector<std::pair<std::size_t, double>> logs;
   for (const auto& source : row.sources) {
     const double t = runs[source.run].points[source.point].metrics.number(Metric::time_s);
@@ -68,22 +70,118 @@ void add_point(std::map<std::size_t, Launch>& launches, const Row& row, std::spa
     for (const auto& [other_run, other] : logs)
       if (other_run != run) others.push_back(other);
     if (others.size() < 2) continue;
-    const auto [least, most] = std::minmax_element(others.begin(), others.end());
+    const auto [least, most] = std::ranges::minmax_element(others);
     const double spread = std::max(*most - *least, least_spread), apart = own - core::median(others);
     Launch& launch = launches[run];
-    launch.run = run;
     launch.log_ratios.push_back(apart);
     if (std::fabs(apart) > std::max(spreads_apart * spread, least_apart)) ++launch.outside;
   }
 }
 
+// --- cores and ranks
+
+void add_shared_cores(const MergedRows& rows, const Group& group, std::vector<Finding>& out) {
+  std::size_t crowded = 0, contended = 0, waiting = 0;  // numbers of rows
+  double most_delay = 0, most_steal = 0, contention = 0;
+  for (const MergedRow* row : group) {
+    if (row->is_true(Metric::oversubscribed)) ++crowded;
+    if (row->text(Metric::bound_by) == "cores") {
+      ++contended;
+      contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
+    }
+    // Blocks in which the machine was merely faster or slower are a caveat of each sentence.
+    if (!core::waits_for_cores(row->point.metrics) && !core::loses_cores(row->point.metrics)) continue;
+    ++waiting;
+    if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
+    if (const double s = row->number(Metric::noise_steal); s > most_steal) most_steal = s;
+  }
+  const auto is_most = [&](std::size_t some) { return 2 * some >= group.size() && some > 0; };
+  if (!is_most(crowded) && !is_most(contended) && !is_most(waiting)) return;
+  const auto in_rows = [&](std::size_t some) { return counted_rows(some, group.size()) + over_what(group); };
+  std::string what = is_most(crowded) ? fmt::format("more busy threads than cores in {}", in_rows(crowded))
+                     : is_most(contended)
+                         ? fmt::format("ranks share cores in {}", in_rows(contended))
+                         : fmt::format("cores are shared in {}: {} had up to {} of the time", in_rows(waiting),
+                                       most_steal > most_delay ? "the hypervisor" : "other threads",
+                                       percent(std::max(most_delay, most_steal)));
+  if (contention > 0)
+    what += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
+  Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
+  f.sentence = as_sentence(fmt::format("{}: {}", rows.where(group, exchange_axes).both(), what), true);
+  f.figures["rows"].value = static_cast<double>(std::max({crowded, contended, waiting}));
+  f.figures["rows_looked_at"].value = static_cast<double>(group.size());
+  f.figures["run_delay"].value = most_delay;
+  f.figures["steal"].value = most_steal;
+  f.severity = is_most(crowded) ? 1 : std::max({contention, most_delay, most_steal});
+  f.next = "gradmeter doctor";
+  out.push_back(std::move(f));
+}
+
+/// The votes of launches that name a rank as the slowest.
+struct SlowRank {
+  std::size_t launches = 0;
+  std::string host;
+  std::vector<double> shares, spreads;
+};
+
+std::map<std::int64_t, SlowRank> slow_ranks(const MergedRows& rows, const Group& group) {
+  constexpr double least_share = 0.05, least_rank_spread = 1.1;
+  std::map<std::int64_t, SlowRank> out;
+  for (const MergedRow* row : group) {
+    for (const auto& source : row->sources) {
+      const core::Metrics& m = rows.runs()[source.run].points[source.point].metrics;
+      const auto* rank = m[Metric::slowest_rank].as<std::int64_t>();
+      const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
+      const double spread = m.number(Metric::ranks_spread);
+      // A busy or slow machine may have met one rank alone: such a difference does not make the rank slow.
+      const double explained = core::share_of_disturbance(m);
+      const bool stands_out = share >= std::max(least_share, explained) || spread >= least_rank_spread + explained;
+      if (!rank || !stands_out) continue;
+      SlowRank& slow = out[*rank];
+      ++slow.launches;
+      slow.host = core::is_null(m[Metric::slowest_host]) ? "" : core::to_text(m[Metric::slowest_host]);
+      if (std::isfinite(share)) slow.shares.push_back(share);
+      if (std::isfinite(spread)) slow.spreads.push_back(spread);
+    }
+  }
+  return out;
+}
+
+void add_slow_ranks(const MergedRows& rows, const Group& group, std::vector<Finding>& out) {
+  constexpr double most_rows = 2.0 / 3;
+  std::size_t launches = 0;
+  for (const MergedRow* row : group) launches += row->sources.size();
+  for (const auto& [rank, slow] : slow_ranks(rows, group)) {
+    if (static_cast<double>(slow.launches) < most_rows * static_cast<double>(launches)) continue;
+    std::string costs;
+    double severity = 0;
+    if (!slow.shares.empty()) {
+      severity = core::median(slow.shares);
+      costs = fmt::format(": it computes longer than the others by {} of the step", percent(severity));
+    } else if (!slow.spreads.empty()) {
+      severity = 1 - 1 / core::median(slow.spreads);
+      costs = fmt::format(": it takes {:.2f} times as long as the fastest", core::median(slow.spreads));
+    }
+    Finding f =
+        rows.finding(FindingKind::slow_rank, group, exchange_axes,
+                     fmt::format("{}: rank {}{} is the slow one in {}{}{}", rows.where(group, exchange_axes).both(),
+                                 rank, slow.host.empty() ? "" : " on " + slow.host,
+                                 counted_rows(slow.launches, launches), over_what(group), costs));
+    f.figures["rank"].value = static_cast<double>(rank);
+    f.figures["share_of_step"].value = slow.shares.empty() ? std::nan("") : core::median(slow.shares);
+    f.severity = severity;
+    f.next = "gradmeter links --pattern groups";
+    out.push_back(std::move(f));
+  }
+}
+
 // --- links
 
-void add_links(const Rows& rows, const Group& group, const Axes& over, std::vector<Finding>& out) {
+void add_links(const MergedRows& rows, const Group& group, const Axes& over, std::vector<Finding>& out) {
   std::vector<core::Point> points;
-  for (const Row* row : group) points.push_back(row->point);
+  for (const MergedRow* row : group) points.push_back(row->point);
   for (const auto& found : link_findings(points)) {
-    const auto kind = found.what == LinkFinding::What::host ? FindingKind::slow_host : FindingKind::slow_link;
+    const auto kind = found.is_host() ? FindingKind::slow_host : FindingKind::slow_link;
     auto at = rows.where(group, over);
     Finding f = rows.finding(kind, group, over, fmt::format("{}{}", found.text, at.rest));
     f.figures["ratio"].value = found.ratio;
@@ -97,12 +195,12 @@ void add_links(const Rows& rows, const Group& group, const Axes& over, std::vect
 
 }  // namespace
 
-void find_mixed_machines(const Rows& rows, std::vector<Finding>& out) {
+void find_mixed_machines(const MergedRows& rows, std::vector<Finding>& out) {
   if (rows.origins() < 2) return;
   for (const auto& experiment : rows.experiments()) {
     Group group;
     std::set<std::size_t> origins;
-    for (const Row& row : rows.all()) {
+    for (const MergedRow& row : rows.all()) {
       if (row.point.experiment != experiment || !row.is_ok()) continue;
       group.push_back(&row);
       origins.insert(row.origin);
@@ -111,7 +209,7 @@ void find_mixed_machines(const Rows& rows, std::vector<Finding>& out) {
     std::vector<std::string> labels;
     for (const auto origin : origins) labels.push_back(rows.origin_label(origin));
     Finding f{.kind = FindingKind::mixed_machines, .experiment = experiment};
-    for (const Row* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
+    for (const MergedRow* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
     f.figures["origins"].value = static_cast<double>(origins.size());
     f.severity = 1;
     f.sentence = fmt::format("The rows of {} come from {} machines or builds, and nothing is merged across them: {}.",
@@ -121,21 +219,21 @@ void find_mixed_machines(const Rows& rows, std::vector<Finding>& out) {
   }
 }
 
-void find_outlier_launches(const Rows& rows, std::vector<Finding>& out) {
+void find_outlier_launches(const MergedRows& rows, std::vector<Finding>& out) {
   for (const auto& experiment : rows.experiments()) {
     std::map<std::size_t, Group> groups;  // by origin
-    for (const Row& row : rows.all())
+    for (const MergedRow& row : rows.all())
       if (row.is_ok() && row.point.experiment == experiment && row.sources.size() >= 3)
         groups[row.origin].push_back(&row);
     for (const auto& [origin, group] : groups) {
       std::map<std::size_t, Launch> launches;
-      for (const Row* row : group) add_point(launches, *row, rows.runs());
+      for (const MergedRow* row : group) add_point(launches, *row, rows.runs());
       for (const auto& [run, launch] : launches) {
         if (2 * launch.outside <= launch.log_ratios.size()) continue;
         const double apart = std::exp(core::median(launch.log_ratios));
         const core::RunInfo& info = rows.runs()[run].info;
         Finding f{.kind = FindingKind::outlier_launch, .experiment = experiment};
-        for (const Row* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
+        for (const MergedRow* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
         f.figures["time_ratio"].value = apart;
         f.figures["launch"].value = static_cast<double>(run + 1);
         f.figures["launches"].value = static_cast<double>(launches.size());
@@ -152,118 +250,26 @@ void find_outlier_launches(const Rows& rows, std::vector<Finding>& out) {
   }
 }
 
-void find_shared_cores(const Rows& rows, std::vector<Finding>& out) {
-  for (const auto& experiment : rows.experiments()) {
-    for (const Group& group : rows.groups(experiment, exchange_axes, [](const Row&) { return true; })) {
-      Group crowded, contended, waiting;
-      double most_delay = 0, most_steal = 0, contention = 0;
-      for (const Row* row : group) {
-        if (row->is_true(Metric::oversubscribed)) crowded.push_back(row);
-        if (row->text(Metric::bound_by) == "cores") {
-          contended.push_back(row);
-          contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
-        }
-        // Blocks in which the machine was merely faster or slower are a caveat of each sentence.
-        if (core::waits_for_cores(row->point.metrics) || core::loses_cores(row->point.metrics)) {
-          waiting.push_back(row);
-          if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
-          if (const double s = row->number(Metric::noise_steal); s > most_steal) most_steal = s;
-        }
-      }
-      const auto is_most = [&](const Group& some) { return 2 * some.size() >= group.size() && !some.empty(); };
-      if (!is_most(crowded) && !is_most(contended) && !is_most(waiting)) continue;
-      const auto at = rows.where(group, exchange_axes);
-      std::string what;
-      if (is_most(crowded)) {
-        what = fmt::format("more busy threads than cores in {}{}", counted_rows(crowded.size(), group.size()),
-                           over_what(group));
-      } else if (is_most(contended)) {
-        what = fmt::format("ranks share cores in {}{}", counted_rows(contended.size(), group.size()), over_what(group));
-      } else {
-        what = fmt::format("cores are shared in {}{}: {} had up to {} of the time",
-                           counted_rows(waiting.size(), group.size()), over_what(group),
-                           most_steal > most_delay ? "the hypervisor" : "other threads",
-                           percent(std::max(most_delay, most_steal)));
-      }
-      if (contention > 0)
-        what += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
-      Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
-      f.sentence = as_sentence(fmt::format("{}: {}", at.both(), what), true);
-      f.figures["rows"].value = static_cast<double>(std::max({crowded.size(), contended.size(), waiting.size()}));
-      f.figures["rows_looked_at"].value = static_cast<double>(group.size());
-      f.figures["run_delay"].value = most_delay;
-      f.figures["steal"].value = most_steal;
-      f.severity = is_most(crowded) ? 1 : std::max({contention, most_delay, most_steal});
-      f.next = "gradmeter doctor";
-      out.push_back(std::move(f));
-    }
-  }
+void find_shared_cores(const MergedRows& rows, std::vector<Finding>& out) {
+  for (const auto& experiment : rows.experiments())
+    for (const Group& group : rows.groups(experiment, exchange_axes, [](const MergedRow&) { return true; }))
+      add_shared_cores(rows, group, out);
 }
 
-void find_slow_ranks(const Rows& rows, std::vector<Finding>& out) {
-  constexpr double least_share = 0.05, least_spread = 1.1, most_rows = 2.0 / 3;
-  for (const auto& experiment : rows.experiments()) {
-    const auto has_ranks = [](const Row& r) { return r.whole(Factor::ranks) > 1; };
-    for (const Group& group : rows.groups(experiment, exchange_axes, has_ranks)) {
-      struct Named {
-        std::size_t launches = 0;
-        std::string host;
-        std::vector<double> shares, spreads;
-      };
-      std::map<std::int64_t, Named> ranks;
-      std::size_t launches = 0;
-      for (const Row* row : group) {
-        for (const auto& source : row->sources) {
-          ++launches;
-          const core::Metrics& m = rows.runs()[source.run].points[source.point].metrics;
-          const auto* rank = m[Metric::slowest_rank].as<std::int64_t>();
-          const double share = m.number(Metric::straggle_s) / m.number(Metric::time_s);
-          const double spread = m.number(Metric::ranks_spread);
-          // A busy or slow machine may have met one rank alone: such a difference does not make the rank slow.
-          const double explained = core::share_of_disturbance(m);
-          const bool stands_out = share >= std::max(least_share, explained) || spread >= least_spread + explained;
-          if (!rank || !stands_out) continue;
-          Named& named = ranks[*rank];
-          ++named.launches;
-          named.host = core::is_null(m[Metric::slowest_host]) ? "" : core::to_text(m[Metric::slowest_host]);
-          if (std::isfinite(share)) named.shares.push_back(share);
-          if (std::isfinite(spread)) named.spreads.push_back(spread);
-        }
-      }
-      for (const auto& [rank, named] : ranks) {
-        if (static_cast<double>(named.launches) < most_rows * static_cast<double>(launches)) continue;
-        std::string costs;
-        double severity = 0;
-        if (!named.shares.empty()) {
-          severity = core::median(named.shares);
-          costs = fmt::format(": it computes longer than the others by {} of the step", percent(severity));
-        } else if (!named.spreads.empty()) {
-          severity = 1 - 1 / core::median(named.spreads);
-          costs = fmt::format(": it takes {:.2f} times as long as the fastest", core::median(named.spreads));
-        }
-        const auto at = rows.where(group, exchange_axes);
-        Finding f = rows.finding(FindingKind::slow_rank, group, exchange_axes,
-                                 fmt::format("{}: rank {}{} is the slow one in {}{}{}", at.both(), rank,
-                                             named.host.empty() ? "" : " on " + named.host,
-                                             counted_rows(named.launches, launches), over_what(group), costs));
-        f.figures["rank"].value = static_cast<double>(rank);
-        f.figures["share_of_step"].value = named.shares.empty() ? std::nan("") : core::median(named.shares);
-        f.severity = severity;
-        f.next = "gradmeter links --pattern groups";
-        out.push_back(std::move(f));
-      }
-    }
-  }
+void find_slow_ranks(const MergedRows& rows, std::vector<Finding>& out) {
+  const auto has_ranks = [](const MergedRow& r) { return r.whole(Factor::ranks) > 1; };
+  for (const auto& experiment : rows.experiments())
+    for (const Group& group : rows.groups(experiment, exchange_axes, has_ranks)) add_slow_ranks(rows, group, out);
 }
 
-void find_slow_links(const Rows& rows, std::vector<Finding>& out) {
+void find_slow_links(const MergedRows& rows, std::vector<Finding>& out) {
   const Axes over{Factor::from_rank, Factor::to_rank};
   for (const Group& group :
-       rows.groups("links", over, [](const Row& r) { return r.text(Factor::pattern) == "one-way"; }))
+       rows.groups("links", over, [](const MergedRow& r) { return r.text(Factor::pattern) == "one-way"; }))
     add_links(rows, group, over, out);
-  const auto searched = [](const Row& r) { return r.text(Factor::pattern) == "groups"; };
+  const auto searched = [](const MergedRow& r) { return r.text(Factor::pattern) == "groups"; };
   for (const Group& group : rows.groups("links", {}, searched)) {
-    for (const Row* row : group) {
+    for (const MergedRow* row : group) {
       const std::string ranks = row->text(Metric::slow_ranks);
       if (ranks.empty()) continue;
       const auto at = rows.where(group, {});
@@ -277,11 +283,11 @@ void find_slow_links(const Rows& rows, std::vector<Finding>& out) {
   }
 }
 
-void find_disturbances(const Rows& rows, std::vector<Finding>& out) {
+void find_disturbances(const MergedRows& rows, std::vector<Finding>& out) {
   const Axes over{Factor::from_rank, Factor::interval};
-  for (const Group& group : rows.groups("soak", over, [](const Row&) { return true; })) {
+  for (const Group& group : rows.groups("soak", over, [](const MergedRow&) { return true; })) {
     std::vector<core::Point> points;
-    for (const Row* row : group) points.push_back(row->point);
+    for (const MergedRow* row : group) points.push_back(row->point);
     const auto found = soak_findings(points);
     const auto texts = soak_sentences(found);
     const bool is_quiet = found.disturbances.empty() && found.drifts.empty() && found.outliers.empty();
@@ -301,19 +307,16 @@ void find_disturbances(const Rows& rows, std::vector<Finding>& out) {
   }
 }
 
-void find_gaps(const Rows& rows, std::vector<Finding>& out) {
-  struct Count {
-    std::size_t points = 0;
-    std::map<std::string, std::size_t> why;
-    std::vector<SourceRow> rows;
-  };
+void find_gaps(const MergedRows& rows, std::vector<Finding>& out) {
   for (const auto& experiment : rows.experiments()) {
-    Count gaps, doubtful;
-    for (const Row& row : rows.all()) {
+    std::size_t points = 0;
+    Finding doubtful{.kind = FindingKind::not_trusted, .experiment = experiment},
+        gaps{.kind = FindingKind::no_figure, .experiment = experiment};
+    for (const MergedRow& row : rows.all()) {
       if (row.point.experiment != experiment) continue;
-      ++gaps.points;
-      const auto add = [&](Count& to, const std::string& why) {
-        ++to.why[why];
+      ++points;
+      const auto add = [&](Finding& to, const std::string& why) {
+        to.figures.try_emplace(why, Estimate{.value = 0}).first->second.value += 1;
         to.rows.insert(to.rows.end(), row.sources.begin(), row.sources.end());
       };
       if (row.point.status == core::Status::mistrusted) {
@@ -327,18 +330,16 @@ void find_gaps(const Rows& rows, std::vector<Finding>& out) {
         add(doubtful, "efficiency without an interval");
       }
     }
-    const auto tell = [&](FindingKind kind, Count& count, std::string_view words) {
-      if (count.why.empty()) return;
+    const auto tell = [&](Finding& f, std::string_view words) {
+      if (f.figures.empty()) return;
       std::string text;
-      for (const auto& [why, n] : count.why) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, why);
-      Finding f{.kind = kind, .experiment = experiment, .rows = count.rows};
-      for (const auto& [why, n] : count.why) f.figures[why].value = static_cast<double>(n);
-      f.sentence =
-          fmt::format("Of {} point{} of {} {}: {}.", gaps.points, gaps.points == 1 ? "" : "s", experiment, words, text);
+      for (const auto& [why, count] : f.figures)
+        text += fmt::format("{}{:.0f} {}", text.empty() ? "" : ", ", count.value, why);
+      f.sentence = fmt::format("Of {} point{} of {} {}: {}.", points, points == 1 ? "" : "s", experiment, words, text);
       out.push_back(std::move(f));
     };
-    tell(FindingKind::not_trusted, doubtful, "nothing is concluded from these");
-    tell(FindingKind::no_figure, gaps, "these have no figure");
+    tell(doubtful, "nothing is concluded from these");
+    tell(gaps, "these have no figure");
   }
 }
 

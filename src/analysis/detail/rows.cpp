@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "analysis/detail/rows.hpp"
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 #include <set>
 #include <unordered_map>
 
-#include "analysis/conditions.hpp"
+#include "analysis/launches.hpp"
 #include "analysis/words.hpp"
-#include "core/disturbance.hpp"
 #include "core/format.hpp"
+#include "core/result.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::analysis::detail {
@@ -19,18 +20,18 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// In this order factors name a row; what follows from those before it is not said. Those that are not here come
-/// before the last four, which follow from others in most files.
+/// Factors in the order in which they name a row; those that follow from earlier ones are left out. Factors not listed
+/// come before the last four, which follow from others in most files.
 constexpr std::array first_named{Factor::model,     Factor::problem, Factor::collective,   Factor::size_bytes,
                                  Factor::precision, Factor::ranks,   Factor::strategy,     Factor::batch_per_rank,
                                  Factor::algorithm, Factor::codec,   Factor::interconnect, Factor::in_place,
                                  Factor::transport};
 constexpr std::array last_named{Factor::nodes, Factor::ranks_per_node, Factor::batch_global, Factor::mapping};
-/// Said even where all rows agree in it.
+/// Named even if all rows agree in it.
 constexpr std::array always_named{Factor::model, Factor::problem,        Factor::collective,  Factor::size_bytes,
                                   Factor::ranks, Factor::batch_per_rank, Factor::interconnect};
 
-bool is_in(std::span<const Factor> list, Factor f) { return std::find(list.begin(), list.end(), f) != list.end(); }
+bool is_in(std::span<const Factor> list, Factor f) { return std::ranges::find(list, f) != list.end(); }
 
 const Axes& naming_order() {
   static const Axes order = [] {
@@ -48,9 +49,9 @@ const Axes& naming_order() {
 std::string value_text(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
 
 /// A factor whose value splits rows that agree in all telling factors before it is telling.
-Axes telling_factors(const std::vector<const Row*>& rows) {
+Axes telling_factors(const std::vector<const MergedRow*>& rows) {
   Axes out;
-  std::vector<std::size_t> group_of(rows.size(), 0);  // rows that agree in what is telling so far
+  std::vector<std::size_t> group_of(rows.size(), 0);  // groups of rows that agree in the telling factors so far
   std::size_t groups = 1;
   for (const Factor f : naming_order()) {
     std::vector<const core::Value*> value_of(groups, nullptr);
@@ -71,7 +72,7 @@ Axes telling_factors(const std::vector<const Row*>& rows) {
   return out;
 }
 
-/// " on 2 ranks", ", in place": how a factor's words follow a subject.
+/// The words between a subject and a factor's value: " on 2 ranks", ", in place".
 std::string_view before_words(Factor f) {
   switch (f) {
     case Factor::ranks:
@@ -102,53 +103,52 @@ std::string as_sentence(std::string text, bool has_name) {
   return text;
 }
 
-std::string Row::text(Factor f) const { return value_text(point.factors[f]); }
-std::string Row::text(Metric m) const { return value_text(point.metrics[m]); }
-std::int64_t Row::whole(Factor f) const {
+std::string MergedRow::text(Factor f) const { return value_text(point.factors[f]); }
+std::string MergedRow::text(Metric m) const { return value_text(point.metrics[m]); }
+std::int64_t MergedRow::whole(Factor f) const {
   const auto* v = point.factors[f].as<std::int64_t>();
   return v ? *v : 0;
 }
-bool Row::is_true(Metric m) const {
+bool MergedRow::is_true(Metric m) const {
   const auto* v = point.metrics[m].as<bool>();
   return v && *v;
 }
 
-Figure time_of(const Row& row) {
-  Figure out{.value = row.number(Metric::time_s)};
+Estimate time_of(const MergedRow& row) {
+  Estimate out{.value = row.number(Metric::time_s)};
   if (const auto* s = row.point.metrics[Metric::time_s].as<core::Summary>()) {
     out.low = s->ci95_low;
     out.high = s->ci95_high;
   }
   return out;
 }
-Figure efficiency_of(const Row& row) {
+Estimate efficiency_of(const MergedRow& row) {
   return {row.number(Metric::efficiency), row.number(Metric::efficiency_ci95_low),
           row.number(Metric::efficiency_ci95_high)};
 }
 
-Relation compare(const Figure& a, const Figure& b) {
-  for (const double x : {a.low, a.high, b.low, b.high})
-    if (!std::isfinite(x)) return Relation::unknown;
+Relation compare(const Estimate& a, const Estimate& b) {
+  if (!a.has_interval() || !b.has_interval()) return Relation::unknown;
   if (a.high < b.low) return Relation::less;
   return a.low > b.high ? Relation::greater : Relation::not_shown;
 }
 
-Figure ratio(const Figure& a, const Figure& b) { return {a.value / b.value, a.low / b.high, a.high / b.low}; }
+Estimate ratio(const Estimate& a, const Estimate& b) { return {a.value / b.value, a.low / b.high, a.high / b.low}; }
 
-bool is_implausible(const Row& row) {
+bool is_implausible(const MergedRow& row) {
   constexpr double with_interval = 1.05, without = 1.1;
-  const Figure e = efficiency_of(row);
+  const Estimate e = efficiency_of(row);
   return std::isfinite(e.low) ? e.low > with_interval : e.value > without;
 }
-bool has_efficiency(const Row& row) {
-  const Figure e = efficiency_of(row);
-  return std::isfinite(e.value) && std::isfinite(e.low) && std::isfinite(e.high) && !is_implausible(row);
+bool has_efficiency(const MergedRow& row) {
+  const Estimate e = efficiency_of(row);
+  return std::isfinite(e.value) && e.has_interval() && !is_implausible(row);
 }
-Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
+MergedRows::MergedRows(std::span<const core::Run> runs) : runs_(runs) {
   std::vector<std::string> origins;
   for (const auto& run : runs) {
     const std::string origin = origin_of(run.info);
-    const auto found = std::find(origins.begin(), origins.end(), origin);
+    const auto found = std::ranges::find(origins, origin);
     origin_of_run_.push_back(static_cast<std::size_t>(found - origins.begin()));
     if (found == origins.end()) origins.push_back(origin);
   }
@@ -158,15 +158,15 @@ Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
     rows_.push_back({std::move(merged.point), std::move(merged.sources), origin});
   }
   for (const auto& experiment : experiments()) {
-    std::vector<const Row*> of;
-    for (const Row& row : rows_)
+    std::vector<const MergedRow*> of;
+    for (const MergedRow& row : rows_)
       if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
     telling_[experiment] = telling_factors(of);
     for (const Factor f : naming_order()) {
       auto& values = values_[{experiment, f}];
-      std::unordered_map<std::string, std::vector<core::Value>> known;  // by text
+      std::unordered_map<std::string, std::vector<core::Value>> known;  // values by their text
       const core::Value* before = nullptr;
-      for (const Row* row : of) {
+      for (const MergedRow* row : of) {
         const core::Value& value = row->point.factors[f];
         if (before && *before == value) continue;
         before = &value;
@@ -179,7 +179,7 @@ Rows::Rows(std::span<const core::Run> runs) : runs_(runs) {
   }
 }
 
-void Rows::label_origins(const std::vector<std::string>& origins) {
+void MergedRows::label_origins(const std::vector<std::string>& origins) {
   using Facts = std::vector<std::string>;
   std::vector<Facts> facts(origins.size());
   for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -196,25 +196,25 @@ void Rows::label_origins(const std::vector<std::string>& origins) {
   for (const Facts& own : facts) {
     std::string label;
     for (std::size_t i = 0; i < own.size(); ++i) {
-      const bool differs = std::any_of(facts.begin(), facts.end(), [&](const Facts& o) { return o[i] != own[i]; });
+      const bool differs = std::ranges::any_of(facts, [&](const Facts& o) { return o[i] != own[i]; });
       if (differs && !own[i].empty()) label += fmt::format("{}{}", label.empty() ? "" : ", ", own[i]);
     }
     origin_labels_.push_back(label);
   }
 }
 
-std::vector<std::string> Rows::experiments() const {
+std::vector<std::string> MergedRows::experiments() const {
   std::vector<std::string> out;
-  for (const Row& row : rows_)
-    if (std::find(out.begin(), out.end(), row.point.experiment) == out.end()) out.push_back(row.point.experiment);
+  for (const MergedRow& row : rows_)
+    if (std::ranges::find(out, row.point.experiment) == out.end()) out.push_back(row.point.experiment);
   return out;
 }
 
-std::vector<Group> Rows::groups(std::string_view experiment, const Axes& axes,
-                                const std::function<bool(const Row&)>& wanted) const {
+std::vector<Group> MergedRows::groups(std::string_view experiment, const Axes& axes,
+                                      const std::function<bool(const MergedRow&)>& wanted) const {
   std::map<std::string, std::size_t> places;
   std::vector<Group> out;
-  for (const Row& row : rows_) {
+  for (const MergedRow& row : rows_) {
     if (!row.is_ok() || row.point.experiment != experiment || !wanted(row)) continue;
     core::Factors others = row.point.factors;
     for (const Factor axis : axes) others[axis] = {};
@@ -225,19 +225,19 @@ std::vector<Group> Rows::groups(std::string_view experiment, const Axes& axes,
   return out;
 }
 
-std::string Rows::again(const Row& row) const {
+std::string MergedRows::again(const MergedRow& row) const {
   constexpr std::int64_t launches = 5;
   return repeat_command(runs_[row.sources.front().run].info, launches);
 }
 
-const Axes& Rows::telling(const std::string& experiment) const { return telling_.at(experiment); }
+const Axes& MergedRows::telling(const std::string& experiment) const { return telling_.at(experiment); }
 
-std::string Rows::words(const Row& row, Factor f) const {
+std::string MergedRows::words(const MergedRow& row, Factor f) const {
   return in_words(f, row.point.factors[f], values_.at({row.point.experiment, f}));
 }
 
-Rows::Where Rows::where(const Group& group, const Axes& over) const {
-  const Row& row = *group.front();
+MergedRows::Where MergedRows::where(const Group& group, const Axes& over) const {
+  const MergedRow& row = *group.front();
   const Axes& tells = telling(row.point.experiment);
   const auto is_said = [&](Factor f) {
     return (is_in(tells, f) || is_in(always_named, f)) && !is_in(over, f) && !core::is_null(row.point.factors[f]);
@@ -247,18 +247,23 @@ Rows::Where Rows::where(const Group& group, const Axes& over) const {
   for (const Factor f : naming_order())
     if (is_said(f)) left.push_back(f);
   const auto take = [&](Factor f) {
-    const auto at = std::find(left.begin(), left.end(), f);
+    const auto at = std::ranges::find(left, f);
     if (at == left.end()) return std::string();
     left.erase(at);
     return words(row, f);
   };
+  // A codec's problem is the exchange that its cost is compared with; what is encoded are gradients.
+  const bool is_codec = row.point.experiment == "codecs";
+  const std::string compared_with = is_codec ? take(Factor::problem) : "";
+  if (is_codec) out.subject = "gradients";
   for (const Factor f : {Factor::collective, Factor::model, Factor::problem}) {
     const std::string said = take(f);
     if (!said.empty()) out.subject += (out.subject.empty() ? "" : " ") + said;
   }
   if (out.subject.empty()) out.subject = row.point.experiment;
   if (const std::string size = take(Factor::size_bytes); !size.empty()) out.subject += " of " + size;
-  // Prepositions first: what follows a comma would otherwise stand between them.
+  if (!compared_with.empty()) out.rest = fmt::format(" ({})", compared_with);
+  // Prepositions come first: words after a comma would otherwise stand between them.
   for (const bool with_comma : {false, true}) {
     for (const Factor f : left) {
       const auto before = before_words(f);
@@ -269,49 +274,55 @@ Rows::Where Rows::where(const Group& group, const Axes& over) const {
   return out;
 }
 
-Finding Rows::finding(FindingKind kind, const Group& group, const Axes& over, const std::string& sentence) const {
+namespace {
+
+/// Causes that spoil a group's figures, as " (disturbed)"; empty: none.
+std::string caveats(const Group& group) {
+  const auto any = [&](const std::function<bool(const MergedRow&)>& is) {
+    return std::ranges::any_of(group, [&](const MergedRow* row) { return is(*row); });
+  };
+  std::vector<std::string> out;
+  if (any([](const MergedRow& r) { return r.is_true(Metric::oversubscribed); }))
+    out.emplace_back("more busy threads than cores: a test of the program, not a measurement");
+  if (any([](const MergedRow& r) { return r.is_true(Metric::emulated); }))
+    out.emplace_back("emulated: not a measurement");
+  if (any([](const MergedRow& r) { return core::is_disturbed(r.point.metrics); }))
+    out.emplace_back("the machine was disturbed meanwhile");
+  if (any([](const MergedRow& r) { return r.number(Metric::efficiency) > 1 && r.whole(Factor::ranks) > 1; }))
+    out.emplace_back("efficiency above 100 % within its interval");
+  return out.empty() ? "" : fmt::format(" ({})", fmt::join(out, "; "));
+}
+
+}  // namespace
+
+Finding MergedRows::finding(FindingKind kind, const Group& group, const Axes& over, const std::string& sentence) const {
   Finding out{.kind = kind, .experiment = group.front()->point.experiment, .over = over};
   for (const Factor f : naming_order()) {
     if (is_in(over, f)) continue;
     const core::Value& value = group.front()->point.factors[f];
     const bool shared =
-        std::all_of(group.begin(), group.end(), [&](const Row* row) { return row->point.factors[f] == value; });
+        std::ranges::all_of(group, [&](const MergedRow* row) { return row->point.factors[f] == value; });
     if (shared) out.factors[f] = value;
   }
-  for (const Row* row : group) out.rows.insert(out.rows.end(), row->sources.begin(), row->sources.end());
-  std::sort(out.rows.begin(), out.rows.end());
+  for (const MergedRow* row : group) out.rows.insert(out.rows.end(), row->sources.begin(), row->sources.end());
+  std::ranges::sort(out.rows);
   out.sentence = as_sentence(sentence + caveats(group), !core::is_null(group.front()->point.factors[Factor::model]));
   return out;
 }
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
-std::string percent(const Figure& f) {
-  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return percent(f.value) + " (no interval)";
+std::string percent(const Estimate& f) {
+  if (!f.has_interval()) return percent(f.value) + " (no interval)";
   return fmt::format("{:.0f} % ({:.0f}–{:.0f} %)", 100 * f.value, 100 * f.low, 100 * f.high);
 }
-std::string seconds(const Figure& f) {
+std::string seconds(const Estimate& f) {
   const auto shown = [](double s) { return core::to_text(core::Seconds{s}); };
-  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return shown(f.value) + " (no interval)";
+  if (!f.has_interval()) return shown(f.value) + " (no interval)";
   return fmt::format("{} ({}–{})", shown(f.value), shown(f.low), shown(f.high));
 }
-std::string times(const Figure& f) {
-  if (!std::isfinite(f.low) || !std::isfinite(f.high)) return fmt::format("× {:.2f} (no interval)", f.value);
+std::string times(const Estimate& f) {
+  if (!f.has_interval()) return fmt::format("× {:.2f} (no interval)", f.value);
   return fmt::format("× {:.2f} ({:.2f}–{:.2f})", f.value, f.low, f.high);
-}
-
-std::string caveats(const Group& group) {
-  const auto any = [&](const std::function<bool(const Row&)>& is) {
-    return std::any_of(group.begin(), group.end(), [&](const Row* row) { return is(*row); });
-  };
-  std::vector<std::string> out;
-  if (any([](const Row& r) { return r.is_true(Metric::oversubscribed); }))
-    out.emplace_back("more busy threads than cores: a test of the program, not a measurement");
-  if (any([](const Row& r) { return r.is_true(Metric::emulated); })) out.emplace_back("emulated: not a measurement");
-  if (any([](const Row& r) { return core::is_disturbed(r.point.metrics); }))
-    out.emplace_back("the machine was disturbed meanwhile");
-  if (any([](const Row& r) { return r.number(Metric::efficiency) > 1 && r.whole(Factor::ranks) > 1; }))
-    out.emplace_back("efficiency above 100 % within its interval");
-  return out.empty() ? "" : fmt::format(" ({})", fmt::join(out, "; "));
 }
 
 }  // namespace gradmeter::analysis::detail

@@ -1,4 +1,6 @@
-// The rows that findings are concluded from: launches merged, grouped by what is equal, named by what differs.
+// SPDX-License-Identifier: Apache-2.0
+// The rows from which findings are concluded: merged over launches, grouped by equal factors, named by the factors that
+// differ.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -8,115 +10,113 @@
 #include <vector>
 
 #include "analysis/findings.hpp"
-#include "analysis/merged.hpp"
+#include "analysis/launches.hpp"
 
 namespace gradmeter::analysis::detail {
 
 using Axes = std::vector<core::Factor>;
 
-/// A point over its launches.
-struct Row {
+/// A point merged over its launches.
+struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
   std::size_t origin = 0;  ///< index of its machine and build
 
   double number(core::Metric m) const { return point.metrics.number(m); }
-  /// Empty for null.
+  /// The value as text, which is empty for null.
   std::string text(core::Factor) const;
   std::string text(core::Metric) const;
-  /// 0 where it is no whole number.
+  /// The factor as a whole number; 0 if it is none.
   std::int64_t whole(core::Factor) const;
   bool is_true(core::Metric) const;
   bool is_ok() const { return point.status == core::Status::ok; }
 };
-using Group = std::vector<const Row*>;
+using Group = std::vector<const MergedRow*>;
 
-/// A number or a summary's median, with its interval: of a summary its own, of others from metrics `_ci95_low` and
+/// A number or a summary's median, with its interval: a summary's own, or that of the metrics `_ci95_low` and
 /// `_ci95_high`.
-Figure time_of(const Row&);
-Figure efficiency_of(const Row&);
+Estimate time_of(const MergedRow&);
+Estimate efficiency_of(const MergedRow&);
 
-/// The outcome of comparing two intervals. A missing one decides nothing, not even that they overlap.
+/// The outcome of comparing two intervals. If one is missing, nothing is decided, not even that they overlap.
 enum class Relation : std::uint8_t { less, greater, not_shown, unknown };
-Relation compare(const Figure& a, const Figure& b);
-/// a/b with the interval that both intervals allow.
-Figure ratio(const Figure& a, const Figure& b);
+Relation compare(const Estimate& a, const Estimate& b);
+/// a/b with the widest interval that both intervals allow.
+Estimate ratio(const Estimate& a, const Estimate& b);
 
-/// Efficiency that no measuring error explains: above 105 % by its whole interval, or above 110 % without one.
-bool is_implausible(const Row&);
-/// Efficiency with an interval, not implausible: only from such rows of `scale` something is concluded.
-bool has_efficiency(const Row&);
+/// Whether no measuring error explains the efficiency: above 105 % by its whole interval, or above 110 % without one.
+bool is_implausible(const MergedRow&);
+/// Whether the row has an efficiency with an interval that is not implausible: only such rows of `scale` give
+/// conclusions.
+bool has_efficiency(const MergedRow&);
 
-class Rows {
+class MergedRows {
  public:
-  explicit Rows(std::span<const core::Run>);
+  explicit MergedRows(std::span<const core::Run>);
   std::span<const core::Run> runs() const { return runs_; }
-  const std::vector<Row>& all() const { return rows_; }
+  const std::vector<MergedRow>& all() const { return rows_; }
   std::vector<std::string> experiments() const;
   std::size_t origins() const { return origin_labels_.size(); }
-  /// Five launches more of the command that measured the row (conditions.hpp, `repeat_command`).
-  std::string again(const Row&) const;
-  /// "node1, commit 1a2b": what tells the origin from the others.
+  /// The command that measures the row in five more launches (`repeat_command`).
+  std::string again(const MergedRow&) const;
+  /// The facts that tell the origin from the others: "node1, commit 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
   /// Rows of an experiment that are ok and wanted, in groups that agree in origin and in all factors but `axes`, in
   /// order of first appearance.
   std::vector<Group> groups(std::string_view experiment, const Axes& axes,
-                            const std::function<bool(const Row&)>& wanted) const;
+                            const std::function<bool(const MergedRow&)>& wanted) const;
 
   /// The words for a group: the subject ("resnet50", "allreduce of 25 MiB") and the rest (" at batch 4 on 2 ranks over
-  /// 1gbe, in place"): all factors that its rows share and that tell rows of the experiment apart.
+  /// 1gbe, in place"). They name all factors that the group's rows share and that differ among rows of the experiment.
   struct Where {
     std::string subject, rest;
     std::string both() const { return subject + rest; }
   };
   Where where(const Group&, const Axes& over) const;
-  /// A factor's value in words; parameters where the experiment has several of the same words.
-  std::string words(const Row&, core::Factor) const;
+  /// A factor's value in words, with parameters if several values of the experiment have the same words.
+  std::string words(const MergedRow&, core::Factor) const;
 
-  /// A finding of the group's rows, with shared factors and caveats; the sentence becomes one with a capital and a
-  /// stop.
+  /// A finding from the group's rows, with shared factors and caveats; the text gets a capital letter and a full stop.
   Finding finding(FindingKind, const Group&, const Axes& over, const std::string& sentence) const;
 
  private:
   void label_origins(const std::vector<std::string>& origins);
-  /// Factors that tell rows of an experiment apart, none that follows from those before it.
+  /// The factors that differ among rows of an experiment, except those that follow from earlier ones.
   const Axes& telling(const std::string& experiment) const;
 
   std::span<const core::Run> runs_;
-  std::vector<Row> rows_;
+  std::vector<MergedRow> rows_;
   std::vector<std::size_t> origin_of_run_;
   std::vector<std::string> origin_labels_;
   std::map<std::string, Axes> telling_;
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };
 
-/// With a stop, and a capital where it does not begin with the name of a model.
+/// Adds a full stop, and a capital letter unless the text begins with the name of a model.
 std::string as_sentence(std::string text, bool has_name);
 /// "61 %"; "61 % (60–62 %)".
 std::string percent(double share);
-std::string percent(const Figure&);
+std::string percent(const Estimate&);
 /// "5.79 ms (5.5–6.0 ms)".
-std::string seconds(const Figure&);
+std::string seconds(const Estimate&);
 /// "× 1.56 (1.50–1.60)".
-std::string times(const Figure&);
-/// " (disturbed)" and so on: what spoils a group's figures; empty: nothing.
-std::string caveats(const Group&);
+std::string times(const Estimate&);
 
-/// Rules: each adds what it finds.
-void find_mixed_machines(const Rows&, std::vector<Finding>&);
-void find_outlier_launches(const Rows&, std::vector<Finding>&);
-void find_shared_cores(const Rows&, std::vector<Finding>&);
-void find_slow_ranks(const Rows&, std::vector<Finding>&);
-void find_slow_links(const Rows&, std::vector<Finding>&);
-void find_disturbances(const Rows&, std::vector<Finding>&);
-void find_efficiency(const Rows&, std::vector<Finding>&);
-void find_changes(const Rows&, std::vector<Finding>&);
-void find_fastest_exchange(const Rows&, std::vector<Finding>&);
-void find_rooflines(const Rows&, std::vector<Finding>&);
-void find_crossovers(const Rows&, std::vector<Finding>&);
-void find_accuracy(const Rows&, std::vector<Finding>&);
-void find_replays(const Rows&, std::vector<Finding>&);
-void find_gaps(const Rows&, std::vector<Finding>&);
+/// The rules: each adds its findings.
+void find_mixed_machines(const MergedRows&, std::vector<Finding>&);
+void find_outlier_launches(const MergedRows&, std::vector<Finding>&);
+void find_shared_cores(const MergedRows&, std::vector<Finding>&);
+void find_slow_ranks(const MergedRows&, std::vector<Finding>&);
+void find_slow_links(const MergedRows&, std::vector<Finding>&);
+void find_disturbances(const MergedRows&, std::vector<Finding>&);
+void find_efficiency(const MergedRows&, std::vector<Finding>&);
+void find_changes(const MergedRows&, std::vector<Finding>&);
+void find_fastest_exchange(const MergedRows&, std::vector<Finding>&);
+void find_rooflines(const MergedRows&, std::vector<Finding>&);
+void find_crossovers(const MergedRows&, std::vector<Finding>&);
+void find_accuracy(const MergedRows&, std::vector<Finding>&);
+void find_replays(const MergedRows&, std::vector<Finding>&);
+void find_gaps(const MergedRows&, std::vector<Finding>&);
 
 }  // namespace gradmeter::analysis::detail

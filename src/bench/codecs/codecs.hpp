@@ -1,29 +1,115 @@
-// The codec sweep: encode, decode, reduce, error and wire size of each codec, in one process.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the points of a codec sweep from its factors.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "bench/codecs/plan.hpp"
+#include "allreduce/registry.hpp"
 #include "bench/engine/sweep.hpp"
+#include "compression/registry.hpp"
+#include "compression/test_gradients.hpp"
+#include "core/result.hpp"
 #include "core/statistics.hpp"
-#include "runtime/cuda/gpu_gauge.hpp"
+#include "core/table.hpp"
+#include "report/cells.hpp"
+#include "runtime/cuda/nvml.hpp"
 #include "runtime/process/signals.hpp"
 
 namespace gradmeter::bench {
 
+using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
+
+/// The dense exchange that a codec is compared with: gradients as they are, or in bf16, which costs next to nothing.
+enum class WireBaseline : std::uint8_t { fp32, bf16 };
+std::string_view name(WireBaseline);
+double wire_bits(WireBaseline);
+
+struct CodecFactors {
+  std::vector<compression::CodecChoicePtr> codecs;  ///< none of them is null
+  std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
+  std::vector<TestGradientPtr> distributions;
+  std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
+  int ranks = 8;          ///< ranks of the exchange for which the crossover is computed
+  WireBaseline baseline = WireBaseline::fp32;
+  std::string device = "cpu";  ///< device that encodes and decodes
+};
+
+struct CodecPoint {
+  compression::CodecChoicePtr codec;
+  TestGradientPtr distribution;
+  std::size_t size_bytes = 0;
+  std::string unsupported;  ///< why it cannot be measured; empty: it can
+  core::Factors factors;
+  std::size_t elements() const { return size_bytes / sizeof(float); }
+};
+
+/// The points by size, distribution, codec, in the order given; each once.
+/// Errors: UsageError for a size that is not a positive multiple of 4.
+std::vector<CodecPoint> plan_codecs(const CodecFactors&);
+
+/// Two sizes [bytes]: one that fits into the caches with all its buffers, and one that no cache holds.
+std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
+
+/// Memory that a point needs at once: two gradients, the encoded parts and their sum [bytes].
+std::size_t codec_memory(const CodecPoint&, std::size_t parts);
+
+// The codec sweep: encode, decode, reduce, error and wire size of each codec, in one process.
+
 struct CodecOptions {
   CodecFactors factors;
   core::StoppingRule rule;
-  std::optional<core::Seconds> time_budget;  ///< for all points together, shared out evenly
+  std::optional<TimeBudget> time_budget;  ///< for all points together, shared out evenly
   std::uint64_t seed = 1;
-  runtime::Device* device = nullptr;         ///< that codes; null: the host
-  const runtime::GpuGauge* gauge = nullptr;  ///< of that device; null: there is nothing to read
-  std::size_t memory_bytes = 0;              ///< a point that needs more is skipped; 0: unknown, none is
+  runtime::Device* device = nullptr;         ///< device that encodes and decodes; null: the host
+  const runtime::GpuGauge* gauge = nullptr;  ///< gauge of that device; null: there is nothing to read
+  std::size_t memory_bytes = 0;              ///< a point that needs more is skipped; 0: unknown, so no point is skipped
 };
 
-/// One thread, no ranks. `finished`: points of earlier runs by Factors::key(). Gives the number of wrong points.
+/// Runs on one thread, without ranks. `finished`: points of earlier runs by Factors::key(). Returns the number of wrong
+/// points.
 /// Cost: 3 s a point at most unless a budget is given, checks apart. Errors: Interrupted.
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
+
+// The growth of the error of an encoded sum with the ranks, by exchange: the real executor runs on threads.
+
+struct ExchangeErrorOptions {
+  std::vector<compression::CodecChoicePtr> codecs;
+  std::vector<allreduce::AlgorithmPtr> algorithms;
+  std::vector<int> ranks;
+  std::size_t size_bytes = std::size_t{1} << 20;  ///< bytes of each worker's gradient
+  std::uint64_t seed = 1;
+  int cores = 1;                 ///< number of cores that the threads share
+  std::size_t memory_bytes = 0;  ///< a point that needs more is skipped; 0: unknown, so no point is skipped
+};
+
+struct ExchangeErrorPoint {
+  compression::CodecChoicePtr codec;
+  allreduce::AlgorithmPtr algorithm;
+  int ranks = 1;
+  std::string unsupported;  ///< why it cannot be measured; empty: it can
+  core::Factors factors;
+};
+/// The points by codec, algorithm, ranks, in the order given; each once.
+std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&);
+
+/// Measures the relative squared error of the exchanged sum of `draw_worker_gradient`s, without error feedback. Ranks
+/// are threads of this process that read each other's memory. The status is wrong where ranks end with different bits.
+/// `finished` and the listener are as in run_codecs. Cost: memory of ranks × size; some seconds for 64 ranks. Errors:
+/// Interrupted.
+std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
+                                const RowListener&);
+
+/// One table for each size, distribution and problem, in the order of their first point. Rows that were not measured
+/// show why.
+std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// The meaning of the columns, for below the last table.
+std::string codec_legend(report::Legend);
+
+const report::CsvColumns& codec_csv();
+/// A row for each codec and exchange, a column for each number of ranks; refused points have their reason below.
+std::string exchange_error_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
 }  // namespace gradmeter::bench

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
-#include "bench/codecs/calls.hpp"
+#include "bench/codecs/measure.hpp"
 #include "core/format.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 #ifdef GRADMETER_HAS_CUDA
-#include "compression/cuda/device_codecs.hpp"
+#include "compression/cuda/device_codec.hpp"
 #include "kernels/loops.hpp"
 #include "runtime/cuda/stream.hpp"
 #endif
@@ -73,7 +74,7 @@ class DeviceCalls final : public CodecCalls {
   }
 
   std::vector<double> time(CodecCall what, std::size_t iterations) override {
-    std::vector<std::pair<runtime::MarkPtr, runtime::MarkPtr>> marks(iterations);
+    std::vector<std::pair<runtime::EventPtr, runtime::EventPtr>> marks(iterations);
     queue_->submit("clear", {}, [&] { kernels::loops().clear(y_.buffer); });
     for (auto& [begin, end] : marks) {
       queue_->submit("codec", {}, [&, this] {
@@ -139,8 +140,8 @@ std::string device_calls_refusal(const compression::CodecChoice& c, const runtim
   if (&device == &runtime::host_device()) return {};
   for (const auto& form : compression::cuda::device_forms()) {
     if (form.name != c.info->name) continue;
-    if (form.kind == compression::cuda::DeviceKind::codec) return {};
-    if (form.kind == compression::cuda::DeviceKind::none) return std::string(form.how);
+    if (form.make) return {};
+    if (c.codec) return std::string(form.how);
     return fmt::format("{} consists of collectives: of it a device has parts, which are not timed alone", c.label);
   }
   return fmt::format("{} has no form on a GPU", c.label);

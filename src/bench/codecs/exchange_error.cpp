@@ -1,13 +1,14 @@
-#include "bench/codecs/exchange_error.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/codecs/codecs.hpp"
 
 #include <algorithm>
 #include <set>
 
 #include "allreduce/schedule/plan.hpp"
-#include "bench/engine/coded_data.hpp"
+#include "bench/engine/coded_sum.hpp"
 #include "core/format.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
-#include "runtime/time/backoff.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::bench {
@@ -59,13 +60,13 @@ void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t s
   std::vector<runtime::SharedMemoryCell> cells(runtime::shared_memory_cell_count(p.ranks, channels));
   runtime::run_thread_ranks(p.ranks, [&](const runtime::Communicator& c) {
     auto& mine = values[static_cast<std::size_t>(c.rank())];
-    const allreduce::ExecutorOptions options{.max_bytes = mine.size() * sizeof(float), .codec = p.codec->codec};
+    const allreduce::ExchangeSpec options{.max_bytes = mine.size() * sizeof(float), .codec = p.codec};
     const allreduce::Algorithm algorithm{p.algorithm->name, p.algorithm->make(one_node(p.ranks))};
     runtime::SharedMemoryTransport transport("thread", c.rank(), p.ranks, channels, cells, {});
     const auto rank = static_cast<std::uint32_t>(c.rank());
     runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, rank, options) + 4096);
     allreduce::Executor executor(algorithm, transport, arena, options);
-    executor.start({.in = mine, .out = mine, .encoding = {.seed = seed}});
+    executor.start({.in = mine, .out = mine, .encoding = {.draw = {.seed = seed}}});
     runtime::Backoff backoff(runtime::spin_policy_for(p.ranks, cores));
     while (!executor.advance()) {
       runtime::throw_if_abandoned(c);

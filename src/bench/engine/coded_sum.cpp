@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/coded_sum.hpp"
 
 #include <algorithm>
@@ -7,23 +8,111 @@
 #include <optional>
 #include <vector>
 
-#include "allreduce/known_data.hpp"
-#include "bench/engine/projected_sum.hpp"
+#include "allreduce/test_data.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "compression/codecs/low_rank.hpp"
-#include "compression/codecs/randomk.hpp"
-#include "compression/error.hpp"
-#include "compression/identities.hpp"
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/sparse.hpp"
+#include "compression/expected_error.hpp"
+#include "compression/test_gradients.hpp"
 #include "core/format.hpp"
-#include "runtime/agreement.hpp"
+#include "core/random.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
+namespace {
+
+constexpr std::uint64_t common_stream = 0, signs_stream = 0x7369676e73;
+
+/// Its table is made once.
+const compression::TestGradient& gaussian() {
+  static const compression::TestGradient g("gaussian");
+  return g;
+}
+
+double magnitude_of(const CodedTensor& t, int rank, int ranks) { return t.encodings > 1 ? ranks + rank : ranks; }
+
+void draw_signs(std::uint64_t seed, float magnitude, std::span<float> out) {
+  constexpr std::size_t width = 64;
+  const core::Random random(seed, signs_stream);
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < out.size(); ++i, bits >>= 1) {
+    if (i % width == 0) bits = random.bits(i / width);
+    out[i] = bits & 1 ? -magnitude : magnitude;
+  }
+}
+
+}  // namespace
+
+void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out) {
+  gaussian().draw(seed, static_cast<std::uint64_t>(rank) + 1, out);
+}
+
+void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out) {
+  gaussian().draw(seed, common_stream, out);
+  std::vector<float> own(out.size());
+  draw_own_gradient(seed, rank, own);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = 0.5f * out[i] + own[i];
+}
+
+bool keeps_signs(const compression::CodecChoice& codec) {
+  if (codec.parsed.parameters.contains("density")) return false;  // elements that are not chosen are lost
+  // Neither a power of two nor the largest number of a format.
+  constexpr std::array<float, 4> some{3, -3, -3, 3};
+  const auto e = compression::expected_error(codec.parsed, some);
+  return e && !e->is_bound && e->mean == 0;
+}
+
+void draw_coded(const CodedTensor& t, int rank, int ranks, std::span<float> out) {
+  if (t.data == CodedData::gradient) return draw_worker_gradient(t.seed, rank, out);
+  draw_signs(t.seed, static_cast<float>(magnitude_of(t, rank, ranks)), out);
+}
+
+double magnitude_of_sum(const CodedTensor& t, int ranks) {
+  double sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += magnitude_of(t, r, ranks);
+  return sum;
+}
+
+ProjectedSum::ProjectedSum(std::span<const float> result, std::size_t columns, double scale)
+    : result_(result), columns_(columns), in_last_row_(result.size() % columns), scale_(scale) {
+  if (in_last_row_ == 0) return;
+  const std::size_t last = result.size() - in_last_row_;
+  combination_.resize(last / columns);
+  missing_.resize(columns - in_last_row_);
+  for (std::size_t c = 0; c < in_last_row_; ++c) last_row_square_ += at(last + c) * at(last + c);
+  for (std::size_t row = 0; row < combination_.size(); ++row) {
+    for (std::size_t c = 0; c < in_last_row_; ++c) combination_[row] += at(last + c) * at(row * columns + c);
+  }
+}
+
+void ProjectedSum::add(std::size_t first, std::span<const double> exact) {
+  for (std::size_t n = 0; n < exact.size(); ++n) {
+    const std::size_t i = first + n, row = i / columns_, column = i % columns_;
+    product_ += at(i) * exact[n];
+    square_ += at(i) * at(i);
+    if (in_last_row_ > 0 && column >= in_last_row_) {
+      missing_[column - in_last_row_] += combination_[row] * (exact[n] - at(i));
+    }
+  }
+}
+
+std::string ProjectedSum::fault() const {
+  constexpr double allowed = 1e-3;
+  double square = square_;
+  if (last_row_square_ > 0) {  // else nothing of that row is in the space
+    for (const double m : missing_) square += std::pow(m / last_row_square_, 2);
+  }
+  if (square_ > 0 && std::fabs(product_ - square) <= allowed * square_) return {};
+  return fmt::format("no projection of the sum: its product with it is {:.4g}, its square {:.4g}", product_, square);
+}
+
 namespace {
 
 using compression::Arrives;
 
 constexpr std::size_t piece = std::size_t{1} << 16;
-/// What fp32 loses of a sum of magnitude 1, for each summand; four times, since averages and scales are rounded too.
+/// The loss of fp32 in a sum of magnitude 1, for each summand; four times that, since averages and scales are rounded
+/// too.
 constexpr double rounding = 4 * 0x1p-24;
 constexpr double deviations = 6;
 

@@ -1,24 +1,62 @@
-// What an exchange of encoded gradients lost: its result compared with the exact sum, and with what its codec may lose.
+// SPDX-License-Identifier: Apache-2.0
+// Known data for checks of exchanges with a codec.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "bench/engine/coded_data.hpp"
+#include "allreduce/reduce.hpp"
+#include "compression/registry.hpp"
 #include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 
+/// A worker's test gradient: a Gaussian of its own, and half of one that all workers share. (The published figures of
+/// docs/measurement.md have such workers; at equal shares of variance the sum would be longer and its relative error
+/// smaller, by a factor of 0.53 on 8 ranks.)
+void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
+/// Draws the part of that gradient which no other worker has.
+void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
+
+/// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
+/// share, times a magnitude of the rank's own, from ranks to 2·ranks - 1; with one encoding the magnitude is `ranks`
+/// for all, since ranks may share its scale. Codecs that represent a bucket by its largest or mean magnitude lose
+/// nothing of these, however often sums are encoded again.
+enum class CodedData : std::uint8_t { gradient, signs };
+
+/// One tensor that was summed.
+struct CodedTensor {
+  const compression::CodecChoice& codec;
+  std::uint32_t encodings;  ///< the number that `encodings_on_the_way` gives; 0: the tensor went dense
+  std::uint64_t seed;
+  allreduce::Op op;  ///< sum or average
+  CodedData data = CodedData::gradient;
+  std::size_t columns = 0;  ///< columns of a matrix; 0: a tensor without a shape
+};
+
+/// True where this codec, by its identity, loses nothing of `CodedData::signs`; dense tensors lose nothing either.
+bool keeps_signs(const compression::CodecChoice&);
+/// Draws this rank's contribution.
+void draw_coded(const CodedTensor&, int rank, int ranks, std::span<float> out);
+/// The magnitude of the sum of all ranks' numbers, for signs.
+double magnitude_of_sum(const CodedTensor&, int ranks);
+
+// Finds what an exchange of encoded gradients has lost: its result is compared with the exact sum, and with the loss
+// that its codec may have.
+
 struct CodedSum {
   double lost = 0, exact = 0;   ///< sums of (result - exact)^2 and of exact^2; an average is scaled to a sum
   double error = 0;             ///< relative and squared: lost / exact
-  bool same_bits = true;        ///< on all ranks
+  bool same_bits = true;        ///< all ranks hold the same bits
   std::uint64_t differing = 0;  ///< elements that differ from rank 0's, over all ranks
-  std::string fault;            ///< why this cannot be the codec's sum of all contributions; empty: it can
+  /// The reason why this cannot be the codec's sum of all contributions; empty: it can be.
+  std::string fault;
 };
 
-/// Collective; the same on every rank. The call must have begun without residuals of earlier calls. What of a
-/// contribution the codec lets arrive (compression/identities) decides how the sum is checked:
+/// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
+/// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked:
 ///   all         the error is at most what the identity expects of every encoding on the way, a quarter more, and six
 ///               standard deviations; and of every rank's own numbers at least 3/4 and at most 5/4 are in the sum, less
 ///               six standard deviations of this share, sqrt(error · |exact|^2)/n: a dropped contribution is found
@@ -35,5 +73,31 @@ struct CodedSum {
 /// the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
 /// Cost: the gradient drawn and 8 bytes an element over MPI, in pieces; for `encoded` 16; for signs none.
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
+
+// Checks that PowerSGD's result is the projection of the exact sum.
+
+/// With orthonormal columns of P, the codec's X = P·Pᵀ·M of the sum M has <X, M> = <X, X>. Where the last row of the
+/// matrix is short, the result lacks that row's other elements: 0 in M, but not in X. They are found from what is
+/// there, and counted. For any combination y of the columns of X, and any column d, <y, M_d> = <y, X_d>. Take
+/// y = Σ x_c·X_c over the elements x_c of the last row that are there: y's last element is Σ x_c², so the missing
+/// element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
+class ProjectedSum {
+ public:
+  /// result [n]: a view; multiplied by `scale` it is the sum. columns: columns of the matrix by rows, above 0. Cost: a
+  /// pass over the result; 8 bytes a row and 8 bytes a column.
+  ProjectedSum(std::span<const float> result, std::size_t columns, double scale);
+  /// Adds elements of the exact sum, from element `first` on; each element is added once.
+  void add(std::size_t first, std::span<const double> exact);
+  /// Returns what is wrong; empty: the result is the projection, within 1e-3 of its square.
+  std::string fault() const;
+
+ private:
+  double at(std::size_t i) const { return scale_ * static_cast<double>(result_[i]); }
+
+  std::span<const float> result_;
+  std::size_t columns_, in_last_row_;  ///< elements of the last row; 0: it is not short
+  double scale_, product_ = 0, square_ = 0, last_row_square_ = 0;
+  std::vector<double> combination_, missing_;  ///< y; then the missing elements multiplied by Σ x_c²
+};
 
 }  // namespace gradmeter::bench

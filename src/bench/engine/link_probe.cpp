@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/link_probe.hpp"
 
 #include <algorithm>
@@ -5,10 +6,10 @@
 #include <map>
 #include <numeric>
 
-#include "kernels/roofline.hpp"
-#include "kernels/threads.hpp"
-#include "runtime/time/backoff.hpp"
-#include "runtime/time/clock.hpp"
+#include "kernels/host/roofline.hpp"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -23,7 +24,7 @@ constexpr double long_enough_s = 20e-3, long_enough_starts = 10;
 constexpr double in_memory_s = 2.5e-3;  // the longest message takes less: no link, but memory with caches
 constexpr std::size_t page = 4096;
 
-std::span<const float> floats_of(std::span<std::byte> memory) {
+std::span<const float> const_floats_of(std::span<std::byte> memory) {
   return {reinterpret_cast<const float*>(memory.data()), memory.size() / sizeof(float)};
 }
 
@@ -130,7 +131,7 @@ LinkProbe::LinkProbe(Session& session, const runtime::Communicator& c, int threa
   const auto at = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own_.data()) - arenas[me].data());
   for (std::size_t hop = 1; hop < node_of.size() && neighbours_.empty(); ++hop) {
     const std::size_t peer = (me + hop) % node_of.size();
-    if (node_of[peer] == node_of[me]) neighbours_ = floats_of(arenas[peer].subspan(at, read_bytes));
+    if (node_of[peer] == node_of[me]) neighbours_ = const_floats_of(arenas[peer].subspan(at, read_bytes));
   }
 }
 
@@ -143,7 +144,7 @@ void LinkProbe::round() {
 void LinkProbe::read_neighbour() {
   const runtime::Computing note(session_.activity(), "link");
   kernels::set_compute_threads(threads_);
-  // What is read first was written last.
+  // Elements are written backwards, so that the first ones that are read were written last.
   for (std::size_t i = own_.size(); i-- > 0;) own_[i] = static_cast<float>(i % 64 + rounds_);
   c_.barrier();
   if (!neighbours_.empty()) {

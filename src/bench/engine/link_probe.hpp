@@ -1,4 +1,5 @@
-// The best rate at which bytes reach a rank, measured repeatedly on the ranks of the steps that are compared with it.
+// SPDX-License-Identifier: Apache-2.0
+// Measures the best rate at which bytes reach a rank, repeatedly, on the ranks of the steps that are compared with it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -13,29 +14,31 @@
 
 namespace gradmeter::bench {
 
-/// The least that a step must move [bytes]: for one rank, and from one node to the others.
+/// The fewest bytes that a step must move: for one rank, and from one node to the others.
 struct LeastSent {
   double rank = 0, node = 0;
 };
 
-/// A lower bound for any exchange: a node's bytes go through its port, and a rank's arrive by both ways at once at
-/// best: from its node, where other ranks are on it, and from others, where there are others.
+/// A lower bound for the time of any exchange. A node's bytes go through its port. A rank's bytes arrive at best by two
+/// ways at once: from its own node, if other ranks are on it, and from other nodes, if there are any.
 core::Seconds least_exchange_time(LeastSent, const core::Machine&);
-/// Where bytes that bound an exchange move: a node's port, or on one node the link between its ranks [bytes/s].
+/// The rate that bounds an exchange [bytes/s]: that of a node's port, or on one node that of the link between its
+/// ranks.
 double link_rate(const core::Machine&);
 
 /// The partner of each rank on the next node: ranks of a node send to those of the next, place by place.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
-/// The rate at which a node sends to the next while all do: partners exchange long messages by MPI, less the time of a
-/// short one. The best of all rounds, because it is a bound: a lucky call may be faster than a mean.
+/// The rate at which a node sends to the next while all do: partners exchange long messages by MPI, and the time of a
+/// short message is subtracted. It is the best of all rounds, because it is a bound: a lucky call may be faster than a
+/// mean.
 class PortProbe {
  public:
-  /// Collective over `c`, which must outlive it, as is `round`. node_of: by rank; of more nodes than one.
+  /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank, of more nodes than one.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
-  /// Up to some tens of milliseconds, while nothing else moves.
+  /// Measures one round. It takes up to some tens of milliseconds, while nothing else moves.
   void round();
-  /// Of the ranks of a node together, the same on all ranks; 0 before the first round.
+  /// The rate of the ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
 
  private:
@@ -46,25 +49,26 @@ class PortProbe {
   int most_mates_;  ///< ranks on the fullest node
   int to_;
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   std::vector<std::byte> leaving_;
-  std::vector<std::pair<int, std::vector<std::byte>>> arriving_;  ///< from whom, and the buffer
+  std::vector<std::pair<int, std::vector<std::byte>>> arriving_;  ///< the rank that sends, and the buffer
   std::size_t message_bytes_;
   double best_ = 0;                                            ///< [bytes/s]
-  double shortest_ = std::numeric_limits<double>::infinity();  ///< exchange of a short message [s]
+  double shortest_ = std::numeric_limits<double>::infinity();  ///< time of the exchange of a short message [s]
 };
 
-/// Rates are the best of all rounds, ranks and sizes. On a node a reader loads what its neighbour has just written, and
-/// stores nothing. Any transport must do at least that, whether it copies, adds or both, and the caches may still hold
-/// the data. Between nodes as PortProbe says.
+/// Rates are the best of all rounds, ranks and sizes. On a node a reader loads the data that its neighbour has just
+/// written, and stores nothing. Any transport must do at least that, whether it copies, adds or both, and the caches
+/// may still hold the data. Rates between nodes are those of PortProbe.
 class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
-  /// Collective, as PortProbe's: while nothing else moves.
+  /// Measures one round. Collective, while nothing else moves, as PortProbe's.
   void round();
-  /// Collective: fills in the ranks of the fullest node (0: all are on one, and several), the bandwidth at which the
-  /// best rank reads a peer's memory on its node, if it has one, and what a node's port sends to another node.
+  /// Fills in three facts: the number of ranks on the fullest node (0: all are on one, and several), the bandwidth at
+  /// which the best rank reads a peer's memory on its node, if it has one, and the rate at which a node's port sends to
+  /// another node. Collective.
   void fill(core::Machine&) const;
 
  private:
@@ -75,7 +79,7 @@ class LinkProbe {
   int threads_;
   runtime::Network network_;
   std::span<float> own_;
-  std::span<const float> neighbours_;  ///< the same of another rank on this node; empty: there is none
+  std::span<const float> neighbours_;  ///< the `own_` of another rank on this node; empty: there is none
   std::optional<PortProbe> port_;      ///< empty on one node
   int ranks_per_node_ = 0;             ///< 1: no rank has a neighbour
   std::uint64_t rounds_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/node_map.hpp"
 
 #include <algorithm>

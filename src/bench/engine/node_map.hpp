@@ -1,4 +1,5 @@
-// Which ranks share a node, and which of them a point takes.
+// SPDX-License-Identifier: Apache-2.0
+// Says which ranks share a node, and which of them a point takes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,35 +12,37 @@
 
 namespace gradmeter::bench {
 
-/// Which ranks of the job a point with fewer takes. packed: fills a node before the next. spread: one of each node in
-/// turn.
+/// The ranks of the job that a point with fewer ranks takes. packed: they fill a node before the next. spread: one of
+/// each node in turn.
 enum class Placement : std::uint8_t { packed, spread };
 std::string_view name(Placement);
 std::span<const Placement> placements();
 
-/// Where the ranks are. Fake nodes simulate several on one host. Every function costs O(ranks).
+/// The nodes that the ranks are on. Fake nodes simulate several on one host. Every function costs O(ranks).
 struct NodeMap {
   std::vector<int> node_of;  ///< by rank
   bool fake = false;
   runtime::RanksAs ranks_as = runtime::RanksAs::processes;
   int ranks() const { return static_cast<int>(node_of.size()); }
   int nodes() const;
-  int ranks_per_node() const;   ///< on the fullest
+  int ranks_per_node() const;   ///< number of ranks on the fullest node
   std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
-  /// So many of the ranks, node after node whatever the placement, nodes by their lowest rank: hierarchical algorithms
-  /// want a node's ranks consecutive. Rank 0 comes first.
+  /// The ranks that a point of so many ranks takes. They are listed node after node for either placement, nodes by
+  /// their lowest rank, since hierarchical algorithms want a node's ranks consecutive. Rank 0 comes first.
   std::vector<int> ranks_for(int ranks, Placement) const;
   /// The map of some ranks, in the order given.
   NodeMap of(std::span<const int> ranks) const;
 };
 
-/// Sets the factors that say which ranks a point has: how many, on how many nodes, and what they are.
+/// Sets the factors that describe a point's ranks: how many there are, on how many nodes, and whether they are
+/// processes or threads.
 void fill_ranks(const NodeMap&, core::Factors&);
 
-/// The index of a node among all nodes, in the order of their lowest ranks. Made in O(ranks), asked in O(log nodes).
+/// The index of a node among all nodes, in the order of their lowest ranks. It is made in O(ranks) and asked in O(log
+/// nodes).
 class NodePlaces {
  public:
-  /// node_of: by rank; nodes are called by their lowest ranks.
+  /// node_of: the node of each rank; a node is called by its lowest rank.
   explicit NodePlaces(std::span<const int> node_of);
   std::size_t of(int node) const;
 

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/rounds.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 
@@ -53,7 +55,7 @@ core::Stop Rounds::round() {
   // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
   if (++rounds_ == 1) first_begin_ = begin;
   if (rounds_ % 2 == 0) (void)peers_.agree(0);
-  if (const auto n = discarded(); n > 0) run_(n, false);
+  if (const auto n = peers_.agree(discarded()); n > 0) run_(n, false);
   const std::size_t length = block_length();
   const double block_begin = peers_.clock();
   const auto times = run_(length, true);
@@ -79,15 +81,21 @@ core::Stop Rounds::decide() const {
 
 std::size_t Rounds::discarded() const {
   constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
-  if (last_median_ > long_s) return peers_.agree(0);  // what others left in the caches is nothing to such a sample
-  if (last_median_ > restoring_s) return peers_.agree(std::min<std::size_t>(options_.discarded, 1));
+  if (last_median_ > long_s) return 0;  // what others left in the caches is nothing to such a sample
+  if (last_median_ > restoring_s) return std::min<std::size_t>(options_.discarded, 1);
   const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / iteration_s())) : 0;
-  return peers_.agree(std::max(options_.discarded, static_cast<std::size_t>(settling)));
+  return std::max(options_.discarded, static_cast<std::size_t>(settling));
+}
+
+core::Seconds Rounds::least() const {
+  const double one = iteration_s(),
+               block = std::max(one, options_.block.value) + static_cast<double>(discarded()) * one;
+  return core::Seconds{block * static_cast<double>(core::fewest_blocks_of(core::Seconds{one}))};
 }
 
 /// Half of the budget may go into the fewest blocks that an interval needs.
 core::Seconds Rounds::fitting_block(const RoundOptions& o) {
-  constexpr double least = 0.01;
+  constexpr double least = 0.002;
   const double share = o.rule.budget.value / static_cast<double>(2 * std::max<std::size_t>(1, o.rule.min_blocks));
   return core::Seconds{std::min(o.block.value, std::max(least, share))};
 }
@@ -98,6 +106,81 @@ std::size_t Rounds::block_length() const {
   auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
   if (options_.exact_samples) length = std::min(length, options_.exact_samples - times().size());
   return peers_.agree(length);
+}
+
+namespace {
+
+constexpr double share = 0.2;  ///< of all time, for building
+
+}  // namespace
+
+void Rebuilding::build(const std::function<void()>& make) {
+  const double begin = runtime::host_clock();
+  make();
+  last_s_ = runtime::host_clock() - begin;
+  spent_s_ += last_s_;
+}
+
+void Rebuilding::start() {
+  begin_ = runtime::host_clock();
+  spent_s_ = 0;
+}
+
+bool Rebuilding::has_time(const runtime::Communicator& c) const {
+  return c.broadcast_value(spent_s_ + last_s_ <= share * (runtime::host_clock() - begin_));
+}
+
+std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine) {
+  OwnTime t{.median = 0, .low = 0, .high = std::numeric_limits<double>::infinity()};
+  if (mine.count() > 0) {
+    const auto s = core::summarise(mine);
+    t.median = s.median;
+    if (std::isfinite(s.ci95_low)) t.low = s.ci95_low, t.high = s.ci95_high;
+  }
+  return c.gather_value(t);
+}
+
+core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians) {
+  medians = c.gather_value(core::summarise(mine).median);
+  const auto slowest = c.broadcast_value(static_cast<int>(std::ranges::max_element(medians) - medians.begin()));
+  core::Blocks all;
+  for (std::size_t i = 0; i < mine.count(); ++i) {
+    std::vector<double> block(mine.block(i).begin(), mine.block(i).end());
+    c.broadcast(std::span<double>(block), slowest);
+    all.add(block);
+  }
+  return all;
+}
+
+std::optional<int> straggler(std::span<const double> medians) {
+  std::vector<OwnTime> exact;
+  exact.reserve(medians.size());
+  for (const double m : medians) exact.push_back({m, m, m});
+  return straggler(exact);
+}
+
+std::optional<int> straggler(std::span<const OwnTime> ranks) {
+  constexpr double noticeable = 1.1;
+  if (ranks.size() < 2) return std::nullopt;
+  std::vector<OwnTime> sorted(ranks.begin(), ranks.end());
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
+  std::ranges::nth_element(sorted, middle, {}, &OwnTime::median);
+  const auto slowest = std::ranges::max_element(ranks, {}, &OwnTime::median);
+  if (!(slowest->median > noticeable * middle->median) || !(slowest->low > middle->high)) return std::nullopt;
+  return static_cast<int>(slowest - ranks.begin());
+}
+
+void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of,
+                  core::Metrics& m) {
+  if (medians.empty()) return;
+  const auto [least, most] = std::ranges::minmax(medians);
+  if (least > 0) m[core::Metric::ranks_spread] = most / least;
+  if (const auto late = straggler(medians)) fill_slowest(*late, host_of(*late), m);
+}
+
+void fill_slowest(int rank, const std::string& host, core::Metrics& m) {
+  m[core::Metric::slowest_rank] = static_cast<std::int64_t>(rank);
+  m[core::Metric::slowest_host] = host;
 }
 
 }  // namespace gradmeter::bench

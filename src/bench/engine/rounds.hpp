@@ -1,49 +1,57 @@
-// The rounds of one measurement: warm-up, blocks of iterations, the stopping rule. It handles times, whatever they are
-// of.
+// SPDX-License-Identifier: Apache-2.0
+// The rounds of one measurement: warm-up, blocks of iterations, the stopping rule. It handles times of any kind of
+// work.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bench/engine/session.hpp"
+#include "core/result.hpp"
 #include "core/statistics.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 
 struct RoundOptions {
   core::StoppingRule rule = {};
-  std::size_t warmup_min = 5;  ///< iterations, never zero
+  std::size_t warmup_min = 5;  ///< [iterations], never zero
   core::Seconds warmup_budget{1};
-  std::size_t exact_samples = 0;                 ///< not 0: so many samples, whatever rule and budget say
-  std::optional<std::size_t> exact_warmup = {};  ///< so many iterations of warm-up
-  std::size_t discarded = 2;  ///< at least, at the start of a block: others have used the caches. One of over 50 ms,
-                              ///< which brings everything back; none of over 1 s
-  core::Seconds settling{0};  ///< of what is discarded; spreads blocks of short calls over time
-  core::Seconds block{0.1};  ///< its length; a small budget, which has to hold the blocks of an interval, makes it less
-  std::size_t longest_block = 100;  ///< iterations
+  std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
+  std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
+  /// Least number of iterations at the start of a block that are discarded, since others have used the caches. Of
+  /// iterations over 50 ms it is one, which brings everything back; of iterations over 1 s none.
+  std::size_t discarded = 2;
+  core::Seconds settling{0};  ///< least time of the discarded iterations; spreads blocks of short calls over time
+  /// The length of a block. A small budget, which has to hold the blocks of an interval, makes it less.
+  core::Seconds block{0.1};
+  std::size_t longest_block = 100;  ///< [iterations]
 };
 
-/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. `keep`: they are
-/// samples.
+/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. `keep`: these times
+/// are samples.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
-/// How the ranks that measure together agree.
+/// The means by which the ranks that measure together agree.
 struct RoundPeers {
-  std::function<std::size_t(std::size_t)> agree;   ///< rank 0's value, on all of them
+  std::function<std::size_t(std::size_t)> agree;   ///< returns rank 0's value on all of them
   std::function<void()> stop_if_interrupted;       ///< throws Interrupted
-  std::function<void()> stop_between_points = {};  ///< the same, for a warning too; empty: as within a point
+  std::function<void()> stop_between_points = {};  ///< the same, also for a warning; empty: as within a point
   bool is_first = true;                            ///< this rank speaks for all
   double (*clock)() = runtime::host_clock;         ///< [s]; tests have their own, which no other program delays
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
-/// For a process that measures alone.
+/// Peers for a process that measures alone.
 RoundPeers no_peers(const runtime::SignalWatch&);
 
-/// Measures in rounds, so that several measurements can take turns: a temporary state of the machine then affects all.
+/// Measures in rounds, so that several measurements can take turns: a temporary state of the machine then affects all
+/// of them.
 /// Collective over the peers. Errors: Interrupted when any rank has seen a signal.
 class Rounds {
  public:
@@ -54,26 +62,29 @@ class Rounds {
   Rounds(Session& session, const runtime::Communicator& c, const RoundOptions& o, RunBlock run)
       : Rounds(peers_of(session, c), o, std::move(run)) {}
 
-  /// Until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
+  /// Warms up until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Discarded iterations, then a block. Stop::none: another round is wanted. It may be called after that: a
-  /// measurement with enough samples continues with those that lack some, and `stop` is decided again each time.
+  /// Makes the discarded iterations and then a block. Stop::none: another round is wanted. It may be called after
+  /// another answer too: a measurement with enough samples continues with those that lack some, and `stop` is decided
+  /// again each time.
   core::Stop round();
 
   std::span<const double> times() const { return blocks_.samples(); }
   const core::Blocks& blocks() const { return blocks_; }
   core::Stop stop() const { return stop_; }
-  /// Of the last block that had times, or of the warm-up [s]; 0 before.
+  /// The median of the last block that had times, or of the warm-up [s]; 0 before.
   double last_median() const { return last_median_; }
-  /// First-use costs: connections, page faults; kept out of the samples.
+  /// The least time that the blocks of an interval take, as the warm-up has shown.
+  core::Seconds least() const;
+  /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }
   std::size_t warmup_iterations() const { return warmup_iterations_; }
 
  private:
   static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
-  /// Of one iteration [s]. Where ranks outnumber the cores that others leave them, each barrier before a call of 1 us
-  /// takes some milliseconds.
+  /// The time of one iteration [s], with what is between samples. Where ranks outnumber the cores that others leave
+  /// them, each barrier before a call of 1 us takes some milliseconds.
   double iteration_s() const { return std::max(last_median_, paced_s_); }
   std::size_t discarded() const;
   core::Stop decide() const;
@@ -84,9 +95,55 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
-  double paced_s_ = 0;      ///< of one iteration in the last block, with what is between its samples
-  double first_begin_ = 0;  ///< of the first round, by this host's clock
+  double paced_s_ = 0;      ///< time of one iteration in the last block, with what is between its samples
+  double first_begin_ = 0;  ///< begin of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
+
+// Builds the object that is measured anew, in other memory.
+
+/// A point that keeps its memory for a whole launch has one draw of the effect that pages and addresses have on its
+/// time (about 1 % of a step of 100 us; results/truth.md, "Equal work, again"), and its interval does not include that
+/// effect. With other memory for every block it does. A point that takes long to build gets other memory in fewer
+/// blocks, or in none.
+class Rebuilding {
+ public:
+  /// Runs `make`, whose buffers begin at other pages than last time (runtime/host/placement).
+  void build(const std::function<void()>& make);
+  /// Says that blocks begin: the time that building takes counts from now on.
+  void start();
+  /// True where there is time to build the point again. Collective, as building is; rank 0 decides, since clocks
+  /// differ.
+  bool has_time(const runtime::Communicator&) const;
+
+ private:
+  double begin_ = 0, last_s_ = 0, spent_s_ = 0;
+};
+
+// The times of calls on each rank, and the slowest rank.
+
+/// The median of one rank's own times and its 95 % interval [s]; without enough samples for an interval, from 0 to
+/// infinity.
+struct OwnTime {
+  double median = 0, low = 0, high = 0;
+};
+/// The own times by rank, on rank 0; elsewhere empty. Collective over `c`; `mine` may be empty on some ranks. Cost: 24
+/// bytes a rank.
+std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine);
+
+/// The blocks of the rank with the longest median, on every rank; on rank 0 `medians` gets each rank's median. All
+/// ranks have blocks of the same lengths. Collective over `c`.
+core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians);
+
+/// The rank with the longest median, where it is more than 10 % longer than the median rank's (with two in the middle,
+/// the shorter of these).
+std::optional<int> straggler(std::span<const double> medians);
+/// The same straggler, but only where its interval is above the median rank's as well.
+std::optional<int> straggler(std::span<const OwnTime>);
+/// Fills in how the ranks' medians differ: their spread, and one that stands out. Fills nothing where they are not
+/// known.
+void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);
+/// Fills in the name of a rank that stands out.
+void fill_slowest(int rank, const std::string& host, core::Metrics&);
 
 }  // namespace gradmeter::bench

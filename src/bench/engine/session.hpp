@@ -1,4 +1,5 @@
-// What every experiment over ranks needs: the world, this host, who watches over it.
+// SPDX-License-Identifier: Apache-2.0
+// The session of an experiment over ranks: the world, this host, and the watch over it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,26 +13,25 @@
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
-#include "runtime/cuda/gpu_gauge.hpp"
+#include "runtime/cuda/nvml.hpp"
 #include "runtime/device.hpp"
 #include "runtime/host/host.hpp"
-#include "runtime/process/activity.hpp"
 #include "runtime/process/signals.hpp"
 #include "runtime/process/watchdog.hpp"
 
 namespace gradmeter::bench {
 
-/// Of a process, whose ranks share it. Both were made before MPI started.
+/// The watch over a process, which its ranks share. Both parts were made before MPI started.
 struct ProcessWatch {
   runtime::SignalWatch& signals;
   runtime::Watchdog& watchdog;
 };
 
-/// Collective over the world. One for each rank, until the end of its work.
+/// The session of one rank, until the end of its work. Making it is collective over the world.
 class Session {
  public:
-  /// `world` is duplicated. `process`: who watches over all ranks of this process. timeout: how long a rank may be
-  /// silent.
+  /// `world` is duplicated. `process`: the watch over all ranks of this process. timeout: the time for which a rank may
+  /// be silent.
   Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout, std::string command);
   ~Session();
   Session(const Session&) = delete;
@@ -39,10 +39,11 @@ class Session {
 
   const runtime::Communicator& world() const { return world_; }
   runtime::Activity& activity() { return activity_; }
-  /// What this rank computes on: the host, unless it was told otherwise before its first computation.
+  /// The device that this rank computes on: the host, unless `compute_on` was called before its first computation.
   runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
+  bool on_host() const { return &device() == &runtime::host_device(); }
   /// note: what a reader of its results must know; empty: nothing.
-  /// gauge: of that device; null: there is nothing to read.
+  /// gauge: the gauge of that device; null: there is nothing to read.
   void compute_on(std::shared_ptr<runtime::Device> device, std::string note,
                   std::shared_ptr<const runtime::GpuGauge> gauge) {
     device_ = std::move(device);
@@ -52,30 +53,33 @@ class Session {
   const runtime::GpuGauge* gpu_gauge() const { return gpu_gauge_.get(); }
   const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
-  /// What heads this run in the result file. The same on every rank but for the host.
+  /// The head of this run in the result file. It is the same on every rank except for the host.
   const core::RunInfo& run_info() const { return run_info_; }
-  /// Of what is drawn at random once a run, such as the calls that are checked while timing: the same on every rank.
+  /// The seed of what is drawn at random once a run, such as the calls that are checked while timing; the same on every
+  /// rank.
   std::uint64_t run_seed() const;
   bool is_root() const { return world_.rank() == 0; }
-  /// Cores that this rank's node gives to the job (the least of all nodes).
+  /// The number of cores that this rank's node gives to the job (the least of all nodes).
   int cores_per_node() const { return cores_per_node_; }
   /// The node of every rank of the world, numbered by lowest rank.
   const NodeMap& map() const { return map_; }
-  /// Those that a point of so many ranks takes, in the order of its communicator: the same on every rank.
+  /// The ranks that a point of so many ranks takes, in the order of its communicator; the same on every rank.
   std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
   NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
-  /// Ranks on the fullest node of such a point, and how many nodes it spans.
+  /// The number of ranks on the fullest node of such a point, and the number of nodes that it spans.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
-  /// For the windows that ranks of a node share, beside MPI's own segments. Without a limit where ranks are threads.
+  /// The free shared memory for the windows of a node's ranks, beside MPI's own segments [bytes]. Unlimited where ranks
+  /// are threads.
   std::size_t shm_per_node() const { return shm_per_node_; }
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
-  /// The same between two points, where it heeds a scheduler's warning too (SIGUSR1, SIGUSR2, SIGXCPU).
+  /// As `stop_if_interrupted`, between two points, where it also heeds a scheduler's warning (SIGUSR1, SIGUSR2,
+  /// SIGXCPU).
   void stop_between_points(const runtime::Communicator& c) const;
 
  private:
@@ -95,8 +99,16 @@ class Session {
   core::RunInfo run_info_;
 };
 
-/// The nodes that the session's ranks are on, or the fake ones (by rank).
+/// The nodes that the session's ranks are on, or the fake ones (`fake`, by rank).
 /// Errors: UsageError when there is not one fake node for each rank.
 NodeMap find_nodes(const Session&, const std::vector<int>& fake);
+
+// The head line of a run in the result file, as far as one process knows it.
+
+/// The time now in UTC, as text: "2026-11-26T17:05:19Z".
+std::string utc_now();
+
+/// The head for a process that measures alone, complete: one rank on one node. It needs no MPI session.
+core::RunInfo describe_process(const runtime::HostFacts&, std::string command);
 
 }  // namespace gradmeter::bench

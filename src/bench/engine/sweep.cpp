@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/engine/sweep.hpp"
 
 #include <algorithm>
 #include <bit>
 
 #include "core/format.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 
@@ -15,12 +16,6 @@ SweepPoint SweepRows::point(std::string experiment, core::Factors factors, std::
   p.group = group;
   p.kept = finished(p.row.factors) != nullptr;
   return p;
-}
-
-void SweepRows::start(std::size_t points, std::optional<core::Seconds> budget) {
-  left_ = points;
-  budget_ = budget;
-  begin_ = runtime::host_clock();
 }
 
 const core::Point* SweepRows::finished(const core::Factors& f) const {
@@ -46,13 +41,37 @@ void SweepRows::progress(const std::string& now) const {
 }
 
 core::Seconds SweepRows::left() const {
-  return core::Seconds{std::max(0.0, budget_.value().value - (runtime::host_clock() - begin_))};
+  const TimeBudget& budget = budget_.value();
+  return core::Seconds{std::max(0.0, budget.begin + budget.all.value - runtime::host_clock())};
 }
 
 core::Seconds SweepRows::share(core::Seconds usual) const {
   if (!budget_) return usual;
-  const auto mine = std::bit_cast<std::size_t>(equal_share(left(), left_, usual).value);
+  const auto mine = std::bit_cast<std::size_t>(equal_share(TimeBudget{left()}, left_, usual).value);
   return core::Seconds{std::bit_cast<double>(peers_.agree(mine))};
+}
+
+core::Seconds SweepRows::whole(core::Seconds needs) const {
+  return {runtime::host_clock() - budget_->begin + needs.value};
+}
+
+void SweepRows::foresee(core::Seconds needs, const std::string& why) {
+  if (!budget_) return;
+  const auto all = whole(needs);
+  if (peers_.agree(is_news(all) ? 1 : 0) != 0) refuse_budget(all, why);
+}
+
+void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
+  if (!budget_) return;
+  if (const auto all = whole(needs); is_news(all)) refuse_budget(all, why);
+}
+
+void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {
+  warned_ = true;
+  const auto line = fmt::format("a time budget of {} cannot be kept: it needs at least {} ({})",
+                                core::to_text(budget_->all), core::to_text(whole), why);
+  if (budget_->must_be_kept) throw core::UsageError(line);
+  if (peers_.is_first && listener_.warning) listener_.warning(line);
 }
 
 void take_turns(std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
@@ -79,12 +98,12 @@ void emit(const Experiment& experiment, SweepPoint& p, SweepRows& rows) {
 }  // namespace
 
 std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const FinishedRows& finished,
-                      const RowListener& listener, std::optional<core::Seconds> budget) {
-  SweepRows rows(finished, listener, peers);
+                      const RowListener& listener, std::optional<TimeBudget> budget) {
+  SweepRows rows(finished, listener, peers, budget);
   const auto points = experiment.plan(rows);
   const auto due = static_cast<std::size_t>(std::ranges::count(points, false, &SweepPoint::kept));
   if (peers.is_first && listener.planned) listener.planned(due, points.size() - due);
-  rows.start(due, budget);
+  rows.start(due);
   for (auto first = points.begin(); first != points.end();) {
     stop_between_points(peers);
     const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });
@@ -95,8 +114,8 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
   return rows.wrong();
 }
 
-core::Seconds equal_share(std::optional<core::Seconds> budget, std::size_t points, core::Seconds usual) {
-  return budget ? core::Seconds{budget->value / static_cast<double>(std::max<std::size_t>(1, points))} : usual;
+core::Seconds equal_share(const std::optional<TimeBudget>& budget, std::size_t points, core::Seconds usual) {
+  return budget ? core::Seconds{budget->all.value / static_cast<double>(std::max<std::size_t>(1, points))} : usual;
 }
 
 void refuse(core::Point& row, core::Status status, std::string why) {

@@ -1,23 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/infer/infer.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <span>
 
-#include "bench/engine/refusal.hpp"
-#include "bench/infer/row.hpp"
-#include "bench/train/node_data.hpp"
+#include "bench/engine/sweep.hpp"
+#include "bench/infer/measure.hpp"
 #include "bench/train/training.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/call_check.hpp"
-#include "kernels/library.hpp"
-#include "kernels/threads.hpp"
-#include "model/table/forward_operations.hpp"
-#include "runtime/time/clock.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/network/inference.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
+namespace {
+bool is_emulated(const InferFactors& f, kernels::Precision p) {
+  return kernels::info(p).emulated && (f.on_host || kernels::info(p).native_bytes == 0);
+}
+}  // namespace
+
+std::vector<InferPoint> plan_infer(const InferFactors& f) {
+  std::vector<InferPoint> out;
+  std::size_t group = 0;
+  const auto add = [&](const std::string& model, std::size_t batch) {
+    for (const auto p : f.precisions)
+      if (is_emulated(f, p) == (batch == 0))
+        out.push_back({.model = model, .batch = batch, .precision = p, .group = group});
+    ++group;
+  };
+  for (const std::string& model : f.models) {
+    for (const std::size_t batch : f.batches) add(model, batch);
+    add(model, 0);
+  }
+  return out;
+}
+
+core::Factors to_factors(const InferPoint& p, const NodeMap& map, int threads, const std::string& device) {
+  using core::Factor;
+  core::Factors f;
+  fill_ranks(map, f);
+  f[Factor::threads] = std::int64_t{threads};
+  f[Factor::device] = device;
+  f[Factor::model] = p.model;
+  f[Factor::precision] = std::string(kernels::name(p.precision));
+  if (p.is_timed()) f[Factor::batch_per_rank] = static_cast<std::int64_t>(p.batch);
+  return f;
+}
+
+namespace {
+
+void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data, const TrainOnce& o,
+                 const TrainingProgress& progress, TrainedModel& m) {
+  constexpr std::size_t between_checks = 16, between_verified = 64;
+  Training training(session, alone, data, o.config);
+  const auto same_place = [](const model::Tensor& a, const model::Tensor& b) {
+    return a.shape == b.shape && a.offset == b.offset;
+  };
+  if (!std::ranges::equal(training.model().tensors(), m.network->tensors(), same_place))
+    throw std::logic_error(fmt::format("{}: tensors lie elsewhere for inference", m.network->name()));
+  const std::size_t steps = training.steps_per_epoch() * o.epochs;
+  for (std::size_t step = 0; step < steps; ++step) {
+    const bool is_verified = step % between_verified == 0 || step + 1 == steps;
+    if (is_verified) training.verify_next();
+    const double loss = training.step(step).mean_loss();
+    if (is_verified)
+      if (const auto fault = training.verdict(); !fault.empty()) throw core::WrongResult(fault);
+    if (!std::isfinite(loss))
+      throw core::WrongResult(fmt::format("{}: the loss is {} at step {}: the step size {} is too large",
+                                          m.network->name(), loss, step, o.config.step_size));
+    if (step % between_checks != 0) continue;
+    progress(step, steps, loss);
+    session.stop_if_interrupted(alone);
+  }
+  std::ranges::copy(training.weights(), m.weights.begin());
+  training.finish();
+}
+
+/// Ranks other than 0 sleep meanwhile. A signal that rank 0 has seen reaches all, and so does its refusal.
+void on_rank_0(Session& session, const runtime::Communicator& c,
+               const std::function<void(const runtime::Communicator&)>& work) {
+  const auto alone = c.split(c.rank() == 0 ? 0 : -1, 0);
+  int signal = 0;
+  std::string refusal;
+  if (!alone.is_null()) {
+    try {
+      work(alone);
+    } catch (const core::Interrupted& e) {
+      signal = e.signal();
+    } catch (const core::UsageError& e) {
+      refusal = e.what();
+    }
+  }
+  {
+    std::optional<runtime::Pause> sitting_out;
+    if (alone.is_null()) sitting_out.emplace(session.activity());
+    c.sleeping_barrier();
+  }
+  signal = c.broadcast_value(signal);
+  if (signal != 0) throw core::Interrupted(signal);
+  refusal = c.broadcast_text(refusal);
+  if (!refusal.empty()) throw core::UsageError(refusal);
+}
+
+void calibrate_on(const model::Dataset& set, std::size_t samples, TrainedModel& m) {
+  runtime::HostQueue queue;
+  std::vector<std::uint64_t> indices(std::min(samples, set.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  for (std::size_t first = 0; first < indices.size(); first += validation_piece) {
+    const auto piece = std::span(indices).subspan(first, std::min(validation_piece, indices.size() - first));
+    std::vector<float> inputs(piece.size() * set.features());
+    std::vector<std::int32_t> labels(piece.size() * set.labels());
+    model::gather(set, piece, inputs, labels);
+    model::calibrate(*m.network, queue, m.buffers(), {inputs, labels, set.labels()}, m.ranges);
+  }
+}
+
+}  // namespace
+
+TrainedModel train_once(Session& session, const runtime::Communicator& c, const model::DataSplit& data,
+                        const TrainOnce& o, const TrainingProgress& progress) {
+  kernels::set_compute_threads(o.config.threads);
+  const model::Dataset& set = *data.train;
+  TrainedModel m{.network = model::make_network(
+                     o.config.model, {.features = set.features(), .classes = set.classes(), .labels = set.labels()}),
+                 .weights = {},
+                 .ranges = {}};
+  m.weights.resize(m.network->element_count());
+  on_rank_0(session, c, [&](const auto& alone) { train_alone(session, alone, data, o, progress, m); });
+  c.broadcast(std::span<float>(m.weights));
+  calibrate_on(set, o.calibration_samples, m);
+  return m;
+}
+
 namespace {
 
 using core::Status;
@@ -30,12 +154,13 @@ struct InferEntry : SweepPoint {
   InferPoint point;
 };
 
-std::unique_ptr<model::Network> network_of(const std::string& name, DataFacts d) {
+std::unique_ptr<model::Network> network_of(const std::string& name, const DataFacts& d) {
   return model::make_network(name, {.features = d.features, .classes = d.classes, .labels = d.labels});
 }
 
-/// Of a layer table.
-std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, DataFacts d, const runtime::Device& device) {
+/// The problems of a layer table.
+std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, const DataFacts& d,
+                                                   const runtime::Device& device) {
   const auto table = model::make_model(p.model, {.features = d.features, .classes = d.classes, .labels = d.labels});
   return model::inference_problems(table->forward_problems(p.batch), p.precision, device);
 }
@@ -97,7 +222,7 @@ class InferSweep final : public Experiment {
   };
 
   /// Trains it, unless it is a layer table or the one before.
-  void use_model(const std::string& name, const SweepRows& rows) {
+  void use_model(const std::string& name, SweepRows& rows) {
     if (name == current_) return;
     current_ = name;
     weights_ = {};
@@ -106,8 +231,17 @@ class InferSweep final : public Experiment {
     if (!network_of(name, facts_of(data_))) return;
     TrainOnce o = options_.training;
     o.config.model = name;
-    trained_ = train_once(session_, c_, data_, o,
-                          [&](const std::string& now) { rows.progress(fmt::format("{} trains: {}", name, now)); });
+    std::size_t last = 0;
+    double then = 0, fastest = std::numeric_limits<double>::infinity();  // of a step, where others disturbed least
+    trained_ = train_once(session_, c_, data_, o, [&](std::size_t step, std::size_t steps, double loss) {
+      rows.progress(fmt::format("{} trains: step {} of {}, loss {:.2f}", name, step, steps, loss));
+      const double now = runtime::host_clock();
+      if (step > last) fastest = std::min(fastest, (now - then) / static_cast<double>(step - last));
+      last = step, then = now;
+      if (step == 0) return;
+      rows.foresee_here({fastest * static_cast<double>(steps - step)},
+                        fmt::format("{} trains {} steps before it is measured", name, steps));
+    });
     weights_ = on_device(trained_.weights);
   }
 
@@ -134,9 +268,9 @@ class InferSweep final : public Experiment {
     core::StoppingRule rule = options_.rule;
     rule.budget = rows.share(usual_time);
     e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
-    timed.push_back({&e, std::make_unique<LatencyBenchmark>(
-                             session_, c_, std::move(pass.timed), [this, &e] { return pass_of(e.point).timed; },
-                             std::move(building), rule)});
+    timed.push_back(
+        {&e, std::make_unique<LatencyBenchmark>(
+                 session_, c_, std::move(pass.timed), [this, &e] { return pass_of(e.point).timed; }, building, rule)});
   }
 
   bool lacks_memory(InferEntry& e) const {
@@ -159,9 +293,8 @@ class InferSweep final : public Experiment {
                                                             *queue_, seed);
       return {table_pass(all), all->implementation(), all->left_to_host()};
     }
-    auto inference = std::make_shared<model::Inference>(
-        *trained_.network, weights_.buffer,
-        model::InferenceOptions{.samples = p.batch, .precision = p.precision, .ranges = trained_.ranges}, *queue_);
+    auto inference = std::make_shared<model::Inference>(*trained_.network, weights_.buffer, p.batch, p.precision,
+                                                        trained_.ranges, *queue_);
     return {network_pass(p, inference), inference->implementation(), inference->left_to_host()};
   }
 
@@ -205,7 +338,7 @@ class InferSweep final : public Experiment {
                 }};
   }
 
-  /// Of the first validation samples, again from the first where there are fewer.
+  /// The logits of the first validation samples, which repeat from the first where there are fewer.
   Known known_logits(std::size_t samples) {
     const model::Dataset& set = *data_.validation;
     Known known{.inputs = kernels::AlignedVector<float>(samples * set.features()), .logits = {}};
@@ -229,7 +362,7 @@ class InferSweep final : public Experiment {
     queue_->synchronise();
     return to;
   }
-  bool on_host() const { return &session_.device() == &runtime::host_device(); }
+  bool on_host() const { return session_.on_host(); }
 
   void time_in_turns(std::vector<Timed>& timed) {
     std::vector<Turn> turns;
@@ -272,7 +405,7 @@ class InferSweep final : public Experiment {
 
 }  // namespace
 
-std::string infer_refusal(const InferPoint& p, DataFacts d, const runtime::Device& device) {
+std::string infer_refusal(const InferPoint& p, const DataFacts& d, const runtime::Device& device) {
   if (const auto network = network_of(p.model, d)) return model::inference_refusal(*network, p.precision);
   if (!p.is_timed())
     return fmt::format("a layer table does not learn, and {} is emulated: there is neither accuracy nor time",

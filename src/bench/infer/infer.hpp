@@ -1,31 +1,96 @@
-// The inference sweep: models trained once, quantized after training, compared with fp32 and timed.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the points of an inference sweep from lists of models, batches and precisions.
 #pragma once
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "bench/engine/node_map.hpp"
+#include "bench/engine/session.hpp"
 #include "bench/engine/sweep.hpp"
-#include "bench/infer/plan.hpp"
-#include "bench/infer/trained_model.hpp"
-#include "model/data.hpp"
+#include "bench/train/config.hpp"
+#include "core/result.hpp"
+#include "core/table.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/problems/problem.hpp"
+#include "model/data/dataset.hpp"
+#include "model/network/inference.hpp"
+#include "report/cells.hpp"
 
 namespace gradmeter::bench {
 
+struct InferFactors {
+  std::vector<std::string> models;  ///< canonical names
+  std::vector<std::size_t> batches;
+  std::vector<kernels::Precision> precisions;
+  bool on_host = true;
+};
+
+struct InferPoint {
+  std::string model;
+  std::size_t batch = 0;  ///< samples of a pass; 0: only the accuracy is measured
+  kernels::Precision precision = kernels::Precision::fp32;
+  std::size_t group = 0;  ///< points of one model and batch, which take turns
+  bool is_timed() const { return batch > 0; }
+};
+
+/// The points by model, batch, precision, in the order given. Precisions that software rounds to have one point a
+/// model, without a batch, since they have no times. A GPU has all precisions but int4.
+std::vector<InferPoint> plan_infer(const InferFactors&);
+core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
+
+// A model that was trained in fp32, with the facts that its quantization needs.
+
+struct TrainedModel {
+  std::unique_ptr<model::Network> network;
+  kernels::AlignedVector<float> weights;
+  std::vector<model::ActivationRange> ranges;  ///< range of each layer's inputs, over the calibration's samples
+
+  model::Buffers buffers() { return {.parameters = weights, .gradients = runtime::no_floats}; }
+};
+
+struct TrainOnce {
+  TrainingConfig config;  ///< configuration of one rank
+  std::size_t epochs = 2;
+  std::size_t calibration_samples = 512;  ///< the first of the training set
+};
+
+/// Receives the progress of training on rank 0, now and then.
+using TrainingProgress = std::function<void(std::size_t step, std::size_t steps, double loss)>;
+
+/// Collective over `c`. Rank 0 trains while the others sleep, so the weights are the same for any number of ranks; each
+/// rank calibrates for itself. Errors: WrongResult for a loss that is not finite; Interrupted.
+TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnce&,
+                        const TrainingProgress&);
+
+// The inference sweep: models trained once, quantized after training, compared with fp32 and timed.
+
 struct InferOptions {
   InferFactors factors;
-  TrainOnce training;  ///< its model is each of the factors' in turn
+  TrainOnce training;  ///< its model is replaced by each of the factors' models in turn
   model::DataOptions data;
   core::StoppingRule rule;
-  std::optional<core::Seconds> time_budget;  ///< for all points together, trainings too
+  std::optional<TimeBudget> time_budget;  ///< for all points together, trainings too
 };
 
 /// Collective over the session's world. A trainable model is trained when its first point is due. Each precision's
 /// logits, computed on the session's device, are compared with those that the host has in fp32 before anything is
-/// timed. What a device leaves to the host is not timed. The points of one model and batch take turns. Layer tables
-/// do not learn: of them only the operations of a pass are timed, on random numbers. Gives the number of wrong points.
+/// timed. Operations that a device leaves to the host are not timed. The points of one model and batch take turns.
+/// Layer tables do not learn: only the operations of one of their passes are timed, on random numbers. Returns the
+/// number of wrong points.
 /// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget. Errors:
 /// those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);
 
-/// Why it is not to be had; empty: it is. samples: the data's features, classes and labels.
-std::string infer_refusal(const InferPoint&, DataFacts, const runtime::Device& = runtime::host_device());
+/// The reason why a point cannot be measured; empty: it can be. samples: the data's features, classes and labels.
+std::string infer_refusal(const InferPoint&, const DataFacts&, const runtime::Device& = runtime::host_device());
+
+/// One table for each model, in order of appearance.
+std::string infer_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// The meaning of the columns and marks.
+std::string infer_legend(report::Legend);
+const report::CsvColumns& infer_csv();
 
 }  // namespace gradmeter::bench

@@ -1,16 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/kernels/kernels.hpp"
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
-#include "allreduce/known_data.hpp"
-#include "bench/kernels/benchmark.hpp"
-#include "bench/kernels/budget.hpp"
+#include "allreduce/test_data.hpp"
+#include "bench/kernels/measure.hpp"
+#include "bench/kernels/plan.hpp"
 #include "core/format.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/problems/problem_text.hpp"
-#include "runtime/agreement.hpp"
-#include "runtime/time/clock.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -22,7 +24,7 @@ constexpr core::Seconds usual_point_budget{1};
 /// The reference's work for one check: 0.2 s of it, at 1 GFLOP/s.
 constexpr double usual_check_s = 0.2, reference_flops_per_s = 1e9;
 
-/// What is known of a point before it is measured.
+/// The facts that are known of a point before it is measured.
 struct Entry : SweepPoint {
   Entry(SweepPoint planned, KernelPoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   KernelPoint point;
@@ -51,12 +53,14 @@ class KernelSweep final : public Experiment {
       limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
       foresee_all();
       report_limits();
+      limits_done_ = runtime::host_clock();
     }
     return pointers_to(entries_);
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
     Entry& e = entries_[group];
+    if (!std::exchange(begun_, true)) rows.foresee({0}, "the roofline, which is measured before the first point");
     const TimeShare time = share(group, rows);
     if (time.skip) {
       return refuse(e.row, Status::skipped,
@@ -100,7 +104,7 @@ class KernelSweep final : public Experiment {
   }
 
  private:
-  bool on_host() const { return &session_.device() == &runtime::host_device(); }
+  bool on_host() const { return session_.on_host(); }
   std::size_t set_bytes(const KernelPoint& p) const { return kernels::kernel_case_bytes(p.problem, session_.device()); }
 
   /// By point, of the first rank that refuses it: nodes may differ.
@@ -195,7 +199,9 @@ class KernelSweep final : public Experiment {
     for (std::size_t i = next; i < entries_.size(); ++i) {
       if (const double s = least_of(entries_[i]); s > 0) least.push_back(s);
     }
-    return c_.broadcast_value(share_out(rows.left(), least));
+    // A roofline that takes all of a small budget leaves half of it to the points: without any it would be for nothing.
+    const double half = limits_done_ + options_.time_budget->all.value / 2 - runtime::host_clock();
+    return c_.broadcast_value(share_out({std::max(rows.left().value, half)}, least));
   }
 
   bool check(KernelBenchmark& benchmark, Entry& e, KernelFindings& found) {
@@ -223,6 +229,8 @@ class KernelSweep final : public Experiment {
   std::vector<Entry> entries_;
   Slowness slow_{1.5}, setup_{1};
   std::size_t to_measure_ = 0;
+  double limits_done_ = 0;  ///< when the roofline was done [s]
+  bool begun_ = false;
   std::size_t device_free_ = SIZE_MAX;  ///< bytes for a rank on the device that has the least
 };
 
@@ -234,7 +242,7 @@ KernelPlacement placement_of(const Session& s, const runtime::Communicator& c, i
           .ranks_per_node = s.ranks_per_node(c.size()),
           .threads = threads,
           .ranks_as = c.ranks_as(),
-          .device = &s.device() == &runtime::host_device() ? "cpu" : std::string(s.device().name())};
+          .device = s.on_host() ? "cpu" : std::string(s.device().name())};
 }
 
 std::size_t run_kernels(Session& s, const runtime::Communicator& c, const KernelOptions& o,

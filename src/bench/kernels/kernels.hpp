@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel sweep: each problem checked, timed on all ranks at once, and compared with the roofline of the same run.
 #pragma once
 #include <functional>
@@ -11,7 +12,9 @@
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/plan.hpp"
 #include "core/statistics.hpp"
-#include "kernels/problems/published.hpp"
+#include "core/table.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "report/cells.hpp"
 
 namespace gradmeter::bench {
 
@@ -19,11 +22,11 @@ struct KernelOptions {
   KernelFactors factors;
   int threads = 1;
   core::StoppingRule rule;
-  std::optional<core::Seconds> time_budget;  ///< for all points together
+  std::optional<TimeBudget> time_budget;  ///< for all points together
   bool check = true;
-  int error_rank = -1;  ///< test hook
+  int error_rank = -1;  ///< rank on which an error is made, for tests; -1: none
   std::uint64_t seed = 1;
-  std::shared_ptr<const kernels::PublishedTimes> against;  ///< null: nothing
+  std::shared_ptr<const kernels::PublishedTimes> against;  ///< null: compared with nothing
 };
 
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
@@ -40,5 +43,12 @@ KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int
 /// the time budget, which it keeps to within one point. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
+
+/// One table for each operation, pass, precision and cache state, in order of appearance; after them the curves over
+/// the mini-batch, where points have one.
+std::string kernel_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+/// The meaning of the columns and marks.
+std::string kernel_legend(report::Legend);
+const report::CsvColumns& kernel_csv();
 
 }  // namespace gradmeter::bench

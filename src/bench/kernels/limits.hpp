@@ -1,12 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roofline of a kernel sweep: the best rates of arithmetic and memory, measured in the same run, on all ranks at
 // once.
 #pragma once
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "bench/engine/session.hpp"
+#include "core/units.hpp"
 #include "kernels/problems/problem.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::bench {
 
@@ -14,15 +19,15 @@ namespace gradmeter::bench {
 struct KernelBound {
   double seconds = 0;           ///< 0: no peak is known
   std::string_view name = "";   ///< "compute", "memory", "cache"
-  core::FlopsPerSecond peak{};  ///< of one rank in the point's precision; 0: unknown
-  core::BytesPerSecond rate{};  ///< of one rank, at the operands' memory level
+  core::FlopsPerSecond peak{};  ///< peak of one rank in the point's precision; 0: unknown
+  core::BytesPerSecond rate{};  ///< rate of one rank, at the operands' memory level
   /// False where caches may hold more of the operands than assumed, or padding is counted.
   bool certain = false;
 };
 
 /// A level of memory, and the bytes that one rank reads and writes there in a second while all ranks do.
 struct MemoryLevel {
-  std::string_view name;  ///< "L2", "L3", "memory"; of a device "L2", "memory"
+  std::string_view name;  ///< "L2", "L3", "memory"; for a device "L2", "memory"
   std::size_t bytes = 0;  ///< capacity for one rank
   core::BytesPerSecond rate{};
 };
@@ -30,15 +35,15 @@ struct MemoryLevel {
 /// The bound of this work for a known peak and level; a pure function.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
-/// Of the session's device. Collective over `c`, as are `peak` and `measure_again`. Costs about half a second, and half
-/// a second for each precision that is asked for.
+/// The limits of the session's device. Collective over `c`, as are `peak` and `measure_again`. Costs about half a
+/// second, and half a second for each precision that is asked for.
 class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
-  /// The slowest rank's best rate while all compute: of products in that precision, in fp32 on a host of bare
-  /// multiply-adds where these are faster; 0 where there is no such product. On a host at most kernels::most_of_fma
-  /// times the rate of bare multiply-adds.
+  /// The slowest rank's best rate while all ranks compute. It is that of products in this precision, in fp32 on a host
+  /// that of bare multiply-adds where these are faster; 0 where there is no such product. On a host it is at most
+  /// kernels::most_of_fma times the rate of bare multiply-adds.
   core::FlopsPerSecond peak(kernels::Precision);
   /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
   /// The better of both measurements counts from then on.
@@ -47,7 +52,8 @@ class KernelLimits {
   /// The smallest level with that capacity. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
-  /// No call of a device has to keep to rates of other calls, but the host's multiply-adds and memory are its limits.
+  /// True on a host, whose multiply-adds and memory are its limits. On a device no call has to keep to the rates of
+  /// other calls.
   bool are_certain() const { return on_host_; }
 
  private:
@@ -65,7 +71,34 @@ class KernelLimits {
   std::size_t last_cache_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;
-  core::FlopsPerSecond fma_{};  ///< of a host's bare multiply-adds, the best so far
+  core::FlopsPerSecond fma_{};  ///< rate of a host's bare multiply-adds, the best so far
 };
+
+// Times calls on a device by marks in its queue, so that neither the host's clock nor its waiting is in the times.
+
+/// One thread uses it. The device must outlive it.
+class DeviceClock {
+ public:
+  explicit DeviceClock(runtime::Device&);
+
+  /// The time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue. All of them
+  /// are queued before the host waits, behind work that occupies the device meanwhile. `cold`: before each sample the
+  /// device clears more memory than its caches hold, outside the marks. A call that is shorter than its submission
+  /// takes as long as its submission. `before`: called once, before the first sample's mark.
+  std::vector<double> time(
+      runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
+      const std::function<void()>& before = [] {});
+
+ private:
+  void clear(runtime::Queue&);
+
+  runtime::OwnedBuffer beyond_caches_;
+};
+
+/// Bytes read and written a second while a device copies `bytes` from one buffer to another: the median of copies that
+/// together take about `budget`. Errors: BackendError when there is no such memory.
+core::BytesPerSecond device_traffic(runtime::Device&, std::size_t bytes, core::Seconds budget);
+/// The best rate among the square products that fit in the budget; 0 where the device has none in this precision.
+core::FlopsPerSecond best_device_product(runtime::Device&, kernels::Precision, core::Seconds budget);
 
 }  // namespace gradmeter::bench

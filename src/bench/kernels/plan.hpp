@@ -1,16 +1,20 @@
-// From lists of problems to the points of a kernel sweep.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the points of a kernel sweep from lists of problems.
 #pragma once
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/result.hpp"
+#include "core/units.hpp"
 #include "kernels/problems/problem.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 
 namespace gradmeter::bench {
 
-/// Where operands are when a call begins: in the caches, as the call before left them, or in memory.
+/// The place of operands when a call begins: in the caches, as the call before left them, or in memory.
 enum class CacheState : std::uint8_t { hot, cold };
 std::string_view name(CacheState);
 
@@ -26,7 +30,7 @@ class ProblemFilter {
   std::vector<std::string> conditions_;
 };
 
-/// `training`: from a list for training, so that it is compared with published results of training.
+/// `training`: the problem comes from a list for training, so it is compared with published results of training.
 struct ChosenProblem {
   kernels::Problem problem;
   bool training = true;
@@ -38,10 +42,10 @@ struct KernelFactors {
   std::vector<kernels::Pass> passes;           ///< empty: all
   std::vector<kernels::Precision> precisions;  ///< empty: each problem's own
   std::vector<CacheState> caches{CacheState::hot};
-  /// More than the first make sense on a GPU alone.
+  /// More than the first of these make sense on a GPU alone.
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
-  std::vector<std::size_t> batches;  ///< instead of the problems' own; empty: as they are
-  bool packed = false;               ///< weights of products in the backend's own layout
+  std::vector<std::size_t> batches;  ///< batches instead of the problems' own; empty: problems stay as they are
+  bool packed = false;               ///< weights of products are in the backend's own layout
 };
 
 struct KernelPoint {
@@ -49,14 +53,14 @@ struct KernelPoint {
   CacheState cache = CacheState::hot;
   kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
   bool training = true;
-  std::size_t batch = 0;  ///< in a sweep over it; 0: none
+  std::size_t batch = 0;  ///< mini-batch in a sweep over it; 0: there is no such sweep
 };
 
-/// By problem, batch, precision, cache, search, in the order given; each once.
+/// The points by problem, batch, precision, cache, search, in the order given; each once.
 /// Errors: UsageError when the filter leaves nothing, and when problems without a batch are to be swept over it.
 std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 
-/// How many ranks run it at once, where, and with how many threads each.
+/// The number of ranks that run a point at once, their nodes, and the threads of each.
 struct KernelPlacement {
   int ranks = 1, nodes = 1, ranks_per_node = 1, threads = 1;
   runtime::RanksAs ranks_as = runtime::RanksAs::processes;
@@ -64,16 +68,44 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
-/// Operand sets that a point rotates through: one for hot; for cold as many as are larger than twice the last-level
-/// cache together, at least 2.
+/// The number of operand sets that a point rotates through: one for hot; for cold as many as together are larger than
+/// twice the last-level cache, at least 2.
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
-/// Memory of a rank [bytes].
+/// The memory that a rank needs [bytes].
 struct KernelMemory {
-  std::size_t host = 0;    ///< its sets, and one of them as doubles while it is checked; the latter alone with a device
-  std::size_t device = 0;  ///< its sets
+  /// Without a device: its sets, and one of them as doubles while it is checked. With a device: the doubles alone.
+  std::size_t host = 0;
+  std::size_t device = 0;  ///< sets of operands on the device
 };
-/// last_cache_bytes: the device's.
+/// last_cache_bytes: the size of the device's last cache.
 KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
                            const runtime::Device& = runtime::host_device());
+
+// Divides a time budget among problems whose times differ by a factor of a million.
+
+/// The part of the remaining time that a point may take. skip: even its least time does not fit beside those of the
+/// others.
+struct TimeShare {
+  bool skip = false;
+  double seconds = 0;
+};
+
+/// `least`: the least times of the points still to come [s], the next one first. When all of them fit, each point gets
+/// its least time and an equal share of the rest. When they do not, the longest are skipped until the rest fits; a
+/// point that takes more than an equal part fits only into half of the time. Cost: O(n log n).
+TimeShare share_out(core::Seconds rest, std::span<const double> least);
+
+/// The factor by which one kind of work takes longer here than predicted: a moving mean that starts from a guess, since
+/// the first of a kind has one-time costs.
+class Slowness {
+ public:
+  explicit Slowness(double guess) : guess_(guess) {}
+  void learn(const std::string& kind, double ratio);
+  double of(const std::string& kind) const;
+
+ private:
+  double guess_;
+  std::map<std::string, double> ratios_;
+};
 
 }  // namespace gradmeter::bench

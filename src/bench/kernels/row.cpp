@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/kernels/row.hpp"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "bench/engine/sweep.hpp"
 #include "core/format.hpp"
-#include "kernels/library.hpp"
+#include "kernels/host/library.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/links/group_search.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Of so many first groups one may be short by chance.
+/// Below this number of first groups, the shortest counts as usual; from it on one may be short by chance.
 constexpr std::size_t few_groups = 8;
 
 class GroupSearch {
@@ -18,7 +19,7 @@ class GroupSearch {
 
   GroupSearchResult run(std::vector<NodeGroup> groups) {
     auto suspects = suspects_of(groups);
-    // Where most groups are slow, they are too large for so many slow nodes.
+    // Groups are too large for so many slow nodes where most groups are slow.
     while ((2 * suspects.size() > groups.size() || is_usual_unsure_) && groups.front().size() >= 4) {
       groups = halves_of(groups);
       known_.clear();

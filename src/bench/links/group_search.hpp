@@ -1,4 +1,6 @@
-// The slow ones of many nodes by tests of groups: adaptive group testing. Pure: what measures is given.
+// SPDX-License-Identifier: Apache-2.0
+// Finds the slow ones of many nodes by tests of groups (adaptive group testing). It is pure: the function that measures
+// is given.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -9,31 +11,31 @@ namespace gradmeter::bench {
 
 using NodeGroup = std::vector<int>;
 
-/// Times [s] of groups, all measured at once: they have no node in common, and two nodes at least. A group takes as
-/// long as its slowest node.
+/// Returns the times of groups [s], all measured at once. Groups have no node in common, and two nodes at least. A
+/// group takes as long as its slowest node.
 using MeasureGroups = std::function<std::vector<double>(std::span<const NodeGroup>)>;
 
 struct GroupSearchOptions {
-  /// A group is slow when it takes so many times as long as groups usually do.
+  /// A group is slow when it takes more than this many times as long as groups usually do.
   double slow_ratio = 1.3;
-  /// At first; 0: 16, or half of the nodes where that is less.
+  /// The number of groups at first; 0: 16, or half of the nodes where that is less.
   int first_groups = 0;
 };
 
 struct GroupSearchResult {
   std::vector<int> slow;   ///< ascending
-  std::size_t tests = 0;   ///< groups measured
-  std::size_t rounds = 0;  ///< calls of the measuring function
-  std::size_t lost = 0;    ///< groups that were slow and then in no half so: a disturbance
-  double usual_s = 0;      ///< what a group without a slow node takes
+  std::size_t tests = 0;   ///< number of groups measured
+  std::size_t rounds = 0;  ///< number of calls of the measuring function
+  std::size_t lost = 0;    ///< number of groups that were slow, and then slow in neither half: a disturbance
+  double usual_s = 0;      ///< time of a group without a slow node
 };
 
-/// Nodes 0 to nodes - 1, shuffled by `seed` into a few groups. The usual time is the second shortest of the first
-/// groups (of under eight the shortest). Where most groups are slow, or one is shorter than all others, all are halved
-/// before anything else. A group that is slow is measured once more, since a
-/// disturbance only lengthens times; still slow, it is halved, and both halves are measured, so that two slow nodes in
-/// one group are found both. Where neither half is slow they are measured again, and then the group is given up. A node
-/// alone is measured together with one of a group that was not slow.
+/// Shuffles the nodes 0 to nodes - 1 by `seed` into a few groups. The usual time is the second shortest of the first
+/// groups (of under eight groups the shortest). Where most groups are slow, or one is shorter than all others, all are
+/// halved before anything else. A slow group is measured once more, since a disturbance only lengthens times. If it is
+/// slow again it is halved, and both halves are measured, so that two slow nodes in one group are both found. Where
+/// neither half is slow both are measured again, and then the group is given up. A single node is measured together
+/// with a node of a group that was not slow.
 /// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, log2(nodes) levels of at most
 /// three rounds; where known nodes are few, more rounds.
 /// Errors: UsageError for fewer than four nodes.

@@ -1,27 +1,109 @@
-// The experiment of `gradmeter links`: latency and bandwidth of every link, many pairs at once, bisections.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the points of `gradmeter links` from its factors.
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "bench/engine/node_map.hpp"
 #include "bench/engine/session.hpp"
 #include "bench/engine/sweep.hpp"
-#include "bench/links/plan.hpp"
+#include "core/injection.hpp"
+#include "core/result.hpp"
 #include "core/statistics.hpp"
+#include "core/table.hpp"
+#include "core/units.hpp"
+#include "report/cells.hpp"
+#include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
 
-struct LinkOptions {
-  LinkFactors factors;
-  core::StoppingRule rule;                   ///< of a window's time
-  std::optional<core::Seconds> time_budget;  ///< for all points together
+/// The pattern of ranks that send to each other at the same time.
+///   one-way           every pair by itself, first one way, then the other: latency and bandwidth of each link
+///   both-ways         every pair, both ways at once (OSU's osu_bibw)
+///   multi-pair        1, 2, 4 … ranks of the first half to as many of the second (osu_mbw_mr)
+///   bisection         all ranks of the first half with those of the second, both ways at once
+///   bisection-random  the same with halves and pairs drawn anew for every window
+///                     (Hoefler, Schneider & Lumsdaine, CLUSTER 2008)
+///   groups            rings of groups of ranks, which halve: finds slow ranks where pairs are too many (group_search)
+enum class LinkPattern : std::uint8_t { one_way, both_ways, multi_pair, bisection, bisection_random, groups };
+std::string_view name(LinkPattern);
+std::vector<LinkPattern> link_patterns();
+
+struct LinkFactors {
+  std::vector<LinkPattern> patterns{LinkPattern::one_way, LinkPattern::bisection};
+  std::vector<std::size_t> sizes{std::size_t{128} << 10};  ///< bytes of a message
+  std::size_t outstanding = 16;                            ///< number of messages of a window
+  int pairs_at_once = 0;                                   ///< pairs at once in a tournament's round; 0: all
+  runtime::TransportKind transport = runtime::TransportKind::mpi;
+  std::string interconnect;
+  core::Injection injection;
 };
 
-/// All points in the order of their rows. Cost: O(ranks²).
+/// Points that are measured in turn: all links of one pattern and size, or all numbers of pairs.
+struct LinkGroup {
+  LinkPattern pattern;
+  std::size_t size_bytes;
+};
+std::vector<LinkGroup> link_groups(const LinkFactors&);
+
+struct LinkPoint {
+  LinkPattern pattern;
+  std::size_t size_bytes;
+  int from = -1, to = -1;  ///< the ranks of one link; both-ways: from < to
+  int pairs = 1;           ///< pairs at the same time; groups: 0
+};
+/// The points of one group on so many ranks. Cost: O(ranks²) for links.
+std::vector<LinkPoint> plan_links(const LinkFactors&, const LinkGroup&, int ranks);
+
+core::Factors to_factors(const LinkFactors&, const LinkPoint&, const NodeMap&);
+
+// The experiment of `gradmeter links`: latency and bandwidth of every link, many pairs at once, bisections.
+
+struct LinkOptions {
+  LinkFactors factors;
+  core::StoppingRule rule;                ///< rule for the time of a window
+  std::optional<TimeBudget> time_budget;  ///< for all points together
+};
+
+/// The number of all points. Cost: O(ranks²).
 std::size_t count_links(const LinkFactors&, int ranks);
 
-/// Collective over the world, of two ranks or more. `finished`: the same on every rank. Gives the number of wrong
+/// Collective over the world, of two ranks or more. `finished`: the same on every rank. Returns the number of wrong
 /// points, on every rank.
-/// Cost: for the links of one size at most 20 s or what of the time budget is theirs, but 6 passes at least; 2 s for
-/// each number of pairs. Memory of rank 0: all samples, 8 bytes each. Errors: Interrupted.
+/// Cost: for the links of one size at most 20 s or their part of the time budget, but at least 6 passes; 2 s for each
+/// number of pairs. Memory of rank 0: all samples, 8 bytes each. Errors: Interrupted.
 std::size_t run_links(Session&, const LinkOptions&, const FinishedRows& finished, const RowListener&);
+
+// Repeats one point of `gradmeter links` for hours, to show what drifts, what is disturbed, when and on which host.
+
+struct SoakOptions {
+  LinkFactors factors;  ///< one pattern, one-way or both-ways, and one size
+  core::Seconds duration{0};
+};
+
+/// The length of an interval: a soak has at most 600 intervals and 20,000 rows, and no interval is shorter than a
+/// quarter of a second.
+core::Seconds soak_interval(core::Seconds duration, int ranks);
+
+/// Collective over the world, of two ranks or more. Passes of the tournament follow each other until the time is over;
+/// every pair exchanges two windows each way. When an interval's time is over and its pass is complete, so that each
+/// rank has met every other equally often, the listener gets a row for each rank, with the rank's windows of that
+/// interval, sent and received. Messages are checked as in run_links.
+/// Returns the number of wrong rows, on every rank. Errors: Interrupted; rows of complete intervals have gone out by
+/// then.
+std::size_t run_soak(Session&, const SoakOptions&, const RowListener&);
+
+/// One part of text for each pattern, size and transport: matrices over the ranks with what stands out below them, or a
+/// table by the number of pairs at once. A matrix that is too wide is replaced by its quartiles.
+std::string link_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string link_legend(report::Legend);
+const report::CsvColumns& link_csv();
+/// One table for each soak: a line for each rank, and below it disturbances, drift and outliers.
+std::string soak_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string soak_legend(report::Legend);
+const report::CsvColumns& soak_csv();
 
 }  // namespace gradmeter::bench

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/links/messages.hpp"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

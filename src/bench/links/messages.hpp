@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks whose content is known, timed: round trips, and windows of many messages at once.
 #pragma once
 #include <array>
@@ -9,22 +10,22 @@
 
 #include "bench/engine/session.hpp"
 #include "core/injection.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
 
-/// A window: messages that leave this rank together, and those that come. -1: none.
+/// A window: the messages that leave this rank together, and those that come. -1: none leave or come.
 struct Window {
   int to = -1, from = -1;
   std::size_t size_bytes = 0, outstanding = 1;
 };
 
-/// What this rank sends differs by rank, message of the window, place and window; what it receives is checked after
-/// each window: of each message a stamp of its first 8 bytes, or where asked for every byte.
+/// Data that this rank sends differ by rank, message of the window, place and window. Received data are checked after
+/// each window: a stamp of the first 8 bytes of each message, or where asked for every byte.
 class LinkMessages {
  public:
-  /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: of the largest window.
+  /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: bytes of the largest window.
   /// Memory: twice that. Errors: BackendError when memory is short; UsageError as Network.
   LinkMessages(Session&, const runtime::Communicator& c, runtime::TransportKind, std::size_t window_bytes,
                const core::Injection&);
@@ -33,14 +34,15 @@ class LinkMessages {
   std::vector<double> half_round_trips(int peer, std::size_t count);
   void answer(int peer, std::size_t count);
 
-  /// Both peers call it with windows that fit each other. Time [s] from the moment when the receiver is ready (its
-  /// receives are posted) until all has left and arrived and the receiver's word of it is here; of a rank that only
-  /// receives until all has arrived.
+  /// Exchanges a window; both peers call it with windows that fit each other. Returns the time [s] from the moment when
+  /// the receiver is ready (its receives are posted) until all messages have left and arrived and the receiver's word
+  /// of it is here; for a rank that only receives, until all have arrived.
   double exchange(const Window&, bool check_all);
 
-  /// Messages from this rank that were wrong, since the last call.
+  /// The number of messages from that rank that were wrong, since the last call.
   std::size_t take_wrong(int from);
-  /// The rank whose messages are slowed may be so for a part of a soak only: the time since its begin.
+  /// Sets the time since the begin of a soak, since the rank whose messages are slowed may be slowed for a part of the
+  /// soak only.
   void at_soak_time(double seconds);
   const runtime::Transport& transport() const { return *link_; }
 
@@ -61,17 +63,17 @@ class LinkMessages {
   Session& session_;
   const runtime::Communicator& c_;
   core::Injection injection_;
-  double factor_ = 1;  ///< by which this rank is slowed now
+  double factor_ = 1;  ///< the factor by which this rank is slowed now
   runtime::Network network_;
-  runtime::OwnedTransport link_;
+  std::unique_ptr<runtime::Transport> link_;
   runtime::Backoff backoff_;
-  std::array<runtime::MessageHandle, 8> short_sends_{};  ///< before the memory that they leave from
+  std::array<runtime::MessageHandle, 8> short_sends_{};  ///< declared before the memory that short messages leave from
   std::span<std::byte> leaving_, landing_, words_out_, word_in_;
   std::size_t short_sent_ = 0;
   std::size_t filled_size_ = 0, filled_count_ = 0;
-  std::map<int, std::uint64_t> sent_, received_;  ///< windows, by peer
-  std::map<int, std::size_t> wrong_;              ///< messages, by sender
-  std::uint64_t messages_ = 0;                    ///< received, for the injected error
+  std::map<int, std::uint64_t> sent_, received_;  ///< number of windows, by peer
+  std::map<int, std::size_t> wrong_;              ///< number of wrong messages, by sender
+  std::uint64_t messages_ = 0;                    ///< number of messages received, for the injected error
 };
 
 }  // namespace gradmeter::bench

@@ -1,4 +1,5 @@
-#include "bench/links/soak.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/links/links.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +7,7 @@
 #include "bench/links/messages.hpp"
 #include "bench/links/tournament.hpp"
 #include "core/format.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -17,7 +18,7 @@ using core::Metric;
 constexpr double least_interval_s = 0.25, most_intervals = 600, most_rows = 20'000;
 constexpr std::size_t windows_a_turn = 2;
 
-/// What a rank says of an interval. Plain values, to be gathered.
+/// The record that a rank gives of an interval, in plain values, so that it can be gathered.
 struct SoakRecord {
   core::Summary windows = {};
   double elapsed_s = 0;  ///< the interval's middle

@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/links/tournament.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -35,6 +39,144 @@ int tournament_pair(int ranks, int round, int rank) {
   const int twice = ((rank - partner) % circle + circle) % circle;
   const int apart = twice % 2 == 0 ? twice / 2 : (circle - twice) / 2;
   return ranks % 2 == 0 ? apart : apart - 1;
+}
+
+namespace {
+
+constexpr double latency_block_s = 5e-3, window_block_s = 20e-3, too_long_to_discard_s = 1;
+constexpr std::uint32_t discarded_round_trips = 1;
+
+/// A small budget, which has to hold the blocks of an interval, makes blocks shorter.
+double share_of_block(int ranks, const LinkPassesOptions& o) {
+  const double turns = 2.0 * tournament_rounds(ranks) * static_cast<double>(o.rule.min_blocks);
+  return std::clamp(o.rule.budget.value / (turns * (latency_block_s + window_block_s)), 0.1, 1.0);
+}
+
+std::uint32_t calls_in(double block_s, double call_s, std::uint32_t least, std::uint32_t most) {
+  const double wanted = call_s > 0 ? std::ceil(block_s / call_s) : least;
+  return static_cast<std::uint32_t>(std::clamp<double>(wanted, least, most));
+}
+
+std::size_t place(int peer) { return static_cast<std::size_t>(peer); }
+
+}  // namespace
+
+LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMessages& messages,
+                       const LinkPassesOptions& o)
+    : session_(session),
+      c_(c),
+      messages_(messages),
+      options_(o),
+      share_(share_of_block(c.size(), o)),
+      links_(place(c.size())),
+      last_latency_(links_.size()),
+      last_window_(links_.size()) {}
+
+void LinkPasses::warm_up() {
+  const double begin = runtime::host_clock();
+  pass(false);
+  warmup_s_ = c_.max(runtime::host_clock() - begin);
+}
+
+void LinkPasses::run() {
+  const double begin = runtime::host_clock();
+  do {
+    pass(true);
+  } while (!is_enough(begin));
+}
+
+bool LinkPasses::is_enough(double begin) {
+  const core::Seconds spent{c_.broadcast_value(runtime::host_clock() - begin)};
+  bool enough = true;
+  for (OwnLink& link : links_) {
+    if (link.windows.count() == 0) continue;  // the rank itself; the other's, where both ways are one sample
+    link.stop = options_.rule.decide(link.windows, spent, spent);
+    enough &= link.stop != core::Stop::none;
+  }
+  return c_.all(enough);
+}
+
+void LinkPasses::pass(bool keep) {
+  const int ranks = c_.size(), at_once = options_.pairs_at_once > 0 ? options_.pairs_at_once : ranks;
+  for (int round = 0; round < tournament_rounds(ranks); ++round) {
+    const int peer = tournament_partner(ranks, round, c_.rank());
+    const int pair = peer < 0 ? -1 : tournament_pair(ranks, round, c_.rank());
+    for (int first = 0; first < ranks / 2; first += at_once) {
+      session_.stop_if_interrupted(c_);  // all ranks begin together
+      if (pair >= first && pair < first + at_once) turn(peer, keep);
+    }
+  }
+}
+
+void LinkPasses::turn(int peer, bool keep) {
+  if (options_.pattern == LinkPattern::both_ways) {
+    both(peer, keep);
+  } else if (c_.rank() < peer) {
+    initiate(peer, keep);
+    respond(peer);
+  } else {
+    respond(peer);
+    initiate(peer, keep);
+  }
+  links_[place(peer)].wrong += messages_.take_wrong(peer);
+}
+
+LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
+  if (!keep) return {.latencies = 5, .windows = warmup_windows, .discarded = 0};
+  const double window = last_window_[place(peer)];
+  return {.latencies = calls_in(share_ * latency_block_s, 2 * last_latency_[place(peer)], 4, 100),
+          .windows = calls_in(share_ * window_block_s, window, 1, 50),
+          .discarded = window > too_long_to_discard_s ? 0U : 1U};
+}
+
+/// The first window and the last are compared byte by byte.
+std::vector<double> LinkPasses::windows(const Window& w, const Counts& n) {
+  std::vector<double> times;
+  const std::uint32_t all = n.discarded + n.windows;
+  for (std::uint32_t i = 0; i < all; ++i) {
+    const double took = messages_.exchange(w, i == 0 || i + 1 == all);
+    if (i >= n.discarded) times.push_back(took);
+  }
+  return times;
+}
+
+void LinkPasses::initiate(int peer, bool keep) {
+  const Counts n = counts_for(peer, keep);
+  c_.send_value(peer, n);
+  auto latencies = messages_.half_round_trips(peer, n.latencies + discarded_round_trips);
+  latencies.erase(latencies.begin(), latencies.begin() + discarded_round_trips);
+  const Window w{.to = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
+  add(peer, keep, latencies, windows(w, n));
+}
+
+void LinkPasses::respond(int peer) {
+  const auto n = c_.receive_value<Counts>(peer);
+  messages_.answer(peer, n.latencies + discarded_round_trips);
+  windows({.from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding}, n);
+}
+
+/// A window's time is the longer of both; the lower rank has the samples.
+void LinkPasses::both(int peer, bool keep) {
+  const bool leads = c_.rank() < peer;
+  Counts n{};
+  if (leads) c_.send_value(peer, n = counts_for(peer, keep));
+  if (!leads) n = c_.receive_value<Counts>(peer);
+  const Window w{.to = peer, .from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
+  auto times = windows(w, n);
+  for (double& t : times) {
+    if (leads) t = std::max(t, c_.receive_value<double>(peer));
+    if (!leads) c_.send_value(peer, t);
+  }
+  if (leads) add(peer, keep, {}, times);
+}
+
+void LinkPasses::add(int peer, bool keep, const std::vector<double>& latencies, const std::vector<double>& windows) {
+  OwnLink& link = links_[place(peer)];
+  if (!latencies.empty()) last_latency_[place(peer)] = core::median(latencies);
+  last_window_[place(peer)] = core::median(windows);
+  if (!keep) return;
+  link.latencies.add(latencies);
+  link.windows.add(windows);
 }
 
 }  // namespace gradmeter::bench

@@ -1,17 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every pair of ranks once, in rounds of disjoint pairs: the round-robin tournament (circle method).
 #pragma once
+#include <vector>
+
+#include "bench/engine/session.hpp"
+#include "bench/links/links.hpp"
+#include "bench/links/messages.hpp"
+#include "core/statistics.hpp"
 
 namespace gradmeter::bench {
 
-/// Rounds in which each of `ranks` meets every other once: ranks - 1, or ranks where their number is odd.
+/// The number of rounds in which each of `ranks` meets every other once: ranks - 1, or ranks where their number is odd.
 int tournament_rounds(int ranks);
 
-/// Whom `rank` meets in a round, or -1 where it sits out (odd numbers only). Symmetric; over all rounds every other
-/// rank once. Cost: O(1).
+/// The rank that `rank` meets in a round, or -1 where it sits out (odd numbers only). Partners are mutual, and over all
+/// rounds every rank meets every other once. Cost: O(1).
 /// Source: Kirkman 1847; de Werra, "Scheduling in sports", 1981.
 int tournament_partner(int ranks, int round, int rank);
 
 /// The number of a rank's pair among the pairs of a round, from 0; equal for both ranks of the pair.
 int tournament_pair(int ranks, int round, int rank);
+
+// Measures every link of the ranks in turn: in each pass of the tournament each link gets a block of samples.
+
+/// The measurements that a rank has of its link to a peer.
+struct OwnLink {
+  core::Blocks windows, latencies;  ///< times of a window [s]; times of half a round trip [s]
+  core::Stop stop = core::Stop::none;
+  std::size_t wrong = 0;  ///< messages from the peer to this rank
+};
+
+struct LinkPassesOptions {
+  LinkPattern pattern = LinkPattern::one_way;  ///< or both_ways
+  std::size_t size_bytes = 0, outstanding = 1;
+  int pairs_at_once = 0;  ///< 0: all pairs of a round
+  core::StoppingRule rule;
+};
+
+/// A pass visits every pair in rounds of disjoint pairs. All ranks begin a round together, so that no pair shares a
+/// rank, nor a node's link more than the pairs of one round do. Passes follow each other until each link has what the
+/// rule asks for: a temporary state of the machine affects a block of each link, not all blocks of one.
+class LinkPasses {
+ public:
+  /// All arguments must outlive it. Collective over `c`, as are its calls.
+  LinkPasses(Session&, const runtime::Communicator& c, LinkMessages&, const LinkPassesOptions&);
+  /// Makes a pass that gives no samples, for connections and page faults. Errors: Interrupted.
+  void warm_up();
+  /// Makes passes until the rule ends them. Errors: Interrupted.
+  void run();
+  /// Makes one pass; `keep`: its times are samples. Errors: Interrupted.
+  void pass(bool keep);
+
+  const std::vector<OwnLink>& links() const { return links_; }  ///< by peer
+  double warmup_s() const { return warmup_s_; }
+  static constexpr std::size_t warmup_windows = 3;
+
+ private:
+  struct Counts {
+    std::uint32_t latencies, windows, discarded;
+  };
+  void turn(int peer, bool keep);
+  void initiate(int peer, bool keep);
+  void respond(int peer);
+  void both(int peer, bool keep);
+  Counts counts_for(int peer, bool keep) const;
+  std::vector<double> windows(const Window&, const Counts&);
+  void add(int peer, bool keep, const std::vector<double>& latencies, const std::vector<double>& windows);
+  bool is_enough(double begin);
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  LinkMessages& messages_;
+  LinkPassesOptions options_;
+  double share_;  ///< time that a usual block may take
+  std::vector<OwnLink> links_;
+  std::vector<double> last_latency_, last_window_;  ///< by peer [s]
+  double warmup_s_ = 0;
+};
 
 }  // namespace gradmeter::bench

@@ -1,17 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/replay/replay.hpp"
 
 #include <algorithm>
 
-#include "bench/engine/noise_sampler.hpp"
-#include "bench/engine/own_times.hpp"
+#include "bench/engine/machine_state.hpp"
 #include "bench/engine/rounds.hpp"
 #include "bench/engine/sweep.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/decorators/probe.hpp"
-#include "dataparallel/ranks/fabric.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "dataparallel/replay/replay.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -20,7 +20,7 @@ using core::Factor;
 using core::Metric;
 using dataparallel::StepTrace;
 
-/// Of a rank's mean step [s].
+/// The parts of a rank's mean step [s].
 struct ReplayedParts {
   double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
 };
@@ -45,12 +45,12 @@ dataparallel::RankFabricOptions replay_fabric_options(const Session& s, const Re
     for (const auto& c : step.calls) longest = std::max<std::size_t>(longest, c.bytes);
   }
   const int threads = o.progress_thread ? 2 : 1;
-  return {.progress = o.progress_thread ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait,
+  return {.exchange = {.max_bytes = longest},
+          .progress = o.progress_thread ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait,
           .spin_policy = runtime::spin_policy_for(threads * s.ranks_per_node(s.world().size()), s.cores_per_node()),
           .memory_bytes =
               dataparallel::replay_floats(o.trace) * sizeof(float) + (calls + 1) * dataparallel::memory_page_bytes,
           .scatters = true,
-          .max_call_bytes = longest,
           .groups = 1};
 }
 
@@ -107,7 +107,7 @@ class ReplayBenchmark {
     return mine;
   }
 
-  /// Of the sample in the middle, so that its parts add up.
+  /// The parts of the sample in the middle, which belong to one sample so that they add up.
   ReplayedParts median_sample() const {
     std::vector<ReplayedParts> sorted = parts_;
     std::ranges::sort(sorted, {}, &ReplayedParts::step);

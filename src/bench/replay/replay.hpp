@@ -1,26 +1,35 @@
-// The steps of another program's trace on these ranks, measured.
+// SPDX-License-Identifier: Apache-2.0
+// Measures the steps of another program's trace on these ranks.
 #pragma once
 #include <functional>
 
 #include "bench/engine/session.hpp"
 #include "core/result.hpp"
 #include "core/statistics.hpp"
+#include "core/table.hpp"
 #include "dataparallel/replay/step_trace.hpp"
+#include "report/cells.hpp"
 
 namespace gradmeter::bench {
 
 struct ReplayOptions {
   dataparallel::StepTrace trace;
-  bool progress_thread = false;  ///< collectives move while the rank is busy
-  std::uint64_t seed = 1;        ///< of the data that is checked
+  bool progress_thread = false;  ///< true: collectives move while the rank is busy
+  std::uint64_t seed = 1;        ///< seed of the data that is checked
   core::StoppingRule rule;
-  std::function<bool()> is_over = {};  ///< ends a computation that lasts: a signal is pending
+  std::function<bool()> is_over = {};  ///< true ends a long computation, because a signal is pending
 };
 
-/// The row of the trace's mean step: time of the slowest rank, its parts on that rank, and the trace's own step as the
-/// baseline. Collectives are checked on known data before and after. Collective over the session's world.
+/// The row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and the trace's
+/// own step as the baseline. Collectives are checked on known data before and after. Collective over the session's
+/// world.
 /// Cost: the steps of the trace, until the rule ends. Errors: UsageError for a trace that cannot be replayed;
 /// Interrupted.
 core::Point run_replay(Session&, const ReplayOptions&);
+
+/// One table for each trace: the trace's own step and its replays, with their parts.
+std::string replay_tables(std::span<const core::Point>, std::size_t width = core::any_width);
+std::string replay_legend(report::Legend);
+const report::CsvColumns& replay_csv();
 
 }  // namespace gradmeter::bench

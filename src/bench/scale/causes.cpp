@@ -1,11 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/causes.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <span>
+#include <string_view>
 #include <utility>
+
+#include "core/format.hpp"
+#include "core/random.hpp"
+#include "core/statistics.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -99,6 +109,8 @@ ComparedTimes times_of(const ComparedBlocks& b, std::size_t i) {
       .wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling};
   t.rest = point.step - t.compute - t.wait - t.wire;
   if (!b.wait_known) t.wire += std::exchange(t.wait, 0);
+  // One rank exchanges nothing that could stretch its kernels: what they take beyond the control's is `other`.
+  if (point.compute.size() == 1) t.rest += std::exchange(t.compute, t.own_compute) - t.own_compute;
   return t;
 }
 
@@ -129,6 +141,173 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
   include_value(c.speed);
   c.straggler = straggler_of(b, c.straggle);
   return c;
+}
+
+namespace {
+
+constexpr std::size_t resamples = 1000;
+constexpr std::uint64_t seed = 1;  ///< the same blocks have the same verdict
+/// The answers of resamples: the causes in their order, then that nothing was lost.
+constexpr std::size_t nothing_lost = cause_count;
+
+std::string_view answer_name(std::size_t answer, bool oversubscribed) {
+  if (answer == nothing_lost) return "compute";
+  switch (static_cast<Cause>(answer)) {
+    case Cause::contention:
+      return oversubscribed ? "cores" : "memory";
+    case Cause::straggle:
+      return "straggle";
+    case Cause::interference:
+      return "interference";
+    case Cause::wait:
+      return "wait";
+    case Cause::wire:
+      return "wire";
+    case Cause::other:
+      break;
+  }
+  return "other";
+}
+
+/// The six parts, then what was lost in all.
+constexpr std::size_t figure_count = cause_count + 1;
+constexpr std::size_t all_lost = cause_count;
+using Figures = std::array<double, figure_count>;
+
+/// The blocks' figures, and their medians over some of the blocks.
+class FiguresOfBlocks {
+ public:
+  explicit FiguresOfBlocks(std::span<const ComparedTimes> blocks) : scratch_(blocks.size()) {
+    for (const ComparedTimes& b : blocks) {
+      const auto parts = b.parts();
+      for (std::size_t k = 0; k < cause_count; ++k) values_[k].push_back(parts[k]);
+      values_[all_lost].push_back(b.lost());
+    }
+  }
+  /// blocks: as many as there are, each any number of times.
+  Figures medians_over(std::span<const std::size_t> blocks) {
+    Figures out{};
+    for (std::size_t k = 0; k < figure_count; ++k) {
+      std::ranges::transform(blocks, scratch_.begin(), [&](std::size_t b) { return values_[k][b]; });
+      out[k] = median_of_scratch();
+    }
+    return out;
+  }
+
+ private:
+  double median_of_scratch() {
+    const auto middle = scratch_.begin() + static_cast<std::ptrdiff_t>(scratch_.size() / 2);
+    std::ranges::nth_element(scratch_, middle);
+    return scratch_.size() % 2 == 1 ? *middle : (*middle + *std::max_element(scratch_.begin(), middle)) / 2;
+  }
+
+  std::array<std::vector<double>, figure_count> values_;
+  std::vector<double> scratch_;
+};
+
+/// Each time's median over the blocks.
+ComparedTimes typical(std::span<const ComparedTimes> blocks) {
+  ComparedTimes out;
+  std::vector<double> values(blocks.size());
+  for (const auto time : {&ComparedTimes::base_compute, &ComparedTimes::base_rest, &ComparedTimes::median_compute,
+                          &ComparedTimes::own_compute, &ComparedTimes::compute, &ComparedTimes::wait,
+                          &ComparedTimes::wire, &ComparedTimes::rest}) {
+    std::ranges::transform(blocks, values.begin(), [time](const ComparedTimes& b) { return b.*time; });
+    out.*time = core::median(values);
+  }
+  return out;
+}
+
+/// What the machine may have added to each time of one resample, drawn for each by itself, since a delay meets single
+/// ranks. It does not explain away more than makes sense: without it ranks are not faster beside others than alone, the
+/// longest rank is not faster than the median one, and kernels are not faster beside an exchange. A point that is its
+/// own control, or whose control is the baseline, has one draw for what is one time. On one rank what kernels take
+/// beyond the control's is in the rest, so that a delay of the whole step may explain it.
+ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes& t, const Disturbance& d,
+                            std::uint64_t resample) {
+  const core::Random random(seed, 1 + resample);
+  std::uint64_t i = 0;
+  const auto added = [&](double time, double most) { return most * random.uniform(i++) * time; };
+  const auto added_above = [&](double least, double time, double most) {
+    return std::min(added(time, most), std::max(0.0, time - least));
+  };
+  const bool is_alone = compared.control.front() == compared.base.front();
+  const bool is_control = compared.point.front() == compared.control.front();
+  const bool is_one_rank = compared.point.front()->compute.size() == 1;
+  ComparedTimes e;
+  e.base_compute = added(t.base_compute, d.base);
+  e.base_rest = added(t.base_rest, d.base);
+  e.median_compute =
+      is_alone ? e.base_compute : added_above(t.base_compute - e.base_compute, t.median_compute, d.control);
+  e.own_compute =
+      is_alone ? e.base_compute : added_above(t.median_compute - e.median_compute, t.own_compute, d.control);
+  e.compute =
+      is_control || is_one_rank ? e.own_compute : added_above(t.own_compute - e.own_compute, t.compute, d.point);
+  e.wait = added(t.wait, d.point);
+  e.wire = added(t.wire, d.point);
+  if (is_alone && is_control) {
+    e.rest = e.base_rest;
+  } else {
+    e.rest = is_one_rank ? std::min(added(t.compute + t.rest, d.point), t.rest) : added(t.rest, d.point);
+  }
+  return e;
+}
+
+/// Below this a loss is "nothing": half the efficiency's interval as time, between a twentieth of the step, which
+/// nobody minds, and 15 %, beyond which an interval hides what one would mind.
+double noise_of(const Estimate::Interval& speed, double step_s) {
+  return std::clamp((speed.high - speed.low) / 2, 0.05, 0.15) * step_s;
+}
+
+}  // namespace
+
+std::string to_text(const std::vector<Verdict::Candidate>& candidates) {
+  std::vector<std::string> out;
+  for (const auto& c : candidates) out.push_back(fmt::format("{} {:.0f} %", c.bound_by, 100 * c.probability));
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double step_s, bool oversubscribed,
+                             const Disturbance& disturbance) {
+  if (!c.speed.ci95) return std::nullopt;
+  std::vector<ComparedTimes> blocks;
+  std::vector<std::size_t> drawn;
+  for (std::size_t i = 0; i < compared.point.size(); ++i) blocks.push_back(times_of(compared, i)), drawn.push_back(i);
+  FiguresOfBlocks figures(blocks);
+  // The row's figures add up, where medians over blocks do not: resamples are moved so that those are their centre.
+  const Figures medians = figures.medians_over(drawn);
+  Figures moved{};
+  for (std::size_t k = 0; k < cause_count; ++k) moved[k] = c.parts()[k]->value - medians[k];
+  moved[all_lost] = c.lost - medians[all_lost];
+
+  Verdict out{.noise_s = noise_of(*c.speed.ci95, step_s)};
+  const ComparedTimes times = typical(blocks);
+  const core::Random random(seed, 0);
+  std::array<std::size_t, figure_count> votes{};
+  for (std::size_t n = 0; n < resamples; ++n) {
+    for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = random.below(n * drawn.size() + i, drawn.size());
+    Figures drawn_figures = figures.medians_over(drawn);
+    const ComparedTimes error = machine_error(compared, times, disturbance, n);
+    const auto errors = error.parts();
+    for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += moved[k] - errors[k];
+    // A slow baseline rank hides straggle: the others are faster than it, and wait for it.
+    const double contention = drawn_figures[static_cast<std::size_t>(Cause::contention)];
+    const double hidden = contention < -out.noise_s ? -contention : 0;
+    const double lost = drawn_figures[all_lost] + moved[all_lost] - error.lost() + hidden;
+    const auto largest = std::max_element(drawn_figures.begin(), drawn_figures.begin() + cause_count);
+    ++votes[lost < out.noise_s ? nothing_lost : static_cast<std::size_t>(largest - drawn_figures.begin())];
+  }
+  for (std::size_t answer = 0; answer < votes.size(); ++answer) {
+    const double share = static_cast<double>(votes[answer]) / resamples;
+    if (share >= 0.01) out.candidates.push_back({std::string(answer_name(answer, oversubscribed)), share});
+  }
+  std::ranges::stable_sort(out.candidates, std::ranges::greater{}, &Verdict::Candidate::probability);
+  const auto& likeliest = out.candidates.front();
+  out.probability = likeliest.probability;
+  // A loss that blocks show and only the machine's state may explain away is not "nothing lost".
+  const bool contradicts = likeliest.bound_by == answer_name(nothing_lost, oversubscribed) && c.lost > out.noise_s;
+  out.bound_by = 3 * likeliest.probability < 2 || contradicts ? "undecided" : likeliest.bound_by;
+  return out;
 }
 
 }  // namespace gradmeter::bench

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/curve.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
-#include "bench/engine/rebuilding.hpp"
+#include "bench/engine/rounds.hpp"
 #include "bench/scale/step_timeline.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -66,6 +68,8 @@ class StepBenchmark {
   }
 
   bool is_wrong() const { return point_.row.status == core::Status::wrong; }
+  /// On ranks that take part: the least time that its blocks take.
+  core::Seconds least() const { return meter_ ? meter_->least() : core::Seconds{0}; }
   /// On ranks that take part: of a turn.
   std::size_t fewest_blocks() const {
     return meter_ && !meter_->result().blocks.empty()
@@ -101,7 +105,7 @@ class StepBenchmark {
   }
 
   bool may_build_anew() const {
-    const bool on_host = &session_.device() == &runtime::host_device();
+    const bool on_host = session_.on_host();
     return on_host && steps_are_alike(point_.point) && !meter_->result().blocks.empty() &&
            building_.has_time(rank_group_.active);
   }
@@ -254,14 +258,46 @@ Canary* canary_of(Session& s, RankGroups& rank_groups, const std::deque<CurvePoi
 
 }  // namespace
 
+core::Seconds trial_step(Session& s, RankGroups& rank_groups, const model::DataSplit& data, const ScalePoint& p) {
+  double seconds = 0;
+  RankGroup& group = rank_groups.of(p);
+  std::optional<runtime::Pause> sitting_out;
+  if (group.active.is_null()) {
+    sitting_out.emplace(s.activity());
+  } else {
+    Training training(s, group.active, data, p);
+    for (const std::size_t step : {0, 1}) {
+      training.prepare(step);
+      const double begin = runtime::host_clock();
+      training.step(step);
+      seconds = runtime::host_clock() - begin;
+    }
+    training.finish();
+  }
+  s.world().sleeping_barrier();
+  s.stop_if_interrupted(s.world());
+  return {seconds};
+}
+
 void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& data, std::deque<CurvePoint>& points,
-                   const MeasureOptions& o, bool per_bucket) {
+                   const MeasureOptions& o, bool per_bucket,
+                   const std::function<void(core::Seconds rest, core::Seconds point)>& foresee) {
   std::deque<StepBenchmark> benchmarks;
-  MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(),
-                         {o.rule.budget.value * static_cast<double>(points.size())});
+  const auto count = static_cast<double>(points.size());
+  MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(), {o.all.value * count});
   std::exception_ptr interrupted;
   try {
-    for (auto& p : points) benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket);
+    double rest = 0, all = 0, cheapest = std::numeric_limits<double>::infinity();
+    for (auto& p : points) {
+      const double begin = runtime::host_clock();
+      const double least = benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket).least().value;
+      rest += least;
+      const double own = runtime::host_clock() - begin + least;
+      cheapest = std::min(cheapest, own);
+      all += own;
+      const double others = (count - static_cast<double>(benchmarks.size())) * cheapest;
+      foresee({rest + others}, {(all + others) / count});
+    }
     std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
     take_turns(turns, [&](bool enough) {

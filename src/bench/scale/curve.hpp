@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the points of one curve in turn. Baseline, control and other points alternate in rounds of about 100 ms,
 // until the last has enough samples. So a state of the machine that lasts for seconds affects all of them.
 #pragma once
@@ -6,10 +7,10 @@
 #include <memory>
 #include <optional>
 
-#include "bench/engine/machine_monitor.hpp"
+#include "bench/engine/machine_state.hpp"
 #include "bench/engine/sweep.hpp"
-#include "bench/scale/bucket_times.hpp"
 #include "bench/scale/row.hpp"
+#include "bench/scale/step_timeline.hpp"
 
 namespace gradmeter::bench {
 
@@ -42,10 +43,14 @@ struct CurvePoint : SweepPoint {
   std::vector<BucketTimes> buckets = {};  ///< where they are asked for
 };
 
+/// Collective over the world: the time of a point's second step, on rank 0.
+core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const ScalePoint&);
+
 /// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.
 /// Errors: Interrupted, with the rows of points that had an interval by then filled all the same.
-/// per_bucket: fill CurvePoint::buckets.
+/// per_bucket: fill CurvePoint::buckets. foresee: called as soon as more is known, before anything is measured, with
+/// the least time that all points still take, and a point's mean share of it, preparation included; right on rank 0.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
-                   bool per_bucket = false);
+                   bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);
 
 }  // namespace gradmeter::bench

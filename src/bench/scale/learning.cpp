@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/learning.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 

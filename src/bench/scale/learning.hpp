@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How well a point learns: its accuracy after as many samples as all others, and after as much time.
 #pragma once
 #include <optional>
@@ -6,7 +7,7 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/step_size.hpp"
 #include "bench/train/training.hpp"
-#include "model/dataset.hpp"
+#include "model/data/dataset.hpp"
 
 namespace gradmeter::bench {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/measure.hpp"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <utility>
 
 #include "core/random.hpp"
-#include "runtime/time/clock.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 namespace {

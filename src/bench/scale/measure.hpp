@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Repeats a step on all ranks until its time is known well enough. It handles samples, whatever the experiment.
 #pragma once
 #include <functional>
@@ -6,9 +7,8 @@
 #include <vector>
 
 #include "bench/engine/rounds.hpp"
-#include "dataparallel/decorators/decomposition.hpp"
-#include "dataparallel/decorators/probe.hpp"
-#include "runtime/time/cadence.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 
@@ -17,6 +17,7 @@ struct MeasureOptions {
   core::StoppingRule rule;
   std::size_t warmup_min = 5;  ///< samples, never zero
   core::Seconds warmup_budget{1};
+  core::Seconds all{5};  ///< for a point, with all that is no sample
 };
 
 /// The parts of a step's time [s]. In lock step: of the rank that computed longest in the block. Elsewhere: of all
@@ -98,6 +99,8 @@ class StepMeter {
   /// another, a step is verified behind the block.
   core::Stop round();
   const Measurement& result() const { return result_; }
+  /// The least time that the blocks of an interval take; known after the warm-up.
+  core::Seconds least() const { return {rounds_.least().value * static_cast<double>(source_.period)}; }
 
  private:
   struct Taken;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which points a scaling sweep has: the requested factors, their controls, and no point twice.
 #pragma once
 #include <optional>
@@ -5,9 +6,9 @@
 #include <vector>
 
 #include "bench/engine/session.hpp"
-#include "bench/train/layout.hpp"
+#include "bench/train/config.hpp"
 #include "core/result.hpp"
-#include "runtime/time/cadence.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::bench {
 

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/row.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
-#include "bench/scale/verdict.hpp"
-#include "core/disturbance.hpp"
+#include "bench/scale/causes.hpp"
 #include "core/format.hpp"
-#include "kernels/library.hpp"
+#include "core/result.hpp"
+#include "kernels/host/library.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -105,7 +106,7 @@ void add_reason(Point& row, const std::string& text) { row.reason += (row.reason
 /// ci95: of the efficiency. Without it a gain that one would not believe is not believed.
 void doubt_gain(const ScalePoint& p, double efficiency, std::optional<Estimate::Interval> ci95, Point& row) {
   // On one rank nothing is exchanged: only the order of the updates differs, and may well be faster.
-  const bool comparable = p.ranks > 1 && !p.strategy->info().other_work && row.status == core::Status::ok;
+  const bool comparable = p.ranks > 1 && !p.strategy->info().computes_other_work && row.status == core::Status::ok;
   constexpr double plausible = 1.05;
   if (!comparable || !(ci95 ? ci95->low > 1 : efficiency > plausible)) return;
   if (p.scaling == Scaling::strong) {

@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns what was measured into a row of the result: times, bytes, limit, and the comparison with baseline and control.
 #pragma once
-#include "bench/engine/machine_monitor.hpp"
-#include "bench/engine/noise_sampler.hpp"
+#include "bench/engine/machine_state.hpp"
 #include "bench/scale/causes.hpp"
 #include "bench/scale/plan.hpp"
 #include "bench/train/limits.hpp"
-#include "bench/train/strategy_row.hpp"
+#include "bench/train/metrics.hpp"
 #include "bench/train/training.hpp"
 
 namespace gradmeter::bench {

@@ -1,15 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/scale/scale.hpp"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "bench/scale/curve.hpp"
 #include "bench/scale/learning.hpp"
-#include "bench/train/node_data.hpp"
+#include "bench/train/training.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "report/cells.hpp"
 #include "runtime/host/host.hpp"
 
 namespace gradmeter::bench {
@@ -52,10 +55,16 @@ class ScaleSweep final : public Experiment {
     auto& group = groups_[index];
     const auto& first = group.front().point;
     rows.progress(fmt::format("{} batch {}: {} points in turn", first.model, first.batch_global, group.size()));
+    if (!std::exchange(begun_, true)) {
+      try_models();
+      rows.foresee(least_from(index, {}), "the fewest steps of all points, by a trial step of each model");
+    }
     bool is_interrupted = false;
     try {
       measure_curve(session_, rank_groups_, data(), group, measure_options(first, point_budget(group, rows)),
-                    static_cast<bool>(listener_.buckets));
+                    static_cast<bool>(listener_.buckets), [&](core::Seconds rest, core::Seconds point) {
+                      rows.foresee({rest.value + least_from(index + 1, point).value}, budget_goes_to(group));
+                    });
     } catch (const core::Interrupted&) {  // the sweep ends once the rows are out
       is_interrupted = true;
       cut(group);
@@ -321,12 +330,64 @@ class ScaleSweep final : public Experiment {
     return core::Seconds{share.value * asked / static_cast<double>(group.size())};
   }
 
+  /// Under a time budget, one step of each model at its largest batch, before anything is measured: the first group
+  /// says nothing of other models, and little of larger batches.
+  void try_models() {
+    if (!options_.time_budget || groups_.size() < 2) return;
+    for (const auto& group : groups_) {
+      for (const CurvePoint& c : group) {
+        const ScalePoint alone = baseline_of(c.point);
+        if (!alone.impossible.empty() || !unsupported(alone).empty() || node_bytes(alone) > memory_to_plan()) continue;
+        auto& trial = trials_.try_emplace(work_of(c.point), alone).first->second;
+        if (alone.batch_per_rank > trial.point.batch_per_rank) trial.point = alone;
+      }
+    }
+    for (auto& [work, trial] : trials_) trial.step = trial_step(session_, rank_groups_, data(), trial.point);
+  }
+
+  /// Names the factors besides the batch on which a step's time depends.
+  static std::string work_of(const ScalePoint& p) {
+    return fmt::format("{} {} {}", p.model, name(p.precision), p.threads);
+  }
+
+  /// The least time of the points of all groups from this one on. A smaller batch takes less than a larger one, in
+  /// proportion at the least. point: what a point of the group before took, or nothing.
+  core::Seconds least_from(std::size_t group, std::optional<core::Seconds> point) const {
+    const auto part = [](const ScalePoint& of, const ScalePoint& known) {
+      const auto batches = static_cast<double>(of.batch_per_rank) / static_cast<double>(known.batch_per_rank);
+      return std::min(1.0, batches) / of.mesh.replica_ranks();
+    };
+    double sum = 0;
+    for (std::size_t g = group; g < groups_.size(); ++g) {
+      for (const CurvePoint& c : groups_[g]) {
+        double least = 0;
+        if (const auto* before = point ? &groups_[group - 1].front().point : nullptr;
+            before && work_of(*before) == work_of(c.point))
+          least = point->value * part(c.point, *before);
+        if (const auto trial = trials_.find(work_of(c.point)); trial != trials_.end()) {
+          const double step = trial->second.step.value * part(c.point, trial->second.point);
+          const std::size_t steps = 1 + core::fewest_blocks_of(core::Seconds{step});  // one to warm up, one a block
+          least = std::max(least, step * static_cast<double>(steps));
+        }
+        sum += least;
+      }
+    }
+    return {sum};
+  }
+
+  static std::string budget_goes_to(const std::deque<CurvePoint>& group) {
+    const auto& first = group.front().point;
+    return fmt::format("each of {} of {} at batch {} is built, checked, and timed until it has an interval",
+                       report::counted(group.size(), "point"), first.model, first.batch_per_rank);
+  }
+
   MeasureOptions measure_options(const ScalePoint& p, core::Seconds point) const {
     const double budget = point.value;
     MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
     // A fifth of the time at most goes into warm-up.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
     m.rule.budget = core::Seconds{std::max(0.0, budget - m.warmup_budget.value - setup_seconds)};
+    m.all = options_.time_budget ? point : m.rule.budget;
     return m;
   }
 
@@ -354,8 +415,14 @@ class ScaleSweep final : public Experiment {
   std::deque<std::deque<CurvePoint>> groups_;
   std::deque<CurvePoint> apart_;      ///< kept and refused ones
   std::vector<SweepPoint*> planned_;  ///< of both, in the order of their rows
-  bool lacks_shm_ = false;            ///< for the windows of all points
-  std::set<std::string> had_;         ///< their keys: other cadences may come to the same points
+  struct Trial {
+    ScalePoint point;
+    core::Seconds step = {};
+  };
+  std::map<std::string, Trial> trials_;  ///< by `work_of`
+  bool begun_ = false;
+  bool lacks_shm_ = false;     ///< for the windows of all points
+  std::set<std::string> had_;  ///< their keys: other cadences may come to the same points
 };
 
 }  // namespace
@@ -365,9 +432,9 @@ std::size_t run_scale(Session& s, const ScaleOptions& o, const FinishedRows& fin
   return run_sweep(sweep, peers_of(s, s.world()), finished, listener.rows, o.time_budget);
 }
 
-std::vector<PointEstimate> estimate_scale(const ScaleOptions& o) {
+std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions& o) {
   const auto points = plan_scale(o.factors);
-  std::vector<PointEstimate> out;
+  std::vector<Estimated<ScalePoint>> out;
   const double budget = equal_share(o.time_budget, points.size(), usual_point_budget).value;
   for (const auto& p : points) {
     // The built-in digits' shape; a data directory must hold images of the same.

@@ -1,10 +1,10 @@
-#include "bench/train/bucket_choice.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/training.hpp"
 
 #include <algorithm>
 
-#include "bench/train/training.hpp"
 #include "core/statistics.hpp"
-#include "dataparallel/buckets.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,48 +1,106 @@
-// The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
+// SPDX-License-Identifier: Apache-2.0
+// The best times of a step's operations, at their own shapes. They are measured repeatedly, in turn with the steps.
 #pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "bench/engine/link_probe.hpp"
-#include "bench/train/operation_probe.hpp"
 #include "core/result.hpp"
+#include "core/units.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/op.hpp"
+#include "model/model.hpp"
 
 namespace gradmeter::bench {
+
+/// The times of all operations of a step, each so many times [s].
+struct OperationTimes {
+  double library = 0;   ///< with the fastest run of each operation
+  double roofline = 0;  ///< with its FLOP at the peak, or a load of each operand, whichever is longer
+};
+
+/// For the calling rank, with `threads` threads. Times are the fastest of all rounds, with operands in the library's
+/// layouts, and in the caches as far as they fit. Training's operands are colder, but a bound may not be above any
+/// step. Operations on one problem share one entry; all entries share the memory of their operands.
+class OperationProbe {
+ public:
+  explicit OperationProbe(int threads) : threads_(threads) {}
+  /// Runs those of these operations that were measured least often first, until `budget` is over; new ones run however
+  /// long they take.
+  /// Errors: BackendError of the library.
+  void round(std::span<const model::RepeatedProblem>, core::Seconds budget);
+  /// The times of these operations, which must have been in a round.
+  OperationTimes times(std::span<const model::RepeatedProblem>) const;
+  /// The best rate of bare multiply-adds, or of an operation that was faster, but at most kernels::most_of_fma times
+  /// the former.
+  core::FlopsPerSecond peak() const { return peak_; }
+
+ private:
+  struct Entry {
+    kernels::Problem problem;
+    std::unique_ptr<kernels::Op> op;
+    std::uint64_t rounds = 0;
+    double run_s = 0, read_s = 0;  ///< the shortest time of a run; of a load
+  };
+  /// Memory with random numbers of one format; without a format with zeros.
+  struct Memory {
+    const kernels::NumberFormat* format;
+    kernels::AlignedVector<std::byte> bytes;
+  };
+  Entry& entry(const kernels::Problem&);
+  Memory& memory_of(const kernels::NumberFormat*);
+  void provide(const kernels::Op&);
+  void run(Entry&);
+
+  int threads_;
+  std::deque<Entry> entries_;
+  std::deque<Memory> inputs_;
+  kernels::AlignedVector<std::byte> outputs_;
+  core::FlopsPerSecond fma_{0}, peak_{0};
+};
+
+// The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
 
 /// A lower bound for any implementation: the longer of its operations and its exchange, since perfect overlap hides the
 /// other.
 struct StepBound {
-  bool is_known = true;      ///< else there is none to compare a time with
-  core::Seconds compute{};   ///< the step's operations at the library's best
-  core::Seconds roofline{};  ///< at the hardware's best: never more than `compute`
+  bool is_known = true;      ///< false: there is no bound to compare a time with
+  core::Seconds compute{};   ///< time of the step's operations at the library's best
+  core::Seconds roofline{};  ///< time at the hardware's best, which is never more than `compute`
   core::Seconds exchange{};
-  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; links and ports where anything is exchanged
+  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; with links and ports where anything is exchanged
 
   core::Seconds seconds() const { return std::max(compute, exchange); }
   std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
 };
-/// Limits, roofline and rates, where they are known. Status mistrusted where the row's time and its whole interval are
-/// below its limit.
+/// Fills in limits, roofline and rates, where they are known. The status is mistrusted where the row's time and its
+/// whole interval are below its limit.
 void fill_bound(const StepBound&, core::Point&);
 
-/// What a point needs of the machine, for this rank.
+/// The work that a point demands of the machine, for this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
   LeastSent least = {};                                 ///< the same on all ranks; zero where nothing is exchanged
-  bool lock_step = true;  ///< a step lasts as long as its slowest rank's; else: as the harmonic mean of the ranks'
+  /// True where a step lasts as long as its slowest rank's; else it lasts as long as the harmonic mean of the ranks'.
+  bool lock_step = true;
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };
 
-/// All limits on one group of ranks with so many threads each. They are of the host: a device's steps have none.
+/// All limits on one group of ranks with so many threads each. They are limits of the host: a device's steps have none.
 class StepLimits {
  public:
-  /// Collective over `c`, which must outlive it, as are all calls.
+  /// Collective over `c`, as are all calls; `c` must outlive it.
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
-      : session_(s), c_(c), threads_(threads), is_host_(&s.device() == &runtime::host_device()), operations_(threads) {}
-  /// Takes a few milliseconds, more for new or long operations: all ranks compute, then all use the link.
-  /// While nothing else moves.
+      : session_(s), c_(c), threads_(threads), is_host_(s.on_host()), operations_(threads) {}
+  /// Measures one round: all ranks compute, then all use the link. It takes a few milliseconds, more for new or long
+  /// operations. Nothing else may move meanwhile.
   void round(const StepDemand&);
-  /// From all rounds so far, one of which must have had this demand.
+  /// The bound from all rounds so far, one of which must have had this demand.
   StepBound bound(const StepDemand&) const;
 
  private:
@@ -51,7 +109,7 @@ class StepLimits {
   int threads_;
   bool is_host_;
   OperationProbe operations_;
-  std::optional<LinkProbe> link_;  ///< made when a demand first exchanges anything
+  std::optional<LinkProbe> link_;  ///< made when a demand exchanges something for the first time
 };
 
 }  // namespace gradmeter::bench

@@ -1,4 +1,5 @@
-#include "bench/train/node_data.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/training.hpp"
 
 #include <algorithm>
 #include <array>
@@ -25,11 +26,10 @@ Sizes sizes_of(const Dataset* d) {
 /// Images, then labels, in the memory of the node's first rank.
 class NodeDataset final : public ImageDataset {
  public:
-  NodeDataset(std::string name, Sizes s, std::shared_ptr<const runtime::SharedWindow> window,
-              std::span<const std::byte> bytes)
+  NodeDataset(std::string name, Sizes s, std::shared_ptr<void> owner, std::span<const std::byte> bytes)
       : name_(std::move(name)),
         sizes_(s),
-        window_(std::move(window)),
+        owner_(std::move(owner)),
         bytes_(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()) {}
   const std::string& name() const override { return name_; }
   std::size_t size() const override { return sizes_.samples; }
@@ -43,7 +43,7 @@ class NodeDataset final : public ImageDataset {
  private:
   std::string name_;
   Sizes sizes_;
-  std::shared_ptr<const runtime::SharedWindow> window_;
+  std::shared_ptr<void> owner_;  ///< of the bytes
   std::span<const std::uint8_t> bytes_;
 };
 
@@ -80,16 +80,16 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
       node.broadcast_value(std::array{sizes_of(read.train.get()), sizes_of(read.validation.get())});
   const std::string name = node.broadcast_text(read.train ? read.train->name() : "");
   const std::size_t all = s[0].bytes() + s[1].bytes();
-  const auto window = std::make_shared<runtime::SharedWindow>(node, node.rank() == 0 ? all : 0);
-  const std::span<std::byte> bytes = window->of(0);
+  const runtime::SharedParts shared = runtime::share_memory(node, node.rank() == 0 ? all : 0);
+  const std::span<std::byte> bytes = shared.of(0);
   const auto train = bytes.first(s[0].bytes()), validation = bytes.subspan(s[0].bytes(), s[1].bytes());
   if (read.train) {
     copy(dynamic_cast<const ImageDataset&>(*read.train), train);
     copy(dynamic_cast<const ImageDataset&>(*read.validation), validation);
   }
   node.barrier();
-  return {.train = std::make_shared<NodeDataset>(name, s[0], window, train),
-          .validation = std::make_shared<NodeDataset>(name, s[1], window, validation)};
+  return {.train = std::make_shared<NodeDataset>(name, s[0], shared.owner, train),
+          .validation = std::make_shared<NodeDataset>(name, s[1], shared.owner, validation)};
 }
 
 }  // namespace gradmeter::bench

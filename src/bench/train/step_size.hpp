@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for the step size: how it grows with the global batch, and how it falls over a run.
 #pragma once
 #include <cstddef>
@@ -8,31 +9,31 @@
 
 namespace gradmeter::bench {
 
-/// Where a run is. All steps of an epoch are equally long.
+/// The place in a run at which a step is. All steps of an epoch are equally long.
 struct TrainingMoment {
   std::size_t step = 0;         ///< from 0
-  std::size_t epoch_steps = 1;  ///< of an epoch
-  std::size_t steps = 1;        ///< of the whole run
+  std::size_t epoch_steps = 1;  ///< number of steps of an epoch
+  std::size_t steps = 1;        ///< number of steps of the whole run
   std::size_t batch = 1;        ///< global [samples]
 };
 
-/// One row. `parameters`: with their defaults, "batch=64"; empty: none.
+/// One row. `parameters`: their names with their defaults, "batch=64"; empty: none.
 struct StepSizeRuleInfo {
   std::string_view name, parameters, rule, source;
 };
 std::span<const StepSizeRuleInfo> step_size_rules();
 
-/// Rules as a user named them: one that scales, one over the run, or both: "linear:batch=64+cosine".
+/// Rules of the names that a user gave: one that scales, one over the run, or both: "linear:batch=64+cosine".
 class StepSizeRule {
  public:
   /// Errors: UsageError for an unknown name or parameter, or two rules of one kind.
   explicit StepSizeRule(std::string_view text = "constant");
   const std::string& name() const { return name_; }  ///< canonical
-  /// `base` scaled for the batch.
+  /// The step size `base`, scaled for the batch.
   double scaled(double base, std::size_t batch) const;
-  /// The step's size. During the first `warmup_epochs` it grows linearly to the scaled size: from `base` where a rule
-  /// scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. A rule over the run lowers it from
-  /// there to 0 after the last step.
+  /// The size of a step. During the first `warmup_epochs` it grows linearly to the scaled size: from `base` where a
+  /// rule scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. A rule over the run then
+  /// lowers it to 0 after the last step.
   float at(const TrainingMoment&, double base, double warmup_epochs) const;
 
  private:

@@ -1,30 +1,105 @@
-// Which steps of a training run are traced, and what is recorded.
+// SPDX-License-Identifier: Apache-2.0
+// The events of every rank in time, as a file for trace viewers: Perfetto (ui.perfetto.dev), chrome://tracing.
+// Format: "Trace Event Format", Google, complete events; times in microseconds of rank 0's clock from the first event.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <fstream>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "bench/train/timeline.hpp"
-#include "dataparallel/decorators/probe.hpp"
+#include "core/json.hpp"
+#include "dataparallel/fabric/decorators/probe.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 
-/// Everything that every rank did in some steps, for a trace viewer.
+/// One rank's events. A rank is a process of the trace, a lane a thread of it. Lane 0 has the steps with the
+/// computations and waits in them; the lanes after it have the calls, as many as overlapped. Server lanes have the same
+/// of the rank's server task.
+class Timeline {
+ public:
+  static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
+
+  Timeline(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
+
+  /// Adds what the worker did in a step.
+  void add(std::size_t step, const dataparallel::StepRecord&);
+  /// Adds what the rank's server task did until that step ended; the `step` interval of the record is not used.
+  void add_background(std::size_t step, const dataparallel::StepRecord&);
+
+  bool empty() const { return events_.empty(); }
+  /// The begin of the first event, in rank 0's clock [s]; infinite without events. `clock`: this host's clock, as known
+  /// at the end.
+  double begin(const runtime::DriftModel& clock) const;
+  /// An array of events in the format, where ts is 0 at `origin` (rank 0's clock).
+  core::Json events(double origin, const runtime::DriftModel& clock) const;
+
+ private:
+  enum class Kind : std::uint8_t { step, compute, wait, call, server_compute, server_call };
+  struct TraceEvent {
+    Kind kind;
+    std::string name;
+    dataparallel::Interval when;  ///< by this host's clock
+    std::size_t step;
+    std::uint64_t bytes = 0;
+    double queued_s = 0;  ///< time from posting to start
+  };
+  void add_call(Kind, std::size_t step, const dataparallel::CallRecord&);
+  std::vector<int> lanes() const;  ///< the lane of each event
+  core::Json describe(const TraceEvent&, int lane, double origin, const runtime::DriftModel&) const;
+  double uncertainty(const runtime::DriftModel&) const;
+
+  int rank_;
+  std::string host_;
+  std::vector<TraceEvent> events_;
+};
+
+/// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
+void check_trace_path(const std::string& path, bool replace);
+/// A file of every rank's events, complete or absent: written under another name, and renamed by `close`.
+/// Errors: those of check_trace_path; BackendError.
+class TraceFile {
+ public:
+  TraceFile(const std::string& path, bool replace);
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  /// Adds one rank's array of events, as text.
+  void add(const std::string& events);
+  void close();
+
+ private:
+  std::string path_, temporary_path_;
+  std::ofstream out_;
+  const char* separator_ = "";
+};
+
+/// Collective: rank 0 writes all ranks' events to one file, with one rank's in memory at a time.
+void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
+                  const std::string& path, bool replace);
+
+// Decides which steps of a training run are traced, and records them.
+
+/// A request to record everything that every rank did in some steps, for a trace viewer.
 struct TraceRequest {
   std::string path;
   std::optional<std::size_t> first = {};  ///< empty: step 5, or the beginning of a shorter run
-  std::size_t count = 20;                 ///< at most
-  bool replace = false;                   ///< an existing file
+  std::size_t count = 20;                 ///< the most steps that are traced
+  bool replace = false;                   ///< true: an existing file is replaced
 };
 
 class Trace {
  public:
   /// Errors: UsageError when the run of so many steps does not reach the first.
   Trace(TraceRequest, std::size_t steps, Timeline);
-  /// Around each step of the run.
+  /// These two are called around each step of the run.
   void before(std::size_t step, dataparallel::Probe&) const;
   void after(std::size_t step, const dataparallel::StepRecord&, dataparallel::Probe&);
-  /// Collective. False: no rank has made any of these steps, and there is no file.
+  /// Writes the file. Collective. False: no rank has made any of these steps, and there is no file.
   bool write(const runtime::Communicator&, const runtime::DriftModel& clock) const;
 
  private:

@@ -1,18 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/train/train.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "bench/train/gradient_noise.hpp"
-#include "bench/train/node_data.hpp"
-#include "bench/train/strategy_row.hpp"
-#include "compression/gradient_file.hpp"
+#include "bench/train/metrics.hpp"
+#include "bench/train/training.hpp"
+#include "compression/test_gradients.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
-#include "kernels/library.hpp"
-#include "runtime/host/peak_memory.hpp"
-#include "runtime/time/clock.hpp"
+#include "kernels/host/library.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/host/kernel_files.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -21,7 +21,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// What loading takes for a while is no part of the training's peak.
+/// Memory that loading takes for a while is no part of the training's peak.
 model::DataSplit data_before_training(Session& s, const TrainOptions& o) {
   auto data = load_data(s.world(), o.data);
   s.world().sleeping_barrier();
@@ -103,7 +103,7 @@ class Run {
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
   }
 
-  /// Of an epoch with so many steps, which is verified besides the first: the same on all ranks.
+  /// The place, in an epoch of so many steps, of the step that is verified besides the first; the same on all ranks.
   std::size_t place_of_verified(std::size_t first, std::size_t steps) const {
     constexpr std::uint64_t stream = 0x7e51f1;
     return static_cast<std::size_t>(core::Random(options_.config.seed, stream).uniform(first) *

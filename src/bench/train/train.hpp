@@ -1,4 +1,5 @@
-// One configuration trained to convergence: loss, accuracy, time to accuracy.
+// SPDX-License-Identifier: Apache-2.0
+// Trains one configuration to convergence: loss, accuracy, time to accuracy.
 #pragma once
 #include <functional>
 #include <optional>
@@ -7,15 +8,17 @@
 #include "bench/train/trace.hpp"
 #include "bench/train/training.hpp"
 #include "core/result.hpp"
-#include "model/data.hpp"
+#include "core/table.hpp"
+#include "model/data/dataset.hpp"
+#include "report/cells.hpp"
 
 namespace gradmeter::bench {
 
-/// What rank 0 holds before one step, as a file for gradmeter codecs and other programs.
+/// A request for the data that rank 0 holds before one step, as a file for gradmeter codecs and other programs.
 struct Dump {
   std::string path;
   std::optional<std::size_t> step;  ///< empty: the usual one
-  bool replace = false;             ///< an existing file
+  bool replace = false;             ///< true: an existing file is replaced
 };
 
 struct TrainOptions {
@@ -23,46 +26,56 @@ struct TrainOptions {
   model::DataOptions data;
   std::size_t epochs = 20;
   StepSizeRule step_rule = StepSizeRule("constant");
-  double warmup_epochs = 1;      ///< the step size grows over these
+  double warmup_epochs = 1;      ///< the epochs over which the step size grows
   std::optional<double> target;  ///< stop at this validation accuracy [0, 1]
   std::optional<std::size_t> max_steps;
-  std::optional<Dump> dump_gradients;      ///< before the exchange; usually of step 100, or the last of a shorter run
-  std::optional<Dump> dump_weights;        ///< usually those before step 0
-  std::optional<std::size_t> noise_every;  ///< steps between samples of the gradient's noise; empty: none
+  /// Gradients before the exchange; usually of step 100, or the last of a shorter run.
+  std::optional<Dump> dump_gradients;
+  std::optional<Dump> dump_weights;  ///< weights, usually those before step 0
+  /// Number of steps between samples of the gradient's noise; empty: no samples.
+  std::optional<std::size_t> noise_every;
   std::optional<TraceRequest> trace;
-  std::optional<std::size_t> log_every;  ///< steps between loss rows; empty: epochs only
+  std::optional<std::size_t> log_every;  ///< number of steps between loss rows; empty: there are rows for epochs only
 };
 
 struct TrainListener {
-  std::function<void(std::size_t rows)> planned = {};  ///< rank 0, before the first: at most, where there is a target
-  std::function<void(const core::Point&)> row;         ///< rank 0
-  std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< rank 0
+  /// Called on rank 0 before the first row, with the number of rows; with a target that is the largest possible.
+  std::function<void(std::size_t rows)> planned = {};
+  std::function<void(const core::Point&)> row;                                     ///< called on rank 0
+  std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< called on rank 0
 };
 
 struct TrainResult {
-  double accuracy = 0;  ///< of the last validation
+  double accuracy = 0;  ///< accuracy of the last validation
   bool is_text = false;
-  double least_loss = 0;       ///< that any model can have on this data [nats]; 0: not known
-  double validation_loss = 0;  ///< [nats], a label of the validation set
-  double seconds = 0;          ///< training time, without evaluation
+  double least_loss = 0;       ///< the least loss that any model can have on this data [nats]; 0: it is not known
+  double validation_loss = 0;  ///< per label of the validation set [nats]
+  double seconds = 0;          ///< training time without evaluation [s]
   std::size_t steps = 0;
-  bool traced = false;                ///< any step, if that was asked for
-  bool gradients_dumped = false;      ///< if that was asked for
-  bool weights_dumped = false;        ///< likewise
-  bool reached = false;               ///< the target, if there is one
-  std::optional<double> noise_scale;  ///< of the last epoch [samples]
-  bool has_times = true;              ///< software that rounds, or an emulated device, has none that say anything
-  bool weights_equal = true;          ///< on all ranks; always true for strategies that do not promise it
+  bool traced = false;                ///< true: a trace was asked for and has a step
+  bool gradients_dumped = false;      ///< true: they were asked for and written
+  bool weights_dumped = false;        ///< true: they were asked for and written
+  bool reached = false;               ///< true: there is a target, and it was reached
+  std::optional<double> noise_scale;  ///< noise scale of the last epoch [samples]
+  /// False where software rounds, or a device is emulated: their times say nothing.
+  bool has_times = true;
+  /// True where weights were equal on all ranks, and always for strategies that do not promise it.
+  bool weights_equal = true;
   TrainingTotals totals = {};
 };
 
 /// Errors: UsageError where the noise of gradients is asked for and cannot be measured.
 void check_noise_scale(const TrainOptions&, int ranks);
 
-/// Collective over the session's world. A row for each epoch (loss: mean over the epoch's samples), and for each
-/// logged step (loss: mean over that step's global batch, before its update).
+/// Collective over the session's world. It gives a row for each epoch (loss: mean over the epoch's samples), and for
+/// each logged step (loss: mean over that step's global batch, before its update).
 /// Errors: UsageError for data or a model that do not fit, and for a noise scale where there is none; WrongResult for a
 /// loss that is NaN or infinite; Interrupted.
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
+
+std::string train_header();
+/// One line for an epoch's point; empty for a point without an accuracy.
+std::string train_row(const core::Point&);
+const report::CsvColumns& train_csv();
 
 }  // namespace gradmeter::bench

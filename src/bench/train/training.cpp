@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/train/training.hpp"
 
 #include <algorithm>
@@ -5,14 +6,13 @@
 #include <cmath>
 #include <utility>
 
-#include "bench/train/bucket_choice.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/call_check.hpp"
-#include "kernels/threads.hpp"
-#include "runtime/agreement.hpp"
-#include "runtime/time/clock.hpp"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -37,7 +37,8 @@ runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& c
 }
 
 /// The configuration, once it is known to be possible.
-Layout accepted(const TrainingConfig& c, DataFacts d, const runtime::Communicator& comm, std::span<const int> nodes) {
+Layout accepted(const TrainingConfig& c, const DataFacts& d, const runtime::Communicator& comm,
+                std::span<const int> nodes) {
   const NodeMap map{.node_of = {nodes.begin(), nodes.end()}, .fake = false, .ranks_as = comm.ranks_as()};
   if (const auto why = refusal(c, d, map); !why.empty()) throw core::UsageError(why);
   return layout_of(c, comm.size(), comm.rank());
@@ -48,11 +49,11 @@ struct TrainingQueues {
 };
 
 dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
-                                           const Layout& l, DataFacts d, const TrainingQueues& queues) {
+                                           const Layout& l, const DataFacts& d, const TrainingQueues& queues) {
   auto o = fabric_options(c, l, d);
   const bool on_device = &queues.computation.device() != &runtime::host_device();
   if (on_device) o.queue = &queues.computation;
-  if (on_device && c.algorithm && c.algorithm->works_on_devices()) o.exchange_queue = &queues.exchange;
+  if (on_device && c.algorithm && c.algorithm->works_on_devices()) o.exchange.queue = &queues.exchange;
   o.spin_policy = spin_policy(s, comm, c, l);
   // Its own server does not keep a worker from waiting: it works when the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
@@ -62,7 +63,7 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
   return o;
 }
 
-dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, DataFacts d) {
+dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
   return {
       .mesh = l.mesh,
       .model = [&c, &l, d](const dataparallel::Mesh&,
@@ -294,7 +295,7 @@ dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, s
           .algorithm = config_.algorithm,
           .codec = codec_on_messages || exchanges(config_, layout_) ? config_.codec : nullptr,
           .message_bytes = fabric_.message_bytes(assembly_.mesh().data()),
-          .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).max_call_bytes};
+          .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).exchange.max_bytes};
 }
 
 /// This rank's share of the total: its axis' forecast, on the axis' first rank, and its replica stage's traffic.

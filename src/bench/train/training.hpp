@@ -1,43 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
 // One training configuration prepared on a group of ranks: data, model, fabric, strategy and the probe over them.
 #pragma once
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "bench/engine/coded_data.hpp"
+#include "bench/engine/coded_sum.hpp"
 #include "bench/engine/session.hpp"
-#include "bench/train/layout.hpp"
+#include "bench/train/config.hpp"
 #include "bench/train/limits.hpp"
 #include "dataparallel/assembly.hpp"
-#include "dataparallel/decorators/fault_injector.hpp"
-#include "dataparallel/decorators/verifier.hpp"
-#include "model/dataset.hpp"
+#include "dataparallel/fabric/decorators/fault_injector.hpp"
+#include "dataparallel/fabric/decorators/verifier.hpp"
+#include "model/data/dataset.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 
-/// The result of a test exchange. error: of the sum, relative and squared, with a codec.
+/// The result of a test exchange. error: the relative squared error of the sum, with a codec.
 struct ExchangeCheck {
-  std::string fault = {};  ///< empty: right
+  std::string fault = {};  ///< what is wrong; empty: nothing
   std::optional<double> error = {};
 };
 
-/// Over all ranks since the first step.
+/// Totals over all ranks since the first step.
 struct TrainingTotals {
-  std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: of one rank
+  std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: the bytes of the rank that sent the most
   std::uint64_t bytes_between_nodes = 0, bytes_due = 0, steps = 0;
-  dataparallel::Forecast forecast = {};  ///< what strategy and model predicted
+  dataparallel::Forecast forecast = {};  ///< the forecast of strategy and model
   dataparallel::Observations observed = {};
-  std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< where the loss is scaled
+  std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
   bool bytes_known = true;
   double seconds =
       0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
-  /// The bytes sent equal the forecast, or, where there is none, the sum of the calls' own messages; and they do not
-  /// exceed the forecast's upper bound, if it has one.
+  /// True where the bytes sent equal the forecast, or, without a forecast, the sum of the calls' own messages, and do
+  /// not exceed the forecast's upper bound, if it has one.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
-  std::string fault() const;  ///< in a line, where it is not right
-  /// Adds the totals of another training of the same point. What strategies observe is that of the last one.
+  std::string fault() const;  ///< says in a line what is not right
+  /// Adds the totals of another training of the same point. Observations of strategies are those of the last training.
   TrainingTotals& operator+=(const TrainingTotals&);
 };
 
@@ -49,7 +54,7 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
-/// Numbers that the host writes and a device reads: one memory where that is the host.
+/// Numbers that the host writes and a device reads. They are in one memory where that device is the host.
 template <class T>
 class Uploaded {
  public:
@@ -57,7 +62,8 @@ class Uploaded {
       : memory_(device.allocate(core::element_of<T>, count)), host_(memory_.buffer.on_device() ? count : 0) {}
   std::span<T> host() { return memory_.buffer.on_device() ? std::span<T>(host_) : memory_.buffer.values<T>(); }
   runtime::Buffer device() const { return memory_.buffer; }
-  /// After the host has written. It must not write again before the queue has been waited for.
+  /// Copies the numbers to the device after the host has written them. The host must not write again before the queue
+  /// has been waited for.
   void upload(runtime::Queue& queue) const {
     if (memory_.buffer.on_device()) queue.copy("upload", host_, memory_.buffer);
   }
@@ -76,20 +82,21 @@ class Training {
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  /// Loads this worker's part of batch `step`, so that the step itself need not. Not collective.
+  /// Loads this worker's part of batch `step`, so that the step itself need not. It is not collective.
   void prepare(std::size_t step);
-  /// Draws the samples of this worker's part of an epoch that are not drawn yet: each built-in digit takes 11 us.
-  /// Called for the first epoch; in later ones the steps draw. Not collective.
+  /// Draws the samples of this worker's part of an epoch that are not drawn yet: each built-in digit takes 11 us. It is
+  /// called for the first epoch; in later ones the steps draw. It is not collective.
   void draw_epoch(std::size_t first_step);
-  /// Trains on this worker's part of global batch number `step`. `record()` has what it did.
+  /// Trains on this worker's part of global batch number `step`. `record()` then tells what the step did.
   model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::Outcome step(std::size_t step, float step_size);
   const dataparallel::StepRecord& record() const { return record_; }
-  /// The gradient of this rank's part of batch `step` at the current weights, before any exchange. Collective only over
-  /// the ranks of one replica. The next step overwrites it, and is the same with or without this call.
+  /// The gradient of this rank's part of batch `step` at the current weights, before any exchange. It is collective
+  /// only over the ranks of one replica. The next step overwrites the gradient, and is the same with or without this
+  /// call.
   /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
-  /// What this rank trains, as it stands between two steps; places as in `model().tensors()`.
+  /// The weights that this rank trains, as they are between two steps; places are as in `model().tensors()`.
   std::span<const float> weights() { return on_host(assembly_.buffers().parameters, weights_copy_); }
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
   /// The number of steps after which exchanges repeat.
@@ -97,61 +104,64 @@ class Training {
   std::size_t batch_global() const { return layout_.batch_global(config_); }
   const Layout& layout() const { return layout_; }
 
-  /// Do ranks exchange messages at any time, and may workers be at different steps?
+  /// True where ranks exchange messages at any time, and workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
-  /// Collective: all ranks have called, with nothing of their own under way, so that what they do together next waits
-  /// for nobody's training.
+  /// Returns when all ranks have called it, with nothing of their own under way, so that the next thing that they do
+  /// together waits for nobody's training. Collective.
   void quiesce();
-  /// Collective: `quiesce`, and while it lives the progress threads are idle too. Null where they are so by themselves.
-  using ProgressPause = std::unique_ptr<dataparallel::Engine::ProgressPause>;
+  /// `pause_progress` does what `quiesce` does, and while the returned object lives the progress threads are idle too.
+  /// Collective. Null where they are idle by themselves.
+  using ProgressPause = std::shared_ptr<void>;
   ProgressPause pause_progress();
 
-  /// Collective: of the evaluation weights over the whole validation set, each worker its part.
+  /// Validates the evaluation weights on the whole validation set, of which each worker takes its part. Collective.
   Validation validate();
-  /// Collective: do all workers hold the same bits, where the strategy promises it?
+  /// True where all workers hold the same bits, or the strategy does not promise it. Collective.
   bool weights_agree();
-  /// Collective, before the first step: checks the strategy's all-reduces on known data, in training's own buckets,
-  /// operation and codec. Leaves the gradients zero, and changes nothing else of a run.
+  /// Checks the strategy's all-reduces on known data, in training's own buckets, operation and codec. Collective,
+  /// before the first step. Leaves the gradients zero, and changes nothing else of a run.
   ExchangeCheck check_sums();
-  /// Collective, before the first step: `check_sums`, then verified steps, from batch 0 on, until the workers have
-  /// exchanged something (64 at most), and the evaluation weights.
+  /// Makes `check_sums`, then verified steps, from batch 0 on, until the workers have exchanged something (64 steps at
+  /// most), and the evaluation weights. Collective, before the first step.
   ExchangeCheck check_exchange();
-  /// Collective, of a strategy that makes all-reduces: those of a step, alone, on the present gradients. No step.
+  /// Makes the all-reduces of a step alone, on the present gradients, for a strategy that makes all-reduces. It makes
+  /// no step. Collective.
   void exchange_gradients();
-  /// Collective: the least that a step needs of the machine, on average over a period.
+  /// The least that a step demands of the machine, on average over a period. Collective.
   StepDemand demand() const;
   /// Verifies the next step in which anything is exchanged, call by call and message by message, and the operations of
-  /// the next step. On all ranks before the same step. The step gives the same bits, only later. Cost: see
+  /// the next step. All ranks call it before the same step. The step gives the same bits, only later. Cost: see
   /// dataparallel::Verifier and kernels::CallCheck.
   void verify_next() {
     verifier_.arm();
     checks_calls_ = true;
   }
-  /// Collective, after `quiesce`: what was wrong in the steps verified since the last call, in a line that is the
-  /// same on all ranks; empty: nothing. Cost: a few small collectives.
+  /// Returns in a line, the same on all ranks, what was wrong in the steps verified since the last call; empty:
+  /// nothing. Collective, after `quiesce`. Cost: a few small collectives.
   std::string verdict();
-  /// Collective: ends the strategy; afterwards there are no more steps. Returns the totals.
+  /// Ends the strategy, after which there are no more steps, and returns the totals. Collective.
   TrainingTotals finish();
-  /// Collective: so far. Servers may still be answering, so bytes are not compared with a forecast.
+  /// The observations so far. Servers may still be answering, so bytes are not compared with a forecast. Collective.
   dataparallel::Observations observed();
-  /// Collective, likewise. Of ranks that differ: the least scale and the most skipped steps.
+  /// The state of the loss scale so far. Where ranks differ it is the least scale and the most skipped steps.
+  /// Collective.
   std::optional<dataparallel::LossScaler::State> loss_scale();
 
   const model::Model& model() const { return assembly_.model(); }
   std::string_view transport_name() const;
-  /// Is each bucket of the gradients exchanged in a call of its own?
+  /// True where each bucket of the gradients is exchanged in a call of its own.
   bool exchanges_buckets() const;
   std::size_t bucket_bytes() const { return config_.bucket_bytes; }
-  /// The measured automatic size; empty: it was given, or does not apply.
+  /// The automatic size that was measured; empty: the size was given, or does not apply.
   std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
   bool has_progress_thread() const { return progress_thread_; }
-  /// Threads of this rank that run at once, besides compute threads.
+  /// The number of threads of this rank that run at once, besides compute threads.
   int helper_threads() const;
   dataparallel::Probe& probe() { return assembly_.probe(); }
 
  private:
   model::Batch batch() const { return {inputs_.device(), labels_.device(), data_.train->labels()}; }
-  /// The memory itself, or what is there on the device.
+  /// The memory itself, or a copy of the device's memory.
   std::span<const float> on_host(const runtime::ConstBuffer&, std::vector<float>& copy);
   void await_departures();
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
@@ -173,7 +183,7 @@ class Training {
   bool progress_thread_;
   std::unique_ptr<runtime::Queue> queue_, exchange_queue_;
   dataparallel::RankFabric fabric_;
-  std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: nothing is injected
+  std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: no fault is injected
   dataparallel::Verifier verifier_;
   dataparallel::Assembly assembly_;
   dataparallel::Buffer evaluation_weights_, word_;
@@ -186,10 +196,33 @@ class Training {
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< within them
   bool finished_ = false;
-  bool checks_calls_ = false;  ///< of the next step
-  std::uint64_t check_seed_;   ///< of what is looked at; each check has another
-  std::string calls_fault_;    ///< of this rank's checked operations since the last verdict
+  bool checks_calls_ = false;  ///< true: the operations of the next step are checked
+  std::uint64_t check_seed_;   ///< seed of what is looked at; each check has another one
+  std::string calls_fault_;    ///< faults of this rank's checked operations since the last verdict
   dataparallel::StepRecord record_;
 };
+
+// The data set of a job: each rank draws it for itself, or it is read from files once a node.
+
+/// Collective over `world`, as is the destruction of the last copy of the result. Equal bytes on every rank of a node.
+/// Cost:   for images, one reading and their bytes a node; text is read and held by every rank; for data that are
+/// drawn, see model::make_data.
+/// Errors: UsageError, on all ranks of a node whose files are at fault.
+model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
+
+// Implements `--bucket auto`: the bucket size that is fastest here, measured by steps of the same training.
+
+/// Candidate sizes [bytes], which all make different buckets: one bucket for all (0), then 256 KiB to 25 MiB.
+std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
+
+/// The index of the smallest median. times: by candidate, the times of steps, each that of the slowest rank [s].
+std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
+
+/// The configuration with a definite bucket size. Where the size is automatic and matters, it is the fastest in a few
+/// steps of each candidate, in trainings that are dropped; else it is the given or the usual one.
+/// Collective over the communicator; all ranks choose alike.
+/// Cost:   twice, for every candidate, a training set up and four steps of it.
+/// Errors: UsageError where the configuration cannot be trained; Interrupted.
+TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 
 }  // namespace gradmeter::bench

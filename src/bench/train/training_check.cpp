@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of the exchange before anything is measured, with known data and with training's own, on every rank.
 #include <algorithm>
 #include <array>
@@ -5,11 +6,10 @@
 
 #include "bench/engine/coded_sum.hpp"
 #include "bench/train/training.hpp"
-#include "compression/momentum_correction.hpp"
-#include "compression/warm_up.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "core/format.hpp"
-#include "dataparallel/buckets.hpp"
-#include "runtime/agreement.hpp"
+#include "dataparallel/strategy.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -108,14 +108,14 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
       communicator_.split(layout_.place.stage * layout_.mesh.tensor + layout_.place.tensor, layout_.place.data);
   // The first step's density. Only the whole gradient can be clipped, so all-reduces do not clip.
   const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
-  const allreduce::CodedRequest request{
-      .codec = *codec, .algorithm = *config_.algorithm, .shape = axis_shape(layout_, nodes_), .options = {}};
+  const allreduce::ExchangeSpec spec{
+      .algorithm = config_.algorithm, .codec = codec, .shape = axis_shape(layout_, nodes_)};
   const auto each_tensor = [&](auto g, const auto& visit) {
     for (const auto& b : dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(),
                                                     config_.bucket_bytes)) {
       for (const auto& part : b.parts) {
         visit(CodedTensor{.codec = *codec,
-                          .encodings = allreduce::encodings_on_the_way(request, part),
+                          .encodings = allreduce::encodings_on_the_way(spec, part),
                           .seed = config_.seed + b.offset + part.offset,
                           .op = allreduce::Op::average,
                           .data = data,
@@ -147,7 +147,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   return found;
 }
 
-/// Where only the ranks of one replica exchange, one step has all exchanges.
+/// One step has all exchanges where only the ranks of one replica exchange.
 bool Training::has_verified() const {
   const auto communication = config_.strategy->info().communication;
   if (communication == CommunicationPattern::client_server) return verifier_.messages_verified();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Highway compiles this file once for every instruction set and picks at run time.
 #include "compression/codecs/onebit.hpp"
 
@@ -8,8 +9,6 @@
 #include <limits>
 
 #include "compression/detail/bucketed.hpp"
-#include "compression/detail/sign_loops.hpp"
-#include "compression/detail/sign_rule.hpp"
 #include "compression/registry.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,7 +30,7 @@ using Doubles = hn::CappedTag<double, sum_lanes / 2>;
 constexpr std::size_t float_lanes = hn::MaxLanes(Floats()), double_lanes = hn::MaxLanes(Doubles());
 constexpr std::size_t sums = sum_lanes / double_lanes;
 
-/// One bit for each of 16 elements.
+/// The signs of 16 elements, a bit each.
 HWY_INLINE std::uint32_t signs_of(const float* x) {
   const Floats d;
   std::uint32_t all = 0;
@@ -46,7 +45,7 @@ HWY_INLINE std::uint32_t signs_of(const float* x) {
 }
 
 template <bool two>
-HWY_INLINE void take(const float* x, hn::Vec<Doubles>* up, hn::Vec<Doubles>* down) {
+HWY_INLINE void add_sums(const float* x, hn::Vec<Doubles>* up, hn::Vec<Doubles>* down) {
   const Doubles d;
   const hn::Rebind<float, Doubles> narrow;
   for (std::size_t v = 0; v < sums; ++v) {
@@ -61,9 +60,9 @@ HWY_INLINE void take(const float* x, hn::Vec<Doubles>* up, hn::Vec<Doubles>* dow
   }
 }
 
-/// Whole groups of 16: signs to `bits`, two bytes a group.
+/// Writes the signs of whole groups of 16 elements to `bits`, two bytes a group, and their sums.
 template <bool two>
-void take_groups(const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+void pack_groups(const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
   const Doubles d;
   hn::Vec<Doubles> up[sums], down[sums];
   for (std::size_t v = 0; v < sums; ++v) up[v] = down[v] = hn::Zero(d);
@@ -72,7 +71,7 @@ void take_groups(const float* x, std::size_t groups, std::byte* bits, SignSums& 
     hwy::Prefetch(x + 512);
     const std::uint32_t signs = signs_of(x);
     std::memcpy(bits + 2 * g, &signs, 2);
-    take<two>(x, up, down);
+    add_sums<two>(x, up, down);
   }
   for (std::size_t v = 0; v < sums; ++v) {
     hn::StoreU(up[v], d, out.up.data() + v * double_lanes);
@@ -81,7 +80,7 @@ void take_groups(const float* x, std::size_t groups, std::byte* bits, SignSums& 
 }
 
 template <bool add>
-void spread_groups(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
+void unpack_groups(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
   const Floats d;
   const auto ones = hn::Set(d, one), zeros = hn::Set(d, zero);
   for (std::size_t g = 0; g < groups; ++g) {
@@ -97,19 +96,19 @@ void spread_groups(const std::byte* bits, std::size_t groups, float one, float z
   }
 }
 
-void TakeSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-  return two ? take_groups<true>(x, groups, bits, out) : take_groups<false>(x, groups, bits, out);
+void PackSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+  return two ? pack_groups<true>(x, groups, bits, out) : pack_groups<false>(x, groups, bits, out);
 }
-void SpreadSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
-  return addend ? spread_groups<true>(bits, groups, one, zero, addend, out)
-                : spread_groups<false>(bits, groups, one, zero, addend, out);
+void UnpackSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
+  return addend ? unpack_groups<true>(bits, groups, one, zero, addend, out)
+                : unpack_groups<false>(bits, groups, one, zero, addend, out);
 }
 #else
-void TakeSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-  detail::take_signs_plain(two, x, groups, bits, out);
+void PackSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+  detail::pack_signs_plain(two, x, groups, bits, out);
 }
-void SpreadSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
-  detail::spread_signs_plain(bits, groups, one, zero, addend, out);
+void UnpackSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
+  detail::unpack_signs_plain(bits, groups, one, zero, addend, out);
 }
 #endif
 
@@ -119,8 +118,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradmeter::compression {
 
-HWY_EXPORT(TakeSigns);
-HWY_EXPORT(SpreadSigns);
+HWY_EXPORT(PackSigns);
+HWY_EXPORT(UnpackSigns);
 
 namespace {
 
@@ -128,97 +127,78 @@ using detail::SignSums;
 using detail::SignValues;
 using detail::sum_lanes;
 
-struct SignLoops {
-  void (*take)(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out);
-  void (*spread)(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out);
-};
-constexpr SignLoops plain{detail::take_signs_plain, detail::spread_signs_plain};
-constexpr SignLoops fast{
-    [](bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-      HWY_DYNAMIC_DISPATCH(TakeSigns)(two, x, groups, bits, out);
-    },
-    [](const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
-      HWY_DYNAMIC_DISPATCH(SpreadSigns)
-      (bits, groups, one, zero, addend, out);
-    }};
+constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
 
-class OneBit final : public detail::Vectorised {
- public:
-  OneBit(std::string name, std::size_t bucket, bool two, const SignLoops& loops)
-      : Vectorised(std::move(name)), bucket_(bucket), two_(two), loops_(loops) {
-    if (&loops != &plain) reference_ = std::make_unique<OneBit>(this->name() + " (plain)", bucket, two, plain);
-  }
-  std::size_t grain() const override { return bucket_; }
-  std::size_t wire_bytes(std::size_t n) const override { return scales(n) + code_bytes(n, 1); }
-  std::optional<WireLayout> layout() const override {
-    return WireLayout{.bucket = bucket_, .bits = 1, .scale_width = width()};
-  }
-  const Codec& reference() const override { return reference_ ? *reference_ : *this; }
+/// Two means a bucket are twice as wide as one.
+bool has_two_means(const WireLayout& layout) { return layout.scale_width == sizeof(SignValues); }
 
-  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override {
-    const std::size_t n = x.size(), total = wire_bytes(n);
-    if (n == 0) return 0;
-    std::byte* bits = wire + scales(n);
-    std::memset(wire + used(n), 0, scales(n) - used(n));
-    std::memset(bits + n / 8, 0, total - scales(n) - n / 8);
-    for (std::size_t at = 0, b = 0; at < n; at += bucket_, ++b) {
-      const SignValues v = encode_bucket(x.subspan(at, std::min(bucket_, n - at)), bits + at / 8);
-      std::memcpy(wire + b * width(), &v, width());
+template <bool fast>
+SignValues encode_bucket(bool two, std::span<const float> x, std::byte* bits) {
+  detail::TreeSum up_sum, down_sum;
+  for (std::size_t at = 0; at < x.size(); at += detail::sum_piece) {
+    const auto part = x.subspan(at, std::min(detail::sum_piece, x.size() - at));
+    const std::size_t groups = part.size() / sum_lanes;
+    SignSums sums;
+    if constexpr (fast) {
+      HWY_DYNAMIC_DISPATCH(PackSigns)(two, part.data(), groups, bits + at / 8, sums);
+    } else {
+      detail::pack_signs_plain(two, part.data(), groups, bits + at / 8, sums);
     }
-    return total;
+    detail::pack_rest(two, part.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
+    up_sum.add(detail::pairwise(sums.up));
+    down_sum.add(detail::pairwise(sums.down));
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override { unpack(wire, nullptr, out); }
-  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override {
-    unpack(wire, addend.data(), out);
+  const double up = up_sum.total(), down = down_sum.total();
+  if (!two) return detail::sign_means<false>(up, down, x.size(), 0, not_finite);
+  const std::size_t ones = detail::count_ones(bits, x.size());
+  return detail::sign_means<true>(up, down, ones, x.size() - ones, not_finite);
+}
+
+template <bool fast>
+void encode(const detail::EncodeJob& job) {
+  const WireLayout& layout = job.layout;
+  const std::size_t n = job.x.size(), buckets = layout.buckets(n);
+  const std::size_t scales = layout.scales(n), used = buckets * layout.scale_width;
+  std::byte* bits = job.wire + scales;
+  std::memset(job.wire + used, 0, scales - used);
+  std::memset(bits + n / 8, 0, layout.wire(n) - scales - n / 8);
+  for (std::size_t b = 0; b < buckets; ++b) {
+    const std::size_t at = b * layout.bucket;
+    const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
+    const SignValues v = encode_bucket<fast>(has_two_means(layout), x, bits + at / 8);
+    std::memcpy(job.wire + b * layout.scale_width, &v, layout.scale_width);
   }
+}
 
- private:
-  std::size_t width() const { return two_ ? 8 : 4; }
-  std::size_t used(std::size_t n) const { return width() * (n / bucket_ + (n % bucket_ != 0)); }
-  std::size_t scales(std::size_t n) const { return padded(used(n)); }
-
-  SignValues encode_bucket(std::span<const float> x, std::byte* bits) const {
-    detail::TreeSum up_sum, down_sum;
-    for (std::size_t at = 0; at < x.size(); at += detail::sum_piece) {
-      const auto part = x.subspan(at, std::min(detail::sum_piece, x.size() - at));
-      const std::size_t groups = part.size() / sum_lanes;
-      SignSums sums;
-      loops_.take(two_, part.data(), groups, bits + at / 8, sums);
-      detail::take_rest(two_, part.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
-      up_sum.add(detail::pairwise(sums.up));
-      down_sum.add(detail::pairwise(sums.down));
+template <bool fast>
+void decode(const detail::DecodeJob& job) {
+  const WireLayout& layout = job.layout;
+  const std::size_t size = job.out.size(), buckets = layout.buckets(size);
+  const std::byte* bits = job.wire.data() + layout.scales(size);
+  for (std::size_t b = 0; b < buckets; ++b) {
+    SignValues v;
+    std::memcpy(&v, job.wire.data() + b * layout.scale_width, layout.scale_width);
+    if (!has_two_means(layout)) v.zero = -v.one;
+    const std::size_t at = b * layout.bucket, n = std::min(layout.bucket, size - at);
+    const std::size_t groups = n / sum_lanes, rest = at + groups * sum_lanes;
+    const float* addend = job.addend ? job.addend + at : nullptr;
+    if constexpr (fast) {
+      HWY_DYNAMIC_DISPATCH(UnpackSigns)(bits + at / 8, groups, v.one, v.zero, addend, job.out.data() + at);
+    } else {
+      detail::unpack_signs_plain(bits + at / 8, groups, v.one, v.zero, addend, job.out.data() + at);
     }
-    const double up = up_sum.total(), down = down_sum.total();
-    if (!two_) return detail::sign_means<false>(up, down, x.size(), 0, unfit);
-    const std::size_t ones = detail::count_ones(bits, x.size());
-    return detail::sign_means<true>(up, down, ones, x.size() - ones, unfit);
+    detail::unpack_rest(bits + rest / 8, v.one, v.zero, job.addend ? job.addend + rest : nullptr,
+                        job.out.subspan(rest, at + n - rest));
   }
-
-  void unpack(std::span<const std::byte> wire, const float* addend, std::span<float> out) const {
-    const std::byte* bits = wire.data() + scales(out.size());
-    for (std::size_t at = 0, b = 0; at < out.size(); at += bucket_, ++b) {
-      SignValues v;
-      std::memcpy(&v, wire.data() + b * width(), width());
-      if (!two_) v.zero = -v.one;
-      const std::size_t n = std::min(bucket_, out.size() - at), groups = n / sum_lanes, rest = at + groups * sum_lanes;
-      loops_.spread(bits + at / 8, groups, v.one, v.zero, addend ? addend + at : nullptr, out.data() + at);
-      detail::spread_rest(bits + rest / 8, v.one, v.zero, addend ? addend + rest : nullptr,
-                          out.subspan(rest, at + n - rest));
-    }
-  }
-
-  static constexpr float unfit = std::numeric_limits<float>::quiet_NaN();
-  std::size_t bucket_;
-  bool two_;
-  SignLoops loops_;
-  std::unique_ptr<const OneBit> reference_;  ///< null in the reference itself
-};
+}
 
 }  // namespace
 
 std::unique_ptr<Codec> make_onebit(const core::ParsedName& name) {
-  return std::make_unique<OneBit>(name.canonical(), detail::bucket_of(name), whole_number(name, "means", 1, 2) == 2,
-                                  fast);
+  const std::size_t bucket = detail::bucket_of(name), means = whole_number(name, "means", 1, 2);
+  return std::make_unique<detail::Bucketed>(
+      name.canonical(), WireLayout{.bucket = bucket, .bits = 1, .scale_width = means * sizeof(float)},
+      detail::Norm::max, detail::Loops{encode<true>, decode<true>}, detail::Loops{encode<false>, decode<false>});
 }
 
 }  // namespace gradmeter::compression

@@ -1,14 +1,27 @@
-// One bit an element: its sign. The codec is biased, so error feedback adds what is lost to the next gradient.
+// SPDX-License-Identifier: Apache-2.0
+// The codec that sends one bit an element, its sign. It is biased, so error feedback adds what is lost to the next
+// gradient.
 #pragma once
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
+#include <span>
+#include <type_traits>
 
 #include "compression/codec.hpp"
+#include "compression/detail/bucketed.hpp"
+#include "compression/detail/tree_sum.hpp"
+#include "core/host_device.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::compression {
 
-/// bit i = (x[i] >= 0). One mean (`means=1`): decodes to ±alpha, alpha the mean |x| of the bucket. Two (`means=2`):
-/// to the mean of the elements whose bit is 1, or of those whose bit is 0; 0 where there are none.
+/// bit i = (x[i] >= 0). With one mean (`means=1`) a bit decodes to ±alpha, where alpha is the mean |x| of the bucket.
+/// With two (`means=2`) it decodes to the mean of the elements with the same bit; 0 where there are none.
 /// Wire:   one fp32 a bucket, or two (bit 1's first); then one bit an element.
 /// Error:  |C-x|^2 = (1-delta)|x|^2, delta = |x|_1^2/(n|x|^2) a bucket; two means: |x|^2 - S+^2/n+ - S-^2/n-.
 /// Bits:   equal on every instruction set: sums run in 16 doubles, element i in sum i mod 16, then pairwise.
@@ -17,3 +30,95 @@ namespace gradmeter::compression {
 std::unique_ptr<Codec> make_onebit(const core::ParsedName&);
 
 }  // namespace gradmeter::compression
+
+namespace gradmeter::compression::detail {
+
+/// The values that a bucket's bits 1 and 0 decode to: the mean and its negative, or one mean for each sign.
+struct SignValues {
+  float one = 0, zero = 0;
+};
+
+/// The decoding half of a rule (detail/bucketed.hpp), for one or two means a bucket. onebit has its own encoding,
+/// because its scales are means.
+template <bool two>
+struct SignRule {
+  static constexpr std::size_t bits = 1;
+  using Scale = std::conditional_t<two, SignValues, float>;
+  GRADMETER_HOST_DEVICE static Coefficients decoder(Scale means) {
+    if constexpr (two) {
+      return {means.one, means.zero};
+    } else {
+      return {means, -means};
+    }
+  }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) { return code ? c.first : c.second; }
+};
+
+/// The means of a bucket with `ones` elements that are not negative and `zeros` negative ones; NaN where a sum is not
+/// finite.
+template <bool two>
+GRADMETER_HOST_DEVICE SignValues sign_means(double up, double down, std::size_t ones, std::size_t zeros,
+                                            float not_finite) {
+  if (up - up != 0 || down - down != 0) return {not_finite, not_finite};
+  if (!two) return {static_cast<float>(up / static_cast<double>(ones + zeros)), 0};
+  return {ones ? static_cast<float>(up / static_cast<double>(ones)) : 0.0f,
+          zeros ? static_cast<float>(down / static_cast<double>(zeros)) : 0.0f};
+}
+
+// The loops of `onebit` over elements without vectors. They are the reference, and serve the last elements of a bucket.
+
+/// Partial sums of a piece (tree_sum.hpp). With one mean `up` sums all |x|. With two means `up` sums the elements that
+/// are not negative, and `down` all others. A sum is not finite only where an element is not finite, since floats
+/// cannot overflow a double.
+struct SignSums {
+  std::array<double, sum_lanes> up{}, down{};
+};
+
+inline void add_sign_sum(bool two, float x, std::size_t lane, SignSums& sums) {
+  if (!two) sums.up[lane] += double{std::fabs(x)};
+  if (two && x >= 0) sums.up[lane] += double{x};
+  if (two && !(x >= 0)) sums.down[lane] += double{x};
+}
+
+/// Packs at most 16 elements: their bits go to as many bytes as they need.
+inline void pack_rest(bool two, std::span<const float> x, std::byte* bits, SignSums& sums) {
+  std::uint32_t signs = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    signs |= static_cast<std::uint32_t>(x[i] >= 0) << i;
+    add_sign_sum(two, x[i], i, sums);
+  }
+  for (std::size_t i = 0; i < x.size(); i += 8) bits[i / 8] = static_cast<std::byte>(signs >> i & 0xff);
+}
+
+inline void pack_signs_plain(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& sums) {
+  sums = {};
+  for (std::size_t g = 0; g < groups; ++g) pack_rest(two, {x + g * sum_lanes, sum_lanes}, bits + 2 * g, sums);
+}
+
+inline void unpack_rest(const std::byte* bits, float one, float zero, const float* addend, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const bool bit = (std::to_integer<unsigned>(bits[i / 8]) >> i % 8 & 1) != 0;
+    const float value = bit ? one : zero;
+    out[i] = addend ? addend[i] + value : value;
+  }
+}
+
+inline void unpack_signs_plain(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend,
+                               float* out) {
+  unpack_rest(bits, one, zero, addend, {out, groups * sum_lanes});
+}
+
+/// The number of ones among the first n bits. The bits behind these in the last byte are 0.
+inline std::size_t count_ones(const std::byte* bits, std::size_t n) {
+  const std::size_t bytes = n / 8 + (n % 8 != 0);
+  std::size_t ones = 0, i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bits + i, 8);
+    ones += static_cast<std::size_t>(std::popcount(word));
+  }
+  for (; i < bytes; ++i) ones += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(bits[i])));
+  return ones;
+}
+
+}  // namespace gradmeter::compression::detail

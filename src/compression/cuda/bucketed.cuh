@@ -1,12 +1,200 @@
-// Kernels of the bucketed codecs, for any rule (detail/bucketed_plain.hpp). A bucket of up to 512 elements is a warp's;
-// a longer one has a warp for each 512 of its elements, up to a block of 16. Up to 8192 elements are held in registers
-// between the norm and the codes: one read, one write.
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the bucketed codecs for any rule (detail/bucketed.hpp), from what they read and write of floats and
+// wires up to their launches. A lane works on four neighbours at a time, whose codes are in one word.
 #pragma once
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
 #include "compression/cuda/bucketed.hpp"
-#include "compression/cuda/norms.cuh"
 #include "compression/detail/bucketed.hpp"
+#include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/launch.hpp"
 
 namespace gradmeter::compression::cuda {
+
+/// Four neighbours of a tensor.
+struct Quad {
+  float v[4];
+};
+
+/// Elements i … i + 3, i a multiple of 4; those from `end` on are 0. `aligned`: x begins at a multiple of 16 bytes.
+__device__ inline Quad read_quad(const float* x, bool aligned, std::size_t i, std::size_t end) {
+  Quad q{};
+  if (aligned && i + 4 <= end) {
+    const float4 all = *reinterpret_cast<const float4*>(x + i);
+    return {all.x, all.y, all.z, all.w};
+  }
+  for (unsigned c = 0; c < 4; ++c) {
+    if (i + c < end) q.v[c] = x[i + c];
+  }
+  return q;
+}
+
+__device__ inline void write_quad(const Quad& q, float* x, bool aligned, std::size_t i, std::size_t end) {
+  if (aligned && i + 4 <= end) {
+    *reinterpret_cast<float4*>(x + i) = float4{q.v[0], q.v[1], q.v[2], q.v[3]};
+    return;
+  }
+  for (unsigned c = 0; c < 4; ++c) {
+    if (i + c < end) x[i + c] = q.v[c];
+  }
+}
+
+/// The codes of elements i … i + 3, the first in the lowest bits.
+template <std::size_t bits>
+__device__ inline std::uint32_t read_codes(const std::byte* codes, std::size_t i) {
+  static_assert(bits == 1 || bits == 2 || bits == 4 || bits == 8);
+  if constexpr (bits == 8) return *reinterpret_cast<const std::uint32_t*>(codes + i);
+  if constexpr (bits == 4) return *reinterpret_cast<const std::uint16_t*>(codes + i / 2);
+  if constexpr (bits == 2) return *reinterpret_cast<const std::uint8_t*>(codes + i / 4);
+  return *reinterpret_cast<const std::uint8_t*>(codes + i / 8) >> (i % 8) & 15u;
+}
+
+/// Called by all lanes of a warp, whose quads follow one another; writes where `inside`. With one bit two lanes share a
+/// byte: both are inside or neither is.
+template <std::size_t bits>
+__device__ inline void write_codes(std::uint32_t word, std::byte* codes, std::size_t i, bool inside) {
+  if constexpr (bits == 1) {
+    const std::uint32_t next = __shfl_down_sync(~0u, word, 1);
+    if (inside && i % 8 == 0)
+      *reinterpret_cast<std::uint8_t*>(codes + i / 8) = static_cast<std::uint8_t>(word | next << 4);
+    return;
+  }
+  if (!inside) return;
+  if constexpr (bits == 8) *reinterpret_cast<std::uint32_t*>(codes + i) = word;
+  if constexpr (bits == 4) *reinterpret_cast<std::uint16_t*>(codes + i / 2) = static_cast<std::uint16_t>(word);
+  if constexpr (bits == 2) *reinterpret_cast<std::uint8_t*>(codes + i / 4) = static_cast<std::uint8_t>(word);
+}
+
+template <class T>
+__device__ inline T load_at(const std::byte* from) {
+  return *reinterpret_cast<const T*>(from);
+}
+
+/// Whether floats can be moved four at a time.
+inline bool whole_quads(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) == 0; }
+
+// The numbers of an encoding kernel come from a tensor, or from the sum of encoded tensors.
+
+/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first.
+struct Piece {
+  Quad quads[steps];
+};
+
+struct FromFloats {
+  const float* x;
+  bool aligned;
+
+  __device__ Piece piece(std::size_t, std::size_t first, std::size_t end) const {
+    Piece p;
+    for (std::size_t s = 0; s < steps; ++s) p.quads[s] = read_quad(x, aligned, first + s * step_elements, end);
+    return p;
+  }
+  __device__ float one(std::size_t, std::size_t i) const { return x[i]; }
+};
+
+/// Sums in the order of the wires, as Reducer's: the first is decoded, the others are added.
+template <class Rule>
+struct FromWires {
+  Wires wires;
+  std::size_t scale_bytes;
+
+  __device__ detail::Coefficients decoder(unsigned w, std::size_t bucket) const {
+    using Scale = typename Rule::Scale;
+    return Rule::decoder(load_at<Scale>(wires.of[w] + bucket * sizeof(Scale)));
+  }
+
+  __device__ Piece piece(std::size_t bucket, std::size_t first, std::size_t end) const {
+    Piece p{};
+    for (unsigned w = 0; w < wires.count; ++w) {
+      const detail::Coefficients c = decoder(w, bucket);
+      for (std::size_t s = 0; s < steps; ++s) {
+        const std::size_t i = first + s * step_elements;
+        if (i >= end) break;
+        const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i);
+        for (unsigned k = 0; k < 4; ++k) {
+          const float value = Rule::value(c, word >> (k * Rule::bits) & ((1u << Rule::bits) - 1));
+          float& sum = p.quads[s].v[k];
+          sum = i + k >= end ? 0.0f : w == 0 ? value : sum + value;
+        }
+      }
+    }
+    return p;
+  }
+  __device__ float one(std::size_t bucket, std::size_t i) const {
+    float sum = 0;
+    for (unsigned w = 0; w < wires.count; ++w) {
+      const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i / 4 * 4);
+      const std::uint32_t code = word >> (i % 4 * Rule::bits) & ((1u << Rule::bits) - 1);
+      const float value = Rule::value(decoder(w, bucket), code);
+      sum = w == 0 ? value : sum + value;
+    }
+    return sum;
+  }
+};
+
+// The norm of a bucket by the warps that share it, with the host's bits.
+
+inline constexpr std::uint32_t infinity_bits = 0x7f800000;
+
+__device__ inline std::uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffff; }
+
+/// detail::max_norm's result from the largest magnitude as an integer: there NaN and infinity are larger than any
+/// number.
+__device__ inline float norm_of_bits(std::uint32_t most) {
+  return most < infinity_bits ? __uint_as_float(most) : std::numeric_limits<float>::quiet_NaN();
+}
+
+__device__ inline std::uint32_t largest_bits(const Piece& p) {
+  std::uint32_t most = 0;
+  for (const Quad& q : p.quads) {
+    for (const float v : q.v) most = core::greater(most, magnitude_bits(v));
+  }
+  return most;
+}
+
+/// Sixteen partial sums in lanes 0 … 15, pairwise; the sum is lane 0's.
+__device__ inline double pairwise_sum(double partial) {
+  for (unsigned half = 8; half > 0; half /= 2) partial += __shfl_down_sync(~0u, partial, half);
+  return partial;
+}
+
+/// detail::sum_of_squares' sum of one piece, in lane 0. Element i goes to partial sum i mod 16: of 32 elements in a
+/// warp, a lane adds its own and then that of the lane 16 above it.
+template <class Source>
+__device__ double piece_squares(const Source& source, std::size_t bucket, std::size_t first, std::size_t end) {
+  double partial = 0;
+  for (std::size_t i = first + threadIdx.x % 32; i < first + piece_elements; i += 32) {
+    const double v = i < end ? static_cast<double>(source.one(bucket, i)) : 0;
+    const double square = v * v, above = __shfl_down_sync(~0u, square, 16);
+    partial += square;
+    partial += above;
+  }
+  return pairwise_sum(partial);
+}
+
+/// Adds neighbours, then neighbours of these, until sums[0] is all: detail::TreeSum's order. Called by a whole block.
+__device__ inline void add_tree(double* sums, std::size_t count) {
+  for (std::size_t width = 1; width < count; width *= 2) {
+    __syncthreads();
+    for (std::size_t j = 2 * width * threadIdx.x; j + width < count; j += 2 * width * blockDim.x)
+      sums[j] += sums[j + width];
+  }
+  __syncthreads();
+}
+
+/// detail::l2_of's root.
+__device__ inline float root_of(double sum) {
+  if (!(sum - sum == 0)) return std::numeric_limits<float>::quiet_NaN();
+  const double root = sqrt(sum), most = std::numeric_limits<float>::max();
+  return static_cast<float>(core::lesser(root, most));
+}
+
+// A bucket of up to 512 elements is a warp's;
+// a longer one has a warp for each 512 of its elements, up to a block of 16. Up to 8192 elements are held in registers
+// between the norm and the codes: one read, one write.
 
 /// The place of this warp: its bucket, and its pieces there.
 struct Place {
@@ -56,7 +244,7 @@ __device__ void write_piece(const Piece& p, float norm, std::size_t from, const 
                             const detail::Draws& draws, std::byte* codes) {
   const auto keys = draws.keys(place.at);
   const bool crosses = draws.crosses(place.at, place.end - place.at);  // once in 2^32 elements
-  const typename Rule::Encoder rule(norm > 0 ? norm : 1.0f);
+  const detail::Coefficients encoder = Rule::encoder(norm > 0 ? norm : 1.0f);
   for (std::size_t s = 0; s < steps; ++s) {
     const std::size_t i = Place::mine(from) + s * step_elements;
     std::uint32_t word = 0;
@@ -65,7 +253,7 @@ __device__ void write_piece(const Piece& p, float norm, std::size_t from, const 
       if (Rule::random) {
         draw = crosses ? draws.draw(i + c) : keys.draw(static_cast<std::uint32_t>(draws.number(i + c)));
       }
-      if (norm > 0 && i + c < place.end) word |= rule.code(p.quads[s].v[c], draw) << (c * Rule::bits);
+      if (norm > 0 && i + c < place.end) word |= Rule::code(encoder, p.quads[s].v[c], draw) << (c * Rule::bits);
     }
     write_codes<Rule::bits>(word, codes, i, i < place.codes_end);
   }
@@ -109,15 +297,52 @@ __global__ void decode_buckets(const std::byte* wire, WireShape shape, const flo
   using Scale = typename Rule::Scale;
   const std::size_t i = 4 * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
   if (i >= shape.n) return;
-  const typename Rule::Decoder rule(load_at<Scale>(wire + shape.bucket_of(i) * sizeof(Scale)));
+  const detail::Coefficients decoder = Rule::decoder(load_at<Scale>(wire + shape.bucket_of(i) * sizeof(Scale)));
   const std::uint32_t word = read_codes<Rule::bits>(wire + shape.scale_bytes, i);
   Quad q;
-  for (unsigned c = 0; c < 4; ++c) q.v[c] = rule.value(word >> (c * Rule::bits) & ((1u << Rule::bits) - 1));
+  for (unsigned c = 0; c < 4; ++c) q.v[c] = Rule::value(decoder, word >> (c * Rule::bits) & ((1u << Rule::bits) - 1));
   if (addend) {
     const Quad a = read_quad(addend, aligned, i, shape.n);
     for (unsigned c = 0; c < 4; ++c) q.v[c] = a.v[c] + q.v[c];
   }
   write_quad(q, out, aligned, i, shape.n);
 }
+
+// Launches of the bucketed codecs' kernels.
+
+/// Blocks of eight warps where each has a bucket of its own, else of one bucket's.
+inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
+  const unsigned warps = s.team == 1 ? 8 : s.team, buckets_a_block = warps / s.team;
+  const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;
+  return {.grid = dim3(static_cast<unsigned>((s.buckets + buckets_a_block - 1) / buckets_a_block)),
+          .block = dim3(32 * warps),
+          .shared_bytes = kind == detail::Norm::l2 && s.team > 1 ? static_cast<unsigned>(pieces * sizeof(double)) : 0};
+}
+
+template <class Rule>
+void launch_encode(const float* x, const WireShape& s, detail::Norm kind, const detail::Draws& draws, std::byte* wire,
+                   cudaStream_t stream) {
+  runtime::check_cuda(gpu::launch(encode_buckets<Rule, FromFloats>, team_shape(s, kind), stream,
+                                  FromFloats{x, whole_quads(x)}, s, kind, draws, wire),
+                      "encode_buckets");
+}
+template <class Rule>
+void launch_reduce(const Wires& wires, const WireShape& s, detail::Norm kind, const detail::Draws& draws,
+                   std::byte* out, cudaStream_t stream) {
+  runtime::check_cuda(gpu::launch(encode_buckets<Rule, FromWires<Rule>>, team_shape(s, kind), stream,
+                                  FromWires<Rule>{wires, s.scale_bytes}, s, kind, draws, out),
+                      "encode_buckets of a sum");
+}
+template <class Rule>
+void launch_decode(const std::byte* wire, const WireShape& s, const float* addend, float* out, cudaStream_t stream) {
+  constexpr std::size_t threads = 256;
+  const auto blocks = static_cast<unsigned>((s.n + 4 * threads - 1) / (4 * threads));
+  const bool aligned = whole_quads(out) && (!addend || whole_quads(addend));
+  runtime::check_cuda(gpu::launch(decode_buckets<Rule>, {.grid = dim3(blocks), .block = dim3(threads)}, stream, wire, s,
+                                  addend, out, aligned),
+                      "decode_buckets");
+}
+template <class Rule>
+inline constexpr BucketedKernels bucketed_kernels{launch_encode<Rule>, launch_decode<Rule>, launch_reduce<Rule>};
 
 }  // namespace gradmeter::compression::cuda

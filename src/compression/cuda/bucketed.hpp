@@ -1,33 +1,95 @@
-// The kernels of the bucketed codecs, one set for each rule.
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the bucketed codecs, one set for each rule, and of `terngrad`, whose one bucket is the tensor.
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "compression/codec.hpp"
 #include "compression/cuda/device_codec.hpp"
-#include "compression/cuda/wire_shape.hpp"
 #include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::compression::cuda {
 
-/// A kernel's parameters hold all addresses: no copy to the device before a launch.
+/// The number of elements that a warp works on at a time: each lane has four neighbouring ones in each of four steps.
+inline constexpr std::size_t step_elements = 128, steps = 4, piece_elements = step_elements * steps;
+/// The most warps that may share a bucket; longer buckets are read twice.
+inline constexpr std::size_t most_warps = 16;
+
+/// The wire of n elements as kernels see it, with sizes that the host has computed. Codes are written up to element
+/// `codes_end`, beyond n, so that the padding is filled with zeros.
+struct WireShape {
+  WireShape(const WireLayout& l, std::size_t count)
+      : n(count),
+        codes_end((count * l.bits + 127) / 128 * 128 / l.bits),
+        bucket(l.bucket),
+        buckets(l.buckets(count)),
+        scale_bytes(l.scales(count)),
+        team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
+
+  /// A bucket's length is a multiple of 64, so 32 bits can count units of 64 elements for every n that memory holds.
+  GRADMETER_HOST_DEVICE std::size_t bucket_of(std::size_t i) const {
+    return static_cast<std::uint32_t>(i / 64) / static_cast<std::uint32_t>(bucket / 64);
+  }
+
+  std::size_t n, codes_end, bucket, buckets, scale_bytes;
+  unsigned team;  ///< warps for each bucket
+};
+
+/// Holds the addresses of all wires in a kernel's parameters, so that nothing is copied to the device before a launch.
 struct Wires {
   const std::byte* of[most_wires];
   unsigned count;
 };
 
-/// Queued on the stream; n is at least 1. `addend` is null where nothing is added. Wires begin at multiples of 16
-/// bytes. Cost: encode 4 + b/8 bytes an element of device memory, buckets of more than 8192 elements 8 + b/8; decode 4
-/// + b/8, and 4 more where it adds; reduce (P + 1)·b/8 for P wires. Errors: BackendError.
+/// Each call is queued on the stream; n is at least 1. `addend` is null where nothing is added. Wires begin at
+/// multiples of 16 bytes. Cost in bytes of device memory an element: encode 4 + b/8, for buckets of more than 8192
+/// elements 8 + b/8; decode 4 + b/8, and 4 more where it adds; reduce (P + 1)·b/8 for P wires. Errors: BackendError.
 struct BucketedKernels {
   void (*encode)(const float* x, const WireShape&, detail::Norm, const detail::Draws&, std::byte* wire, cudaStream_t);
   void (*decode)(const std::byte* wire, const WireShape&, const float* addend, float* out, cudaStream_t);
   void (*reduce)(const Wires&, const WireShape&, detail::Norm, const detail::Draws&, std::byte* out, cudaStream_t);
 };
 
-/// Rules by the codec that they are of. `bits` is 2, 4 or 8.
+/// The kernels of each codec. `bits` is 2, 4 or 8.
 const BucketedKernels& qsgd_kernels(std::size_t bits, detail::Rounding);
 const BucketedKernels& qsgd1_kernels();
 const BucketedKernels& fp8_kernels(bool e4m3);
 const BucketedKernels& lns4_kernels();
 const BucketedKernels& natural_kernels();
+
+/// The kernels of `fp16` and `bf16`, which have no scales and use neither norm nor draws.
+const BucketedKernels& cast_kernels(bool half);
+
+/// The kernels of `onebit`, which use neither norm nor draws. `two`: whether each sign has a mean of its own.
+const BucketedKernels& onebit_kernels(bool two);
+
+// The kernels of `terngrad`.
+
+/// The bytes of workspace, which holds a sum and a maximum for each 512 elements.
+std::size_t terngrad_workspace(std::size_t n);
+
+/// Both are queued on the stream; n is at least 1. The first encodes a tensor, the second the sum of several wires.
+/// `workspace` [terngrad_workspace(n)] is free again once the stream has passed the call.
+/// Cost: 8.25 bytes of device memory an element; for a sum of P wires (2P + 1)/4. Errors: BackendError.
+void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws&, std::byte* wire,
+                     std::byte* workspace, cudaStream_t);
+void terngrad_reduce(const Wires&, std::size_t n, double clip, const detail::Draws&, std::byte* out,
+                     std::byte* workspace, cudaStream_t);
+void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t);
+
+/// The parts of `terngrad` for a sum of integers with one scale for all ranks, as in codecs/quantized.hpp. `scale` [1]
+/// is in device memory: between the first call and the second, the caller replaces it by the largest of all ranks'.
+/// Errors: std::invalid_argument, BackendError.
+void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace, cudaStream_t);
+void ternary_quantise(DeviceSpan<const float> x, DeviceSpan<const float> scale, DeviceSpan<std::int8_t> codes,
+                      const detail::Draws&, cudaStream_t);
+void ternary_decode(DeviceSpan<const std::int8_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t);
+void ternary_decode(DeviceSpan<const std::int32_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,
+                    cudaStream_t);
 
 }  // namespace gradmeter::compression::cuda

@@ -1,24 +1,32 @@
-// The interface of a codec on a GPU: a Codec's bytes for the same floats and draws, made where the gradient is.
+// SPDX-License-Identifier: Apache-2.0
+// The interface of a codec on a GPU, and the table of those that exist: they make a Codec's bytes for the same floats
+// and draws, on the device that holds the gradient. Below are the launchers of kernels that several codecs share.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 
 #include "compression/codec.hpp"
+#include "compression/codecs/low_rank.hpp"
+#include "compression/codecs/sparse.hpp"
+#include "compression/registry.hpp"
 #include "runtime/device_memory.hpp"
 
 namespace gradmeter::compression::cuda {
 
 using runtime::DeviceSpan;
 
-/// Sums of more wires than this do not fit a kernel's parameters.
+/// The most wires of a sum, because a kernel's parameters cannot hold more addresses.
 inline constexpr std::size_t most_wires = 256;
 
-/// All work is queued on the stream; memory must stay until the stream got there. Wires begin at multiples of 16 bytes
-/// and are as long as the Codec's. NaN stays NaN, but its bits in decoded numbers are the device's.
-/// `workspace` [at least workspace_bytes(n), or what `reduce` asks, at a multiple of 256 bytes] is free again when the
-/// stream got there; its content does not matter. One workspace serves one call at a time. Errors:
+/// All work is queued on the stream, and memory must stay until the stream has passed it. Wires begin at multiples of
+/// 16 bytes and are as long as the Codec's. NaN stays NaN, but the bits of a decoded NaN are the device's. `workspace`
+/// [at least workspace_bytes(n), or what `reduce` asks for, at a multiple of 256 bytes] is free again once the stream
+/// has passed the call; its content does not matter. One workspace serves one call at a time. Errors:
 /// std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
 class DeviceCodec {
  public:
@@ -32,10 +40,103 @@ class DeviceCodec {
   /// out[i] = addend[i] + decoded[i], or decoded[i] where `addend` is empty. `addend` may be `out`.
   virtual void decode(DeviceSpan<const std::byte> wire, DeviceSpan<const float> addend, DeviceSpan<float> out,
                       DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
-  /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum: what Reducer does. One wire at
-  /// least, `most_wires` at most.
+  /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum, as Reducer does. There is at
+  /// least one wire, and there are at most `most_wires`.
   virtual void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
                       const Draw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
 };
+
+// The table of codecs on a GPU has, for each codec of the registry, its form there or the reason why it has none.
+
+using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
+
+/// One row of the table. `make` is null where the codec consists of collectives, whose arithmetic has kernels of its
+/// own, and where it has no kernels at all. `how` says what the kernels do, or why there are none.
+struct DeviceForm {
+  std::string_view name;
+  std::string_view how;
+  DeviceCodecPtr (*make)(const CodecChoice&) = nullptr;
+};
+/// The rows are in the order of codecs(), one for each.
+std::span<const DeviceForm> device_forms();
+
+/// Makes the codec's form on a GPU. Errors: UsageError with the row's reason where it has no `make`.
+DeviceCodecPtr make_device_codec(const CodecChoice&);
+
+// Error feedback, and the work that `dgc` does around `topk`: both keep what is not sent (feedback.cu).
+
+/// Does what compression::encode_with_feedback does, with the same bits: p = x + residual is encoded, residual = p −
+/// decoded, or 0 where that is not finite. residual and scratch [x.size()] overlap nothing. Queued on the stream. Cost:
+/// 24 bytes of device memory an element besides the codec's encoding and decoding. Errors: as the codec's.
+void encode_with_feedback(const DeviceCodec&, DeviceSpan<const float> x, DeviceSpan<float> residual,
+                          DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const Draw&,
+                          DeviceSpan<std::byte> workspace, cudaStream_t);
+
+/// MomentumCorrection's accumulate: u = momentum·u + factor·g; v = v + u, with the host's bits. Lengths are equal.
+/// Queued on the stream. Cost: 12 bytes read and 8 written an element. Errors: std::invalid_argument, BackendError.
+void accumulate(DeviceSpan<const float> g, float factor, float momentum, DeviceSpan<float> u, DeviceSpan<float> v,
+                cudaStream_t);
+
+/// The bytes of workspace, which holds a sum for each 512 elements, and their total [bytes].
+std::size_t squares_workspace(std::size_t n);
+/// Computes the sum of squares of g in the host's order (detail::sum_of_squares). It is the first double of the
+/// workspace [squares_workspace(g.size()), at a multiple of 8 bytes] once the stream has passed the call. Its root is
+/// l2_of_gradient.
+/// Cost: one read of g. Errors: std::invalid_argument, BackendError.
+void sum_of_squares(DeviceSpan<const float> g, DeviceSpan<std::byte> workspace, cudaStream_t);
+
+// The kernels of `topk`, which `dgc` uses as well, and of `randomk` (sparse.cu).
+
+/// The bytes of workspace, which holds histograms (8 MiB for any n), and 24 bytes for each 4096 elements.
+std::size_t topk_workspace(std::size_t n);
+
+/// Queued on the stream; n is at least 1. Two passes count magnitudes in histograms: the first by the upper 11 bits,
+/// the second by the lower 20 bits within the bin that holds the k-th. Two more passes count and write what is taken,
+/// in order. Cost: four reads of x, as on the host. Errors: BackendError.
+void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
+
+/// Decides what an element that was sent becomes; `clear` sets it to 0, and leaves the elements that were not sent.
+enum class Scatter : unsigned char { assign, add, clear };
+/// `assign` begins with zeros, `add` with `addend`, which may be `out`. Where the input was not finite all elements
+/// become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write outside the memory; all elements then
+/// become NaN, since a kernel cannot throw. Cost: k elements, and n where `out` does not hold the addend already.
+/// Errors: BackendError.
+void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
+                 cudaStream_t);
+
+// The kernels of `randomk`: RandomK's functions on a GPU.
+
+/// All are queued on the stream, with the host's bits. Errors: UsageError beyond 2^32 elements; std::invalid_argument
+/// when lengths differ; BackendError when a launch fails.
+
+/// Writes places [k] of [0, n), ascending.
+void draw_places(const Draw&, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t);
+/// values[j] = factor·x[places[j]].
+void gather(DeviceSpan<const float> x, DeviceSpan<const std::uint32_t> places, float factor, DeviceSpan<float> values,
+            cudaStream_t);
+/// out = 0 but for out[places[j]] = values[j]. Places beyond the end of `out` are ignored.
+void scatter(DeviceSpan<const float> values, DeviceSpan<const std::uint32_t> places, DeviceSpan<float> out,
+             cudaStream_t);
+/// x[places[j]] = 0.
+void clear_sent(DeviceSpan<const std::uint32_t> places, DeviceSpan<float> x, cudaStream_t);
+
+// The kernels of `powersgd`: the functions of codecs/low_rank.hpp on a GPU (low_rank.cu).
+
+/// Shapes and bits are those of the host's functions. Queued on the stream. Errors: std::invalid_argument when a length
+/// differs; BackendError when a launch fails.
+
+/// P = M·Q. One warp computes a row. Cost: one read of M.
+void multiply(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> q,
+              DeviceSpan<float> p, cudaStream_t);
+/// Q = Mᵀ·P. One thread computes a column of M, since sums run over rows in order. Cost: a read of M for each four
+/// columns of P.
+void multiply_transposed(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> p,
+                         DeviceSpan<float> q, cudaStream_t);
+/// out = P·Qᵀ.
+void reconstruct(const Matrix&, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
+                 DeviceSpan<float> out, cudaStream_t);
+/// One block works on the columns one after the other. More than 3,145,728 rows are refused, because their sums do not
+/// fit the block's shared memory.
+void orthonormalise(const Matrix&, std::size_t rank, DeviceSpan<float> p, cudaStream_t);
 
 }  // namespace gradmeter::compression::cuda

@@ -1,6 +1,7 @@
-#include "compression/cuda/low_rank.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/cuda/device_codec.hpp"
 
-#include "compression/cuda/norms.cuh"
+#include "compression/cuda/bucketed.cuh"
 #include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
@@ -16,7 +17,7 @@ __device__ std::size_t row_length(const Matrix& m, std::size_t i) {
   return core::lesser(m.columns, m.count - i * m.columns);
 }
 
-/// A warp to a row; each half of it to two columns of Q at a time.
+/// A warp multiplies a row; each half of it takes two columns of Q at a time.
 __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const float* q, float* p) {
   const std::size_t row = element_of_warp();
   if (row >= m.rows) return;
@@ -39,7 +40,7 @@ __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const 
   }
 }
 
-/// A thread to a column of M and four of P.
+/// A thread multiplies a column of M with four of P.
 __global__ void multiply_columns(Matrix m, std::size_t rank, const float* x, const float* p, float* q) {
   const std::size_t c = element_of_thread(), first = 4 * std::size_t{blockIdx.y};
   if (c >= m.columns) return;
@@ -63,14 +64,7 @@ __global__ void add_products(Matrix m, std::size_t rank, const float* p, const f
   out[i] = sum;
 }
 
-/// Column j of P, [rows x rank] by rows.
-struct Column {
-  float* first;
-  std::size_t rows, stride;
-  __device__ float& operator[](std::size_t i) const { return first[i * stride]; }
-};
-
-/// By the whole block, in the order of detail::sum_by_pieces. `sums` [pieces].
+/// The product of two columns by the whole block, in the order of detail::sum_by_pieces. `sums` [pieces].
 __device__ double product(const Column& a, const Column& b, double* sums) {
   const unsigned lane = threadIdx.x % 32;
   __syncthreads();  // the columns are as the block left them, and the last sum has been read
@@ -91,13 +85,13 @@ __device__ double product(const Column& a, const Column& b, double* sums) {
   return sums[0];
 }
 
-__device__ void take_away(const Column& a, double share, const Column& b) {
+__device__ void subtract_share(const Column& a, double share, const Column& b) {
   for (std::size_t i = threadIdx.x; i < a.rows; i += blockDim.x) {
     a[i] = static_cast<float>(static_cast<double>(a[i]) - share * static_cast<double>(b[i]));
   }
 }
 
-/// Gram-Schmidt, twice over. One block; dynamic shared memory: a double for each 512 rows.
+/// Gram-Schmidt, twice over, by one block; dynamic shared memory: a double for each 512 rows.
 __global__ void orthonormal_columns(float* p, std::size_t rows, std::size_t rank) {
   auto* sums = gpu::dynamic_shared<double>();
   for (std::size_t j = 0; j < rank; ++j) {
@@ -106,7 +100,7 @@ __global__ void orthonormal_columns(float* p, std::size_t rows, std::size_t rank
     for (int pass = 0; pass < 2; ++pass) {
       for (std::size_t e = 0; e < j; ++e) {
         const Column earlier{p + e, rows, rank};
-        take_away(column, product(column, earlier, sums), earlier);
+        subtract_share(column, product(column, earlier, sums), earlier);
       }
     }
     const double factor = column_factor(before, sqrt(product(column, column, sums)));

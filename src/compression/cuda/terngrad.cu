@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scale for a whole tensor: its maximum and, where it clips, its sum of squares come first, then the codes.
-#include "compression/cuda/terngrad.hpp"
+#include "compression/cuda/bucketed.hpp"
 
-#include "compression/cuda/bucketed_launch.cuh"
-#include "compression/detail/terngrad_plain.hpp"
+#include "compression/codecs/quantized.hpp"
+#include "compression/cuda/bucketed.cuh"
 #include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
@@ -14,7 +15,7 @@ namespace {
 
 using Rule = detail::TernaryRule;
 
-/// What lies between the kernels, for each piece.
+/// The results that the first kernel leaves for the second: the sum of squares and the largest magnitude of each piece.
 struct Partials {
   Partials(std::byte* workspace, std::size_t n)
       : count((n + piece_elements - 1) / piece_elements),
@@ -25,7 +26,7 @@ struct Partials {
   std::uint32_t* most;
 };
 
-/// A warp to each piece.
+/// Measures a piece with each warp.
 template <class Source>
 __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partials partials) {
   const std::size_t p = element_of_warp(), first = p * piece_elements;
@@ -39,7 +40,7 @@ __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partial
   partials.squares[p] = squares;
 }
 
-/// One block. `to`: the scale, and as many zeros as make `count` numbers: a wire's padding.
+/// One block finds the scale. `to`: the scale, and as many zeros as make `count` numbers: a wire's padding.
 __global__ void find_scale(Partials partials, std::size_t n, double clip, float* to, unsigned count) {
   std::uint32_t most = 0;
   for (std::size_t p = threadIdx.x; p < partials.count; p += blockDim.x) most = core::greater(most, partials.most[p]);
@@ -62,7 +63,7 @@ __global__ void encode_pieces(Source source, WireShape shape, detail::Draws draw
 __global__ void quantise(const float* x, std::size_t n, const float* scale, detail::Draws draws, std::int8_t* codes) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  codes[i] = *scale > 0 ? detail::ternary_code(Rule::Encoder(*scale), x[i], draws.draw(i)) : std::int8_t{0};
+  codes[i] = *scale > 0 ? detail::ternary_code(Rule::encoder(*scale), x[i], draws.draw(i)) : std::int8_t{0};
 }
 
 template <class Sum>
@@ -103,7 +104,7 @@ void decode_sums(DeviceSpan<const Sum> sums, DeviceSpan<const float> scale, Devi
               scale.device_address(), out.device_address());
 }
 
-/// One bucket.
+/// A wire whose one bucket is the whole span.
 WireShape whole(std::size_t n) { return WireShape({.bucket = (n + 63) / 64 * 64, .bits = Rule::bits}, n); }
 
 }  // namespace
@@ -124,7 +125,7 @@ void terngrad_reduce(const Wires& wires, std::size_t n, double clip, const detai
 }
 
 void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t stream) {
-  BucketedLaunch<Rule>::decode(wire, whole(out.size()), addend, out.device_address(), stream);
+  launch_decode<Rule>(wire, whole(out.size()), addend, out.device_address(), stream);
 }
 
 void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace,

@@ -1,8 +1,10 @@
-// The loop over buckets with vectors. Included once for each instruction set, so the include guard is unusual.
-// A codec specialises two templates for its rule (see bucketed_plain.hpp):
-//   VectorEncoder<Rule>(const Rule::Encoder&).code(Floats x, Words draw), in the low bits, lanes in [-128, 255]
-//   VectorDecoder<Rule>(const Rule::Decoder&).value(Words code), the code at the top of its lane.
-// Where there are no vectors (HWY_SCALAR) the plain loops run, and the templates need not be there.
+// SPDX-License-Identifier: Apache-2.0
+// The loop over buckets with vectors; codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire; random draws;
+// stores of decoded numbers. Included once for each instruction set, so the include guard is unusual. A codec overloads
+// two functions for its rule (bucketed.hpp):
+//   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw), in the low bits, lanes in [-128, 255]
+//   Floats vector_value(Rule, const VectorCoefficients&, Words code), where the code is at the top of its lane.
+// Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
 #undef GRADMETER_BUCKETED_INL
@@ -10,14 +12,14 @@
 #define GRADMETER_BUCKETED_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "compression/detail/bits-inl.hpp"
-#include "compression/detail/bucketed_plain.hpp"
+#include "compression/detail/bucketed.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::compression::HWY_NAMESPACE {
@@ -32,15 +34,130 @@ void decode_buckets(const detail::DecodeJob& job) {
   detail::decode_plain<Rule>(job);
 }
 #else
-
+namespace hn = hwy::HWY_NAMESPACE;
 using detail::bucket_unit;
 
-template <class Rule>
-struct VectorEncoder;
-template <class Rule>
-struct VectorDecoder;
+using F32 = hn::CappedTag<float, 16>;  // at most 16 lanes, so that four vectors of codes are at most a bucket's unit
+using U32 = hn::Repartition<std::uint32_t, F32>;
+using I32 = hn::Repartition<std::int32_t, F32>;
+using U16 = hn::Repartition<std::uint16_t, F32>;
+using U8 = hn::Repartition<std::uint8_t, F32>;
+using Floats = hn::Vec<F32>;
+using Words = hn::Vec<U32>;
+using CodeBytes = hn::Vec<U8>;
 
-/// max_norm. As integers: there NaN and infinity are larger than any number.
+HWY_INLINE std::uint8_t* bytes_at(std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); }
+HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
+
+/// The distance by which sequential reads are prefetched [elements].
+inline constexpr std::size_t prefetch_distance = 1024;
+
+/// How decoded numbers are stored: through the caches, or by non-temporal stores, which need whole aligned vectors.
+enum class Store { cached, streaming };
+
+template <Store store>
+HWY_INLINE void store_floats(Floats v, float* to) {
+  if constexpr (store == Store::streaming) {
+    hn::Stream(v, F32(), to);
+  } else {
+    hn::StoreU(v, F32(), to);
+  }
+}
+
+/// Outputs of this size or more would not stay in the caches [bytes]. Non-temporal stores then save the reading of the
+/// lines that they overwrite.
+inline constexpr std::size_t streaming_threshold = std::size_t{32} << 20;
+
+HWY_INLINE Store store_for(const detail::DecodeJob& job) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(job.out.data()) % 64 == 0;
+  return aligned && job.out.size_bytes() >= streaming_threshold && job.addend != job.out.data() ? Store::streaming
+                                                                                                : Store::cached;
+}
+
+/// DrawKeys::draw of each lane, where keys.first has been added to `numbers` already.
+HWY_INLINE Words draw_of(Words numbers, Words second) {
+  using detail::DrawKeys;
+  const U32 d;
+  Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::shift[0]>(numbers));
+  x = hn::Mul(x, hn::Set(d, DrawKeys::multiplier[0]));
+  x = hn::Xor(hn::Xor(x, second), hn::ShiftRight<DrawKeys::shift[1]>(x));
+  return hn::ShiftRight<8>(hn::Mul(x, hn::Set(d, DrawKeys::multiplier[1])));
+}
+
+/// The low bytes of four vectors in order. Lanes lie in [-128, 255].
+HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
+  const I32 di;
+  const hn::Repartition<std::int16_t, F32> d16;
+  // Blocks of 16 bytes hold first four of a and four of b, or four of c and four of d; then a and c, b and d side by
+  // side.
+  const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(di, a), hn::BitCast(di, b));
+  const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(di, c), hn::BitCast(di, d));
+  const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));
+  alignas(16) static constexpr std::uint8_t in_block[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  const auto sorted = hn::TableLookupBytes(hn::BitCast(U8(), both), hn::LoadDup128(U8(), in_block));
+  const std::size_t blocks = hn::Lanes(U32()) / 4;
+  if (blocks == 1) return sorted;
+  alignas(64) std::uint32_t order[16];
+  for (std::size_t i = 0; i < 4 * blocks; ++i) order[i] = static_cast<std::uint32_t>(i % blocks * 4 + i / blocks);
+  return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), sorted), hn::SetTableIndices(U32(), order)));
+}
+
+/// Packs the low `bits` of each byte, and stores them.
+template <std::size_t bits>
+HWY_INLINE void store_codes(CodeBytes v, std::byte* to) {
+  static_assert(bits == 1 || bits == 2 || bits == 4 || bits == 8);
+  if constexpr (bits == 8) {
+    hn::StoreU(v, U8(), bytes_at(to));
+  } else if constexpr (bits == 4) {
+    const auto pairs = hn::BitCast(U16(), hn::And(v, hn::Set(U8(), 0x0f)));
+    const hn::Rebind<std::uint8_t, U16> d;
+    hn::StoreU(hn::TruncateTo(d, hn::Or(pairs, hn::ShiftRight<4>(pairs))), d, bytes_at(to));
+  } else if constexpr (bits == 2) {
+    const auto pairs = hn::BitCast(U16(), hn::And(v, hn::Set(U8(), 0x03)));
+    const auto fours = hn::BitCast(U32(), hn::Or(pairs, hn::ShiftRight<6>(pairs)));
+    const hn::Rebind<std::uint8_t, U32> d;
+    hn::StoreU(hn::TruncateTo(d, hn::Or(fours, hn::ShiftRight<12>(fours))), d, bytes_at(to));
+  } else {
+    hn::StoreMaskBits(U8(), hn::TestBit(v, hn::Set(U8(), 1)), bytes_at(to));
+  }
+}
+
+/// Vector number `v` of the codes at `from`, each at the top of its lane.
+template <std::size_t bits>
+HWY_INLINE Words codes_at_top(const std::byte* from, std::size_t v) {
+  const U32 d;
+  const std::size_t lanes = hn::Lanes(d), at = v * lanes * bits;  // [bits]
+  if constexpr (bits == 8) {
+    const hn::Rebind<std::uint8_t, U32> narrow;
+    return hn::ShiftLeft<24>(hn::PromoteTo(d, hn::LoadU(narrow, bytes_at(from) + v * lanes)));
+  } else {
+    // Each lane takes the word that holds its code; the code's place in that word follows from the lane's number.
+    constexpr std::uint32_t per_word = 32 / bits;
+    constexpr int log2_bits = bits == 4 ? 2 : bits == 2 ? 1 : 0;
+    const auto place = hn::And(hn::Iota(d, 0), hn::Set(d, per_word - 1));
+    const auto up = hn::Sub(hn::Set(d, 32 - bits), hn::ShiftLeft<log2_bits>(place));
+    std::uint64_t word = 0;
+    if (lanes * bits == 64) {
+      std::memcpy(&word, from + at / 8, 8);
+      const auto words = hn::BitCast(d, hn::Set(hn::Repartition<std::uint64_t, U32>(), word));
+      const auto which = hn::IndicesFromVec(d, hn::ShiftRight < bits == 4 ? 3 : 4 > (hn::Iota(d, 0)));
+      return hn::Shl(hn::TableLookupLanes(words, which), up);
+    }
+    if (lanes * bits == 32) std::memcpy(&word, from + at / 8, 4);
+    if (lanes * bits == 16) std::memcpy(&word, from + at / 8, 2);
+    if (lanes * bits <= 8) word = std::to_integer<std::uint64_t>(from[at / 8]) >> at % 8;
+    return hn::Shl(hn::Set(d, static_cast<std::uint32_t>(word)), up);
+  }
+}
+
+/// A rule's Coefficients, each in every lane.
+struct VectorCoefficients {
+  explicit VectorCoefficients(detail::Coefficients c)
+      : first(hn::Set(F32(), c.first)), second(hn::Set(F32(), c.second)) {}
+  Floats first, second;
+};
+
+/// detail::max_norm. It compares magnitudes as integers, where NaN and infinity are larger than any number.
 HWY_INLINE float max_norm(const float* x, std::size_t n) {
   const F32 df;
   const I32 di;
@@ -50,7 +167,7 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   const auto at = [&](const float* from) HWY_ATTR { return hn::And(hn::BitCast(di, hn::LoadU(df, from)), magnitude); };
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    for (std::size_t line = 0; line < 4 * lanes; line += 16) hwy::Prefetch(x + i + fetched_ahead + line);
+    for (std::size_t line = 0; line < 4 * lanes; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
     a = hn::Max(a, at(x + i));
     b = hn::Max(b, at(x + i + lanes));
     c = hn::Max(c, at(x + i + 2 * lanes));
@@ -62,7 +179,7 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// add_squares: sixteen partial sums, each in its lane.
+/// detail::add_squares, with each of its sixteen partial sums in a lane of its own.
 HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial) {
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;
@@ -91,15 +208,15 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
       n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
 }
 
-/// Codes of one element after the other, a vector of bytes at a time.
+/// Makes the codes of one element after the other, a vector of bytes at a time.
 template <class Rule>
 class Coder {
  public:
-  HWY_INLINE Coder(const VectorEncoder<Rule>& encoder, detail::DrawKeys keys, std::uint32_t low)
+  HWY_INLINE Coder(const VectorCoefficients& encoder, detail::DrawKeys keys, std::uint32_t low)
       : encoder_(encoder),
         second_(hn::Set(U32(), keys.second)),
         number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
-  /// Of as many elements as there are bytes in a vector.
+  /// The codes of as many elements as there are bytes in a vector.
   HWY_INLINE CodeBytes next_bytes(const float* x) {
     const std::size_t lanes = hn::Lanes(F32());
     const Words a = next(x), b = next(x + lanes), c = next(x + 2 * lanes), d = next(x + 3 * lanes);
@@ -111,24 +228,25 @@ class Coder {
     const U32 d;
     const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw);
     number_ = hn::Add(number_, hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d))));
-    return encoder_.code(hn::LoadU(F32(), x), draw);
+    return vector_code(Rule(), encoder_, hn::LoadU(F32(), x), draw);
   }
-  const VectorEncoder<Rule>& encoder_;
+  const VectorCoefficients& encoder_;
   Words second_, number_;
 };
 
-/// Codes of n elements, whole units.
+/// Writes the codes of n elements, a multiple of the unit.
 template <class Rule>
-HWY_INLINE void encode_units(const VectorEncoder<Rule>& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
+HWY_INLINE void encode_units(const VectorCoefficients& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
                              std::uint32_t low, std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
   Coder<Rule> coder(encoder, keys, low);
   for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
-/// The last elements of a span, less than a unit: padded with zeros to one. `to` is zero beforehand.
+/// Writes the codes of a span's last elements, which are fewer than a unit and are padded with zeros to one. `to` must
+/// be zero at first.
 template <class Rule>
-HWY_INLINE void encode_tail(const VectorEncoder<Rule>& encoder, std::span<const float> x, detail::DrawKeys keys,
+HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const float> x, detail::DrawKeys keys,
                             std::uint32_t low, std::byte* to) {
   alignas(64) std::array<float, bucket_unit> padded_x{};
   alignas(64) std::array<std::byte, bucket_unit> codes{};
@@ -140,13 +258,13 @@ HWY_INLINE void encode_tail(const VectorEncoder<Rule>& encoder, std::span<const 
 }
 
 template <class Rule>
-void encode_bucket(const typename Rule::Encoder& rule, std::span<const float> x, const detail::Draws& draws,
-                   std::size_t at, std::byte* to) {
+void encode_bucket(detail::Coefficients rule, std::span<const float> x, const detail::Draws& draws, std::size_t at,
+                   std::byte* to) {
   if (Rule::random && draws.crosses(at, x.size())) {  // once in 2^32 elements
     std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
   }
-  const VectorEncoder<Rule> encoder(rule);
+  const VectorCoefficients encoder(rule);
   const detail::DrawKeys keys = draws.keys(at);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
   const std::size_t whole = x.size() / bucket_unit * bucket_unit;
@@ -171,7 +289,7 @@ void encode_buckets(const detail::EncodeJob& job) {
     std::memcpy(job.wire + b * sizeof(Scale), &scale, sizeof(Scale));
     std::byte* to = codes + at / 8 * Rule::bits;
     if (norm > 0) {
-      encode_bucket<Rule>(typename Rule::Encoder(norm), x, job.draws, at, to);
+      encode_bucket<Rule>(Rule::encoder(norm), x, job.draws, at, to);
     } else {
       std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     }
@@ -181,36 +299,36 @@ void encode_buckets(const detail::EncodeJob& job) {
   std::memset(codes + used, 0, layout.wire(n) - scales - used);
 }
 
-template <class Rule, bool add, Put put>
-HWY_INLINE void decode_units(const VectorDecoder<Rule>& decoder, const std::byte* codes, std::size_t n,
+template <class Rule, bool add, Store store>
+HWY_INLINE void decode_units(const VectorCoefficients& decoder, const std::byte* codes, std::size_t n,
                              const float* addend, float* out) {
   const F32 d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < n; i += bucket_unit) {
     const std::byte* from = codes + i / 8 * Rule::bits;
     for (std::size_t v = 0; v * lanes < bucket_unit; ++v) {
-      Floats value = decoder.value(codes_at_top<Rule::bits>(from, v));
+      Floats value = vector_value(Rule(), decoder, codes_at_top<Rule::bits>(from, v));
       if constexpr (add) value = hn::Add(hn::LoadU(d, addend + i + v * lanes), value);
-      put_down<put>(value, out + i + v * lanes);
+      store_floats<store>(value, out + i + v * lanes);
     }
   }
 }
 
-template <class Rule, bool add, Put put>
-HWY_INLINE void decode_bucket(const VectorDecoder<Rule>& decoder, const std::byte* codes, std::size_t n,
+template <class Rule, bool add, Store store>
+HWY_INLINE void decode_bucket(const VectorCoefficients& decoder, const std::byte* codes, std::size_t n,
                               const float* addend, float* out) {
   const std::size_t whole = n / bucket_unit * bucket_unit, rest = n - whole;
-  decode_units<Rule, add, put>(decoder, codes, whole, addend, out);
+  decode_units<Rule, add, store>(decoder, codes, whole, addend, out);
   if (rest == 0) return;
   alignas(64) std::array<std::byte, bucket_unit> last{};
   alignas(64) std::array<float, bucket_unit> values{};
   std::memcpy(last.data(), codes + whole / 8 * Rule::bits, (rest * Rule::bits + 7) / 8);
   if (add) std::copy(addend + whole, addend + n, values.begin());
-  decode_units<Rule, add, Put::store>(decoder, last.data(), bucket_unit, values.data(), values.data());
+  decode_units<Rule, add, Store::cached>(decoder, last.data(), bucket_unit, values.data(), values.data());
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
-template <class Rule, bool add, Put put>
+template <class Rule, bool add, Store store>
 void decode_all(const detail::DecodeJob& job) {
   using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
@@ -220,18 +338,19 @@ void decode_all(const detail::DecodeJob& job) {
     const std::size_t at = b * layout.bucket;
     Scale scale;
     std::memcpy(&scale, job.wire.data() + b * sizeof(Scale), sizeof(Scale));
-    const VectorDecoder<Rule> decoder{typename Rule::Decoder(scale)};
-    decode_bucket<Rule, add, put>(decoder, codes + at / 8 * Rule::bits, std::min(layout.bucket, n - at),
-                                  add ? job.addend + at : nullptr, job.out.data() + at);
+    const VectorCoefficients decoder(Rule::decoder(scale));
+    decode_bucket<Rule, add, store>(decoder, codes + at / 8 * Rule::bits, std::min(layout.bucket, n - at),
+                                    add ? job.addend + at : nullptr, job.out.data() + at);
   }
-  if (put == Put::stream) hwy::FlushStream();
+  if (store == Store::streaming) hwy::FlushStream();
 }
 
 template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
-  const bool streams = put_for(job) == Put::stream;
-  if (job.addend) return streams ? decode_all<Rule, true, Put::stream>(job) : decode_all<Rule, true, Put::store>(job);
-  return streams ? decode_all<Rule, false, Put::stream>(job) : decode_all<Rule, false, Put::store>(job);
+  const bool streams = store_for(job) == Store::streaming;
+  if (job.addend)
+    return streams ? decode_all<Rule, true, Store::streaming>(job) : decode_all<Rule, true, Store::cached>(job);
+  return streams ? decode_all<Rule, false, Store::streaming>(job) : decode_all<Rule, false, Store::cached>(job);
 }
 
 #endif

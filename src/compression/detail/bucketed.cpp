@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compression/detail/bucketed.hpp"
 
 #include <array>
@@ -9,11 +10,9 @@
 
 namespace gradmeter::compression::detail {
 
-Bucketed::Bucketed(std::string name, const Settings& s)
-    : Vectorised(std::move(name)), layout_(s.layout), norm_(s.norm), loops_(s.fast) {
-  if (s.plain.encode != s.fast.encode) {
-    reference_ = std::make_unique<Bucketed>(this->name(), Settings{s.layout, s.norm, s.plain, s.plain});
-  }
+Bucketed::Bucketed(std::string name, const WireLayout& layout, Norm norm, const Loops& fast, const Loops& plain)
+    : Codec(std::move(name)), layout_(layout), norm_(norm), loops_(fast) {
+  if (plain.encode != fast.encode) reference_ = std::make_unique<Bucketed>(this->name(), layout, norm, plain, plain);
 }
 
 std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const Draw& draw) const {

@@ -1,13 +1,19 @@
-// Shared by the bucketed codecs: where scales and codes are, the norm of a bucket, the loop over buckets. A codec adds
-// a rule: how one number becomes a code and back.
+// SPDX-License-Identifier: Apache-2.0
+// The parts that codecs with one scale a bucket share: the places of scales and codes, the norm of a bucket, and the
+// loop over buckets. A codec adds a rule, which says how one number becomes a code and back. Each has two sets of
+// loops: plain ones, which define its results, and fast ones with vectors (bucketed-inl.hpp).
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "compression/codec.hpp"
 #include "compression/detail/draws.hpp"
 #include "compression/detail/tree_sum.hpp"
-#include "compression/detail/vectorised.hpp"
+#include "core/host_device.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::compression::detail {
@@ -17,7 +23,7 @@ enum class Rounding : std::uint8_t { stochastic, nearest };
 /// The draw that rounds to nearest: one half.
 inline constexpr std::uint32_t half_draw = 1u << 23;
 
-/// Buckets begin at multiples of this, so that their codes begin at whole bytes whatever the bits.
+/// Buckets begin at multiples of this [elements], so that their codes begin at whole bytes for every number of bits.
 inline constexpr std::size_t bucket_unit = 64;
 
 struct EncodeJob {
@@ -38,14 +44,9 @@ struct Loops {
   void (*decode)(const DecodeJob&) = nullptr;
 };
 
-class Bucketed final : public Vectorised {
+class Bucketed final : public Codec {
  public:
-  struct Settings {
-    WireLayout layout;
-    Norm norm = Norm::max;
-    Loops fast, plain;
-  };
-  Bucketed(std::string name, const Settings&);
+  Bucketed(std::string name, const WireLayout&, Norm, const Loops& fast, const Loops& plain);
   std::size_t grain() const override { return layout_.bucket; }
   std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
   std::optional<WireLayout> layout() const override { return layout_; }
@@ -61,23 +62,91 @@ class Bucketed final : public Vectorised {
   std::unique_ptr<const Bucketed> reference_;  ///< null in the reference itself
 };
 
-/// The parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
+/// Reads the parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
 std::size_t bucket_of(const core::ParsedName&);
 Norm norm_of(const core::ParsedName&);          ///< the parameter `norm`
 Rounding rounding_of(const core::ParsedName&);  ///< the parameter `rounding`
 
 /// max |x|, NaN when any x is not finite.
 float max_norm(std::span<const float> x);
-/// In doubles, by pieces (tree_sum.hpp): the order is part of the codes.
+/// The sum is taken in doubles, by pieces (tree_sum.hpp), in an order that codes depend on.
 double sum_of_squares(std::span<const float> x);
-/// Root of the sum of squares, at most the largest float; NaN when any x is not finite.
+/// The root of the sum of squares, at most the largest float; NaN when any x is not finite.
 float l2_norm(std::span<const float> x);
-/// Their parts: partial sums of one piece; the root of a sum.
+/// The parts of these two: the partial sums of one piece, and the root of a sum.
 void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partial);
 float l2_of(double sum);
 
-/// A power of two by which numbers up to `norm` are multiplied first, so that neither they nor 1/norm leave the floats.
-/// Exact for every float.
-constexpr float prescale_for(float norm) { return norm < 0x1p-60f ? 0x1p64f : 1.0f; }
+/// The two numbers with which a rule encodes or decodes the elements of a bucket.
+struct Coefficients {
+  float first = 0, second = 0;
+};
+
+/// Two factors which, multiplied one after the other, make `norm` into `top`. The first is a power of two, exact for
+/// every float, so that neither products nor 1/norm leave the range of floats.
+constexpr Coefficients factors_to(double top, float norm) {
+  const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
+  return {prescale, static_cast<float>(top / (double{norm} * prescale))};
+}
+
+// The loop over buckets without vectors: the reference. A rule is a type with these static members:
+//   bits, Scale (on the wire), random (whether it draws);
+//   Scale scale(float norm), where the norm of a bucket that is not finite is NaN;
+//   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), for a norm that
+//   is neither 0 nor NaN; other buckets have codes of 0;
+//   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code).
+
+/// Encodes x [n], the elements of the tensor from `at` on, to codes 0 … n-1. `codes` is zero at first and begins at a
+/// whole byte.
+template <class Rule>
+void encode_plain_codes(Coefficients encoder, std::span<const float> x, const Draws& draws, std::size_t at,
+                        std::byte* codes) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::uint32_t code = Rule::code(encoder, x[i], Rule::random ? draws.draw(at + i) : half_draw);
+    codes[i * Rule::bits / 8] |= static_cast<std::byte>(code << i * Rule::bits % 8);
+  }
+}
+
+template <class Rule>
+void encode_plain(const EncodeJob& job) {
+  const WireLayout& layout = job.layout;
+  const std::size_t n = job.x.size();
+  std::byte* codes = job.wire + layout.scales(n);
+  std::fill(job.wire, job.wire + layout.wire(n), std::byte{0});
+  for (std::size_t b = 0; b < layout.buckets(n); ++b) {
+    const std::size_t at = b * layout.bucket;
+    const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
+    const float norm = job.norm == Norm::max ? max_norm(x) : l2_norm(x);
+    const typename Rule::Scale scale = Rule::scale(norm);
+    std::memcpy(job.wire + b * sizeof(scale), &scale, sizeof(scale));
+    if (norm > 0) encode_plain_codes<Rule>(Rule::encoder(norm), x, job.draws, at, codes + at / 8 * Rule::bits);
+  }
+}
+
+template <class Rule>
+void decode_plain(const DecodeJob& job) {
+  const WireLayout& layout = job.layout;
+  const std::size_t n = job.out.size();
+  const std::byte* codes = job.wire.data() + layout.scales(n);
+  for (std::size_t b = 0; b < layout.buckets(n); ++b) {
+    typename Rule::Scale scale;
+    std::memcpy(&scale, job.wire.data() + b * sizeof(scale), sizeof(scale));
+    const Coefficients decoder = Rule::decoder(scale);
+    const std::size_t end = std::min(n, (b + 1) * layout.bucket);
+    for (std::size_t i = b * layout.bucket; i < end; ++i) {
+      const auto byte = std::to_integer<std::uint32_t>(codes[i / 8 * Rule::bits + i % 8 * Rule::bits / 8]);
+      const float value = Rule::value(decoder, byte >> i * Rule::bits % 8 & ((1u << Rule::bits) - 1));
+      job.out[i] = job.addend ? job.addend[i] + value : value;
+    }
+  }
+}
+
+/// Makes the codec that is called `name`, with this rule and the bucket that the parameter `bucket` says.
+template <class Rule>
+std::unique_ptr<Codec> make_bucketed(const core::ParsedName& name, const Loops& fast, Norm norm = Norm::max) {
+  const WireLayout layout{.bucket = bucket_of(name), .bits = Rule::bits, .scale_width = sizeof(typename Rule::Scale)};
+  return std::make_unique<Bucketed>(name.canonical(), layout, norm, fast,
+                                    Loops{encode_plain<Rule>, decode_plain<Rule>});
+}
 
 }  // namespace gradmeter::compression::detail

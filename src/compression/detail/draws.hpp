@@ -1,4 +1,5 @@
-// Random rounding's draws: 24 bits for every (key, number), the same on every instruction set.
+// SPDX-License-Identifier: Apache-2.0
+// The draws of random rounding: 24 bits for every (key, number), the same on every instruction set.
 #pragma once
 #include <cstdint>
 
@@ -14,15 +15,16 @@ constexpr std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Two rounds of multiply and xorshift over the number's low word, as in Wellons' lowbias32 (nullprogram.com, 2018),
-/// whose multipliers these are; its last xorshift only serves the low bits, which are cut off. One half of the key goes
-/// in before each round: with the first alone, two keys would have the same draws at other places.
+/// Two rounds of multiply and xorshift over the number's low word, with the multipliers of Wellons' lowbias32
+/// (nullprogram.com, 2018). The last xorshift of lowbias32 only serves the low bits, which are cut off here. One half
+/// of the key is added before each round: with the first half alone, two keys would have the same draws at other
+/// places.
 struct DrawKeys {
   static constexpr std::uint32_t multiplier[2] = {0x7feb352d, 0x846ca68b};
   static constexpr int shift[2] = {16, 15};
   std::uint32_t first = 0, second = 0;
 
-  /// In [0, 2^24).
+  /// The draw of a number, in [0, 2^24).
   constexpr std::uint32_t draw(std::uint32_t low) const {
     std::uint32_t x = low + first;
     x = (x ^ (x >> shift[0])) * multiplier[0];
@@ -37,12 +39,12 @@ class Draws {
   explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
   /// The number of element i.
   constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
-  /// For the numbers that share the high word of element i's.
+  /// The keys of all numbers that have the same high word as element i's.
   constexpr DrawKeys keys(std::uint64_t i) const {
     const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
-  /// Whether elements [i, i + n) have numbers of two high words.
+  /// True where the numbers of elements [i, i + n) have two different high words.
   constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
     return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32;
   }

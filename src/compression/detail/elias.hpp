@@ -1,4 +1,5 @@
-// Numbers from 1 on in Elias' gamma code, in a stream of bits, least significant first.
+// SPDX-License-Identifier: Apache-2.0
+// Elias' gamma code of numbers from 1 on, in a stream of bits, least significant first.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -11,11 +12,11 @@ namespace gradmeter::compression::detail {
 
 constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
 
-/// Touches no byte behind what it writes.
+/// Writes a stream of bits. It touches no byte behind what it writes.
 class BitWriter {
  public:
   explicit BitWriter(std::byte* to) : to_(to) {}
-  /// The lowest `count` bits, at most 32; those above them are 0.
+  /// Appends `count` bits, at most 32, where all higher bits of `bits` are 0.
   void put(std::uint64_t bits, unsigned count) {
     held_ |= bits << used_;
     used_ += count;
@@ -46,18 +47,19 @@ class BitWriter {
   unsigned used_ = 0;  ///< below 32 between calls
 };
 
-/// Reads no byte outside the span; behind its end there are zeros, and `overrun` says that they were used.
+/// Reads a stream of bits. It reads no byte outside the span; behind the end it returns zeros, and `overrun` says that
+/// it did.
 class BitReader {
  public:
   explicit BitReader(std::span<const std::byte> from) : from_(from) {}
-  /// At most 32 bits.
+  /// Takes the next `count` bits, at most 32.
   std::uint64_t take(unsigned count) {
     if (held_bits_ < count) refill();
     const std::uint64_t bits = held_ & ((std::uint64_t{1} << count) - 1);
     drop(count);
     return bits;
   }
-  /// 0 where there is no such number: then the stream is damaged.
+  /// Takes the next number; 0 where there is none, in which case the stream is damaged.
   std::uint64_t gamma() {
     unsigned behind = 0;
     for (refill(); held_ == 0; refill()) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of many numbers in one order that vectors, threads and a GPU's blocks can all follow quickly.
 #pragma once
 #include <array>
@@ -7,12 +8,12 @@
 
 namespace gradmeter::compression::detail {
 
-/// Long sums run over pieces of so many elements. In a piece, element i goes to partial sum i mod 16, in order; then
-/// the sixteen are added pairwise. Sums of pieces are added by a TreeSum.
+/// Long sums are cut into pieces of 512 elements. In a piece, element i is added to partial sum i mod 16, in order;
+/// then the sixteen partial sums are added pairwise. A TreeSum adds up the sums of pieces.
 inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 
-/// Neighbours first, then neighbours of these: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. Where one has no neighbour it
-/// goes up alone.
+/// Adds neighbours first, then neighbours of these sums: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. A sum without a
+/// neighbour goes up a level as it is.
 class TreeSum {
  public:
   constexpr void add(double sum) {

@@ -1,45 +1,125 @@
-// Parses one line of a result file. result_file.cpp handles the file as a whole (order, line numbers, torn ends).
+// SPDX-License-Identifier: Apache-2.0
+// One line of a result file: its JSON as a list of nodes, the fields of each kind of line, and the reader of all kinds.
+// result_file.cpp handles the file as a whole (line numbers, torn ends).
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <variant>
+#include <vector>
 
-#include "core/detail/json_line.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/result.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::core::detail {
 
-struct PointLine {
-  std::string run_id;
-  Point point;
-};
-struct PlanLine {
-  std::string run_id;
-  RunPlan plan;
-};
-struct EndLine {
-  std::string run_id;
-  RunEnd end;
-};
-struct NoteLine {};
-using Line = std::variant<RunInfo, PointLine, PlanLine, EndLine, NoteLine>;
+/// A JSON value. The nodes inside it follow it in the list, in the order of the text.
+struct JsonNode {
+  Json::value_t kind = Json::value_t::null;
+  std::uint32_t nodes = 1;  ///< the node itself and all inside it
+  std::string_view key;     ///< key of a member of an object
+  std::string_view text;    ///< value of a string
+  double real = 0;          ///< value of any number
+  std::int64_t whole = 0;   ///< value of a number without a point that fits 63 bits; 1 for true
 
-/// The text is not one whole JSON value; at the end of a file that is left by a killed run.
+  bool is_null() const { return kind == Json::value_t::null; }
+  bool is_truth() const { return kind == Json::value_t::boolean; }
+  bool is_whole() const { return kind == Json::value_t::number_integer; }
+  bool is_beyond_63_bits() const { return kind == Json::value_t::number_unsigned; }
+  bool is_number() const { return is_whole() || is_beyond_63_bits() || kind == Json::value_t::number_float; }
+  bool is_text() const { return kind == Json::value_t::string; }
+  bool is_list() const { return kind == Json::value_t::array; }
+  bool is_object() const { return kind == Json::value_t::object; }
+
+  /// Visits the elements of a list or an object, one after the other.
+  class Iterator {
+   public:
+    explicit Iterator(const JsonNode* at) : at_(at) {}
+    const JsonNode& operator*() const { return *at_; }
+    Iterator& operator++() {
+      at_ += at_->nodes;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    const JsonNode* at_;
+  };
+  Iterator begin() const { return Iterator(this + 1); }
+  Iterator end() const { return Iterator(this + nodes); }
+  /// The member of an object, the last of several with one key; null where there is none.
+  const JsonNode* find(std::string_view key) const;
+};
+
+/// One line of JSON as a list of nodes, in memory that is kept from line to line: a tree of maps takes three times as
+/// long.
+class JsonLine {
+ public:
+  /// Valid until the next call. Errors: NotJson.
+  const JsonNode& parse(std::string_view);
+
+ private:
+  struct Builder;
+  std::vector<JsonNode> nodes_;
+  std::vector<std::size_t> open_;  ///< places of the lists and objects around the next node
+  std::string texts_;              ///< keys and strings, unescaped
+};
+
+// The fields of a run's line, stated once for reading and for writing.
+
+/// Calls visit(key, member) for each field, in the order of the line. Info: RunInfo or const RunInfo.
+template <class Info, class Visit>
+void each_field(Info& info, const Visit& visit) {
+  visit("run_id", info.run_id);
+  visit("time", info.time);
+  visit("command", info.command);
+  visit("version", info.version);
+  visit("commit", info.commit);
+  visit("hosts", info.hosts);
+  visit("ranks", info.ranks);
+  visit("nodes", info.nodes);
+  visit("mapping", info.mapping);
+  visit("mpi", info.mpi);
+  visit("mpi_threads", info.mpi_threads);
+  visit("libraries", info.libraries);
+  visit("cpu", info.cpu);
+  visit("cores_per_node", info.cores_per_node);
+  visit("memory_bytes_per_node", info.memory_bytes_per_node);
+  visit("gpus", info.gpus);
+  visit("binding", info.binding);
+  visit("fingerprint", info.fingerprint);
+  visit("environment", info.environment);
+}
+
+template <class Plan, class Visit>
+void each_plan_field(Plan& plan, const Visit& visit) {
+  visit("points", plan.points);
+  visit("kept", plan.kept);
+}
+
+template <class End, class Visit>
+void each_end_field(End& end, const Visit& visit) {
+  visit("time", end.time);
+  visit("exit", end.exit);
+  visit("reason", end.reason);
+}
+
+/// The text is not one whole JSON value; at the end of a file this is the mark of a killed run.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-/// Reads lines of one file, whose points share the texts that they have in common.
+/// Reads the lines of one file, whose points share the texts that they have in common.
 class LineReader {
  public:
   LineReader(Reading reading, Samples samples) : reading_(reading), samples_(samples) {}
-  /// Errors: UsageError without place ("'ranks' is a text; it should be a whole number"): the caller knows the line.
-  /// NotJson when the text breaks off or was never JSON.
-  Line read(std::string_view);
+  /// Adds the contents of the next line to `file`. Errors: UsageError without place ("'ranks' is a text; it should be a
+  /// whole number"): the caller knows the line. NotJson when the text breaks off or was never JSON.
+  void read(std::string_view line, ResultFile& file);
 
  private:
   struct Hash : std::hash<std::string_view> {
@@ -48,14 +128,14 @@ class LineReader {
   Value read_text_value(std::string_view);
   Value read_value(const JsonNode&, std::string_view place, const std::vector<std::string>& nonfinite);
   void read_values(const JsonNode& line, const std::vector<std::string>& nonfinite, Point&);
-  PointLine read_point(const JsonNode& line, std::vector<double> raw_times);
+  Point read_point(const JsonNode& line, std::vector<double> raw_times);
   const JsonNode& parse(std::string_view without_raw_times, std::string_view whole);
 
   Reading reading_;
   Samples samples_;
   JsonLine json_;
-  std::string rest_;                                                     ///< of a line without its raw times
-  std::unordered_map<std::string, Value, Hash, std::equal_to<>> texts_;  ///< by what the file has
+  std::string rest_;                                                     ///< the current line without its raw times
+  std::unordered_map<std::string, Value, Hash, std::equal_to<>> texts_;  ///< values by their text in the file
 };
 
 }  // namespace gradmeter::core::detail

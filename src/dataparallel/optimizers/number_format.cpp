@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/optimizers/number_format.hpp"
 
 #include <array>
@@ -60,31 +61,24 @@ std::unique_ptr<UpdateFormat> make_lns() {
   return std::make_unique<LnsUpdate>(kernels::LnsUpdate{fraction_bits, kahan});
 }
 
-struct Row {
-  UpdateFormatInfo info;
-  std::unique_ptr<UpdateFormat> (*make)();
-};
 constexpr std::string_view kahan_source = "Zamirai et al., 2020; Kahan, CACM 8(1), 1965";
 constexpr std::string_view lns_source = "Coleman et al., IEEE Trans. Computers 49(7), 2000";
-constexpr std::array rows{
-    Row{{"fp32", "w + change in fp32", "-"}, nullptr},
-    Row{{"bf16", "rounded to nearest, ties to even", "Kalamkar et al., 2019"}, make_plain<Bf16Nearest>},
-    Row{{"bf16-kahan", "with a carry in bf16 that keeps what rounding took", kahan_source}, make_plain<Bf16Kahan>},
-    Row{{"bf16-sr", "rounded up with the probability of what would be cut", "Gupta et al., ICML 2015"},
-        make_plain<Bf16Stochastic>},
-    Row{{"lns16", "added as logarithms, 8 fraction bits", lns_source}, make_lns<8, false>},
-    Row{{"lns16-kahan", "the same with a carry", kahan_source}, make_lns<8, true>},
-    Row{{"lns16-f7", "as lns16 with 7 fraction bits", lns_source}, make_lns<7, false>},
-    Row{{"lns16-f7-kahan", "the same with a carry", kahan_source}, make_lns<7, true>},
-    Row{{"lns16-f6", "as lns16 with 6 fraction bits", lns_source}, make_lns<6, false>},
-    Row{{"lns16-f6-kahan", "the same with a carry", kahan_source}, make_lns<6, true>},
+constexpr std::array format_rows{
+    UpdateFormatInfo{"fp32", "w + change in fp32", "-", nullptr},
+    UpdateFormatInfo{"bf16", "rounded to nearest, ties to even", "Kalamkar et al., 2019", make_plain<Bf16Nearest>},
+    UpdateFormatInfo{"bf16-kahan", "with a carry in bf16 that keeps what rounding took", kahan_source,
+                     make_plain<Bf16Kahan>},
+    UpdateFormatInfo{"bf16-sr", "rounded up with the probability of what would be cut", "Gupta et al., ICML 2015",
+                     make_plain<Bf16Stochastic>},
+    UpdateFormatInfo{"lns16", "added as logarithms, 8 fraction bits", lns_source, make_lns<8, false>},
+    UpdateFormatInfo{"lns16-kahan", "the same with a carry", kahan_source, make_lns<8, true>},
+    UpdateFormatInfo{"lns16-f7", "as lns16 with 7 fraction bits", lns_source, make_lns<7, false>},
+    UpdateFormatInfo{"lns16-f7-kahan", "the same with a carry", kahan_source, make_lns<7, true>},
+    UpdateFormatInfo{"lns16-f6", "as lns16 with 6 fraction bits", lns_source, make_lns<6, false>},
+    UpdateFormatInfo{"lns16-f6-kahan", "the same with a carry", kahan_source, make_lns<6, true>},
 };
-constexpr auto infos = [] {
-  std::array<UpdateFormatInfo, rows.size()> out{};
-  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = rows[i].info;
-  return out;
-}();
 
+/// An optimizer with weights in a format.
 class Rounded final : public Optimizer {
  public:
   Rounded(std::string name, std::unique_ptr<Optimizer> inside, std::unique_ptr<UpdateFormat> format,
@@ -112,7 +106,7 @@ class Rounded final : public Optimizer {
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::no_floats;
     if (descends_) return format_->descend(w, g, carry, step);
-    // What the optimizer inside makes of the weights, in fp32.
+    // The optimizer inside changes a copy of the weights, in fp32.
     const runtime::Buffer target = target_.buffer.part(offset, w.count());
     kernels::loops().copy(w, target);
     inside_->apply(target, g, offset, step);
@@ -140,13 +134,13 @@ void UpdateFormat::descend(Buffer, ConstBuffer, Buffer, const UpdateStep&) const
   throw std::logic_error("the format has no products of its own");
 }
 
-std::span<const UpdateFormatInfo> update_formats() { return infos; }
+std::span<const UpdateFormatInfo> update_formats() { return format_rows; }
 
 std::unique_ptr<UpdateFormat> make_update_format(std::string_view name) {
   std::vector<std::string> known;
-  for (const Row& r : rows) {
-    if (r.info.name == name) return r.make ? r.make() : nullptr;
-    known.emplace_back(r.info.name);
+  for (const UpdateFormatInfo& r : format_rows) {
+    if (r.name == name) return r.make ? r.make() : nullptr;
+    known.emplace_back(r.name);
   }
   core::refuse_unknown("update format", name, known);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number format in which weights are kept and changes added to them, around any optimizer.
 #pragma once
 #include <memory>
@@ -5,23 +6,24 @@
 #include <string>
 #include <string_view>
 
-#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// Weights in less than fp32. The optimizer inside computes a step from them in fp32, its state and the gradient too;
-/// the new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent. A format with
-/// products of its own makes the steps of `sgd` itself. All within work, by kernels::loops().
+/// Weights in less than fp32. The optimizer inside computes a step from them in fp32, with its state and the gradient
+/// in fp32 too. The new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent.
+/// A format with products of its own makes the steps of `sgd` itself. All functions are called within work, and use
+/// kernels::loops().
 class UpdateFormat {
  public:
   using Buffer = runtime::Buffer;
   using ConstBuffer = runtime::ConstBuffer;
   virtual ~UpdateFormat() = default;
-  /// Rounded to nearest.
+  /// Rounds the weights to the nearest numbers of the format.
   virtual void round(Buffer weights) const = 0;
   /// Writes to w the sum of w, which is in the format, and (target − w). `carry` [as w, or empty where has_carry() is
-  /// false], zeros at first: what rounding took so far. place: that of the first element among all weights, by which
-  /// random draws differ; they are the same in every run and on every rank.
+  /// false] is zero at first, and holds what rounding has lost so far. place: the place of the first element among all
+  /// weights, by which random draws differ; they are the same in every run and on every rank.
   virtual void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t place, const UpdateStep&) const = 0;
   virtual bool has_carry() const { return false; }
   /// Writes to w the sum of w and the product of −size and the gradient, both in the format's arithmetic.
@@ -32,20 +34,22 @@ class UpdateFormat {
 /// One row of `update_formats`.
 struct UpdateFormatInfo {
   std::string_view name, rule, source;
+  std::unique_ptr<UpdateFormat> (*make)();  ///< null: no format around the optimizer
 };
-/// fp32 is the first: no format around the optimizer.
+/// All formats of weights; fp32 is the first.
 std::span<const UpdateFormatInfo> update_formats();
 
-/// Null for fp32. Errors: UsageError that lists the formats.
+/// Makes the format of a name; null for fp32. Errors: UsageError that lists the formats.
 std::unique_ptr<UpdateFormat> make_update_format(std::string_view name);
 
-/// "momentum:mu=0.9,update=bf16" for ("momentum:mu=0.9", "bf16"). fp32 adds nothing.
+/// The optimizer's name with the format: "momentum:mu=0.9,update=bf16" for ("momentum:mu=0.9", "bf16"). fp32 adds
+/// nothing.
 /// Errors: UsageError where the name has another format already.
 std::string with_update_format(std::string_view optimizer, std::string_view format);
-/// "bf16" of that; "fp32" where none is named.
+/// The format in an optimizer's name: "bf16" of that name; "fp32" where none is named.
 std::string update_format_of(std::string_view optimizer);
 
-/// `inside` with weights in the format; its name has the parameter `update` too.
+/// Makes an optimizer of `inside` with weights in the format; its name has the parameter `update` too.
 /// Cost: a copy of the weights and a pass over both: 20 bytes an element, 28 with a carry. Memory: 4 bytes an element
 /// of the scope, 8 with a carry.
 std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/replay/replay.hpp"
 
 #include <algorithm>
@@ -5,25 +6,44 @@
 #include <optional>
 #include <utility>
 
-#include "allreduce/known_collective.hpp"
+#include "allreduce/test_data.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/time/clock.hpp"
+#include "dataparallel/replay/step_trace.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::dataparallel {
+
+TracedParts parts_of(const TracedStep& s) {
+  std::vector<Interval> calls;
+  for (const TracedCall& c : s.calls) calls.push_back({c.when.begin, std::min(c.when.end, s.seconds)});
+  const auto communication = unite(calls);
+  const auto outside = subtract(communication, s.compute);
+  TracedParts p{.step = s.seconds, .compute = total(s.compute), .communication = total(communication)};
+  p.exposed = total(outside);
+  p.overlap = p.communication - p.exposed;
+  return p;
+}
+
+std::string trace_text(const StepTrace& t) {
+  std::size_t calls = 0;
+  std::uint64_t bytes = 0;
+  for (const TracedStep& s : t.steps) {
+    calls += s.calls.size();
+    for (const TracedCall& c : s.calls) bytes += c.bytes;
+  }
+  return fmt::format("trace:steps={},calls={},bytes={}", t.steps.size(), calls, bytes);
+}
+
 namespace {
 
-struct ReplayKind {
-  std::string_view collective;
-  CallKind kind;
-};
-constexpr std::array replay_kinds{
-    ReplayKind{"allreduce", CallKind::all_reduce}, ReplayKind{"reduce_scatter", CallKind::reduce_scatter},
-    ReplayKind{"all_gather", CallKind::all_gather}, ReplayKind{"broadcast", CallKind::broadcast}};
+/// The collectives that a replay runs, as result files name them, in the order of CallKind.
+constexpr std::array<std::string_view, 4> replayed_collectives{"allreduce", "reduce_scatter", "all_gather",
+                                                               "broadcast"};
 std::optional<CallKind> replayed_as(std::string_view collective) {
-  for (const ReplayKind& k : replay_kinds)
-    if (k.collective == collective) return k.kind;
-  return std::nullopt;
+  const auto* const found = std::ranges::find(replayed_collectives, collective);
+  if (found == replayed_collectives.end()) return std::nullopt;
+  return static_cast<CallKind>(found - replayed_collectives.begin());
 }
 
 std::size_t floats_for(std::uint64_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
@@ -108,11 +128,9 @@ std::vector<ReplayEvent> replay_events(const TracedStep& s) {
 std::string replay_refusal(const StepTrace& t) {
   for (const TracedStep& s : t.steps) {
     for (const TracedCall& c : s.calls) {
-      if (!replayed_as(c.collective)) {
-        std::vector<std::string_view> names;
-        for (const ReplayKind& k : replay_kinds) names.push_back(k.collective);
-        return fmt::format("the trace has a collective '{}'; a replay runs {}", c.collective, fmt::join(names, ", "));
-      }
+      if (!replayed_as(c.collective))
+        return fmt::format("the trace has a collective '{}'; a replay runs {}", c.collective,
+                           fmt::join(replayed_collectives, ", "));
       if (c.bytes == 0)
         return fmt::format(
             "the trace does not say how long the buffer of an {} is; PyTorch's profiler does with record_shapes=True",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/server/client.hpp"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
 }  // namespace
 
 ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding,
-                           const ServerClientPlan& plan, const ConstBuffer& first)
-    : fabric_(fabric), port_(std::move(port)), sharding_(sharding), plan_(plan), weights_(first.count()) {
+                           const ServicePlan& plan, int rank, const ConstBuffer& first)
+    : fabric_(fabric), port_(std::move(port)), sharding_(sharding), plan_(plan), rank_(rank), weights_(first.count()) {
   fabric.at_once([&] { std::ranges::copy(first.values<float>(), weights_.begin()); });
   for (std::uint32_t s = 0; s < sharding.servers() && sharding.chunks(s) > 0; ++s) {
     const std::size_t chunks = sharding.chunks(s);
@@ -71,13 +72,13 @@ void ServerClient::ready(std::size_t elements) {
 void ServerClient::finish_push(Buffer answers) {
   if (fetch_) answers_ = answers;
   ready_ = sharding_.elements();
-  attend(true);
+  set_exchanging(true);
   wait_for("servers to take changes", is_posted);
   answers_ = runtime::no_floats;
-  if (!fetch_) attend(false);
+  if (!fetch_) set_exchanging(false);
 }
 
-/// Where the answer to a chunk's change may be written, if it will be dense.
+/// The place where the answer to a chunk's change may be written, if the answer will be dense.
 std::uint64_t ServerClient::answer_place(std::size_t first, std::size_t count) {
   if (answers_.count() == 0 || plan_.weights.encodes(count)) return 0;
   const ConstBuffer to = answers_.part(first, count);
@@ -86,9 +87,9 @@ std::uint64_t ServerClient::answer_place(std::size_t first, std::size_t count) {
   return place;
 }
 
-void ServerClient::attend(bool yes) {
-  if (attends_ != yes) port_->attend(yes);
-  attends_ = yes;
+void ServerClient::set_exchanging(bool yes) {
+  if (is_exchanging_ != yes) port_->set_exchanging(yes);
+  is_exchanging_ = yes;
 }
 
 void ServerClient::request(std::uint64_t clock, std::uint64_t own) { ask(Opcode::pull, clock, own); }
@@ -114,7 +115,7 @@ void ServerClient::receive() {
   wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
 }
 
-/// What came while the target may still have been read lies in `weights_`; the rest goes to the target itself.
+/// Weights that came while the target may still have been read lie in `weights_`; the rest goes to the target itself.
 void ServerClient::fetch(Buffer to) {
   for (ServerConnection& connection : connections_) {
     for (std::size_t i = 0; i < connection.chunks; ++i) {
@@ -125,7 +126,7 @@ void ServerClient::fetch(Buffer to) {
   receive();
   target_ = runtime::no_floats;
   for (ServerConnection& connection : connections_) take_over(connection, to);
-  attend(false);
+  set_exchanging(false);
 }
 
 /// From now on the worker computes with what has come.
@@ -172,7 +173,8 @@ void ServerClient::await_acknowledgements() {
 
 void ServerClient::settle() {
   await_acknowledgements();
-  if (plan_.says_when_it_rests) tell(Opcode::rest, "servers to hear of a rest");
+  // Servers that wait for a number of changes, whoever sends them, must not wait for this worker's.
+  if (plan_.options.rule.fresh_only) tell(Opcode::rest, "servers to hear of a rest");
 }
 
 /// Sends a request that is acknowledged at most.
@@ -234,7 +236,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
 /// dense: the weights as they are; otherwise a change of those in `to`.
 void ServerClient::decode(const MessageHeader& h, std::span<const std::byte> payload, bool dense, const Buffer& to) {
   const Coding coding = dense ? Coding() : plan_.weights;
-  const compression::Draw draw = draw_of_weights(plan_.seed, h.shard, h.version, h.first);
+  const compression::Draw draw = draw_of_weights(plan_.options.seed, h.shard, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     const auto out = to.values<float>();
     if (dense) return coding.decode(payload, out, draw);
@@ -268,7 +270,7 @@ void ServerClient::send_request(ServerConnection& connection) {
   connection.asks = false;
 }
 
-/// Where the numbers of a change lie, for the fabric, once they are computed.
+/// The numbers of a change in the memory that the fabric reads, once they are computed.
 std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
   fabric_.to_transport(change);
   fabric_.synchronise();
@@ -285,8 +287,8 @@ bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   const auto draft = port_->draft(connection.rank, h.bytes);
   if (!draft) return false;
   plan_.changes.work(fabric_, "push.encode", h.count, h.bytes, [&] {
-    h.bytes = connection.encoders[connection.next]->encode(change.values<float>(), draft->data(),
-                                                           draw_of_change(plan_.seed, plan_.rank, h.clock, h.first));
+    const compression::Draw draw = draw_of_change(plan_.options.seed, rank_, h.clock, h.first);
+    h.bytes = connection.encoders[connection.next](change.values<float>(), draft->data(), draw);
   });
   port_->post(connection.rank, h, "push");
   return true;

@@ -1,38 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's side of the servers: pushes changes chunk by chunk while they are being computed, and pulls weights.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "dataparallel/fabric.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "dataparallel/server/protocol.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// What a ServerClient is made for.
-struct ServerClientPlan {
-  int rank = 0;          ///< the worker's
-  int first_server = 0;  ///< rank of the first server; the others follow it
-  Coding changes = Coding(), weights = Coding();
-  std::uint64_t seed = 1;
-  bool says_when_it_rests = false;  ///< servers wait for a number of changes, whoever sends them
-};
-
-/// One thread: the worker's. Memory: the weights as the servers know this worker to have them, once, and what the codec
-/// keeps of each chunk (error feedback: once more).
+/// Only the worker's thread uses it. Memory: the weights as the servers know this worker to have them, once, and what
+/// the codec keeps of each chunk (error feedback: once more).
 class ServerClient {
  public:
-  /// first: the weights, equal on all workers.
-  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServerClientPlan&, const ConstBuffer& first);
+  /// rank: this worker's. first: the initial weights, equal on all workers.
+  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank, const ConstBuffer& first);
 
-  /// Begins to push the next update. Elements up to the last `ready` may be sent. They leave from where they lie, and
-  /// must not change before `await_acknowledgements`. fetch: the servers send weights as soon as they have applied it.
+  /// Begins to push the next update. Its elements may be sent up to the number of the last `ready`. They are sent from
+  /// the buffer itself, and must not change before `await_acknowledgements`. fetch: the servers send weights as soon as
+  /// they have applied the update.
   void begin_push(ConstBuffer change, float size, bool fetch);
-  /// Posts what may be posted, without waiting.
+  /// Says that this many elements are computed, and posts what may be posted, without waiting.
   void ready(std::size_t elements);
-  /// Waits until everything has been posted. `answers`: where the weights that are sent will be fetched to; servers
-  /// may write them there. Nobody reads it before `fetch` returns, and nobody writes to it before the next push, or the
-  /// end: servers go on from these weights. Empty: they come by message.
+  /// Waits until everything has been posted. `answers`: the buffer to which the weights will be fetched; servers may
+  /// write them there. Nobody reads this buffer before `fetch` returns, and nobody writes to it before the next push,
+  /// or the end, because servers compute the next weights from it. Empty: weights come by message.
   void finish_push(Buffer answers = runtime::no_floats);
   /// Waits until the servers have taken the changes that were pushed.
   void await_acknowledgements();
@@ -40,42 +33,43 @@ class ServerClient {
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
-  /// The servers' current weights. Waits until all workers, settled, have called it; changes nothing.
+  /// The servers' current weights. Waits until all workers have called it, all of them settled; it changes nothing.
   void fetch_for_evaluation(Buffer to);
-  /// Waits until the servers have acknowledged all changes. Between steps: they wait for no more of this worker's.
+  /// Waits until the servers have acknowledged all changes. It is called between steps: they then wait for no more
+  /// changes of this worker.
   void settle();
-  /// Tells the servers that this worker has finished. Everything must be settled. Waits until none has weights in this
-  /// worker's memory.
+  /// Tells the servers that this worker has finished. Everything must be settled. Waits until no server has weights in
+  /// this worker's memory.
   void disconnect();
 
-  std::uint64_t pushed() const { return clock_; }  ///< updates begun so far
-  /// The weights that were fetched last have so many updates of every worker, in every chunk.
+  std::uint64_t pushed() const { return clock_; }  ///< number of updates begun so far
+  /// The number of updates of every worker that the weights fetched last have, in every chunk.
   std::uint64_t reached() const;
 
  private:
-  /// A chunk's version, and the updates of every worker in it: of the weights that pushes are computed from, and of
-  /// those that have come since.
+  /// A chunk's version, and the number of updates of every worker in it: first for the weights that pushes are computed
+  /// from, then for weights that have come since (incoming).
   struct ChunkVersions {
     std::uint64_t base = 0, reached = 0;
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;       ///< those have come, and lie in `weights_`
-    bool is_written = false;  ///< those have come, where transports reach the target
+    bool waits = false;       ///< the incoming weights have come, and lie in `weights_`
+    bool is_written = false;  ///< the incoming weights have come, and lie where transports reach the target
   };
-  /// To one server.
+  /// This worker's state for one server.
   struct ServerConnection {
     std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;            ///< chunk of the push under way
-    std::size_t unacknowledged = 0;  ///< chunks
-    MessageHeader request = {};      ///< the last, or the disconnect
-    bool asks = false;               ///< it must be sent
-    std::size_t missing = 0;         ///< chunks of the weights that have not come yet
+    std::size_t next = 0;            ///< the next chunk of the push under way
+    std::size_t unacknowledged = 0;  ///< number of chunks
+    MessageHeader request = {};      ///< the last request, or the disconnect
+    bool asks = false;               ///< the request must be sent
+    std::size_t missing = 0;         ///< number of chunks of the weights that have not come yet
     std::vector<ChunkVersions> versions = {};
-    std::vector<std::unique_ptr<ChunkEncoder>> encoders = {};  ///< by chunk
+    std::vector<ChunkEncoder> encoders = {};  ///< by chunk
   };
 
-  void attend(bool yes);
+  void set_exchanging(bool yes);
   template <class Done>
   void wait_for(const char* why, const Done&);
   void take(const Message&);
@@ -98,19 +92,21 @@ class ServerClient {
   Fabric& fabric_;
   std::unique_ptr<Port> port_;
   const Sharding sharding_;
-  const ServerClientPlan plan_;
-  std::vector<ServerConnection> connections_;  ///< by server; those after the last have no chunks
+  const ServicePlan plan_;
+  const int rank_;
+  std::vector<ServerConnection> connections_;  ///< by server; servers after the last have no chunks
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
-  bool attends_ = false;  ///< from the end of a push until the weights are here
+  bool is_exchanging_ = false;  ///< from the end of a push until the weights are here
   std::size_t ready_ = 0;
-  std::vector<float> weights_;           ///< with a codec as the servers know them; else what must wait for `fetch`
-  std::vector<float> decoded_;           ///< of a chunk
-  Buffer target_ = runtime::no_floats;   ///< where weights may go that come now; empty: nowhere yet
-  Buffer answers_ = runtime::no_floats;  ///< where servers may write
-  bool offers_ = false;                  ///< servers may have weights there
+  /// With a codec: the weights as the servers know them; else those that must wait for `fetch`.
+  std::vector<float> weights_;
+  std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
+  Buffer target_ = runtime::no_floats;   ///< buffer for weights that come now; empty: there is none yet
+  Buffer answers_ = runtime::no_floats;  ///< buffer in which servers may write
+  bool offers_ = false;                  ///< true: servers may have weights there
 };
 
 }  // namespace gradmeter::dataparallel

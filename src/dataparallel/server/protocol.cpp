@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/server/protocol.hpp"
 
 #include <algorithm>
@@ -11,15 +12,6 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr std::size_t piece = 16;  ///< floats: a cache line
-
-/// The numbers as they are.
-class Dense final : public ChunkEncoder {
- public:
-  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw&) override {
-    std::memcpy(wire, x.data(), x.size_bytes());
-    return x.size_bytes();
-  }
-};
 
 }  // namespace
 
@@ -85,9 +77,12 @@ std::size_t Coding::grain() const {
   return grain > Sharding::most_payload_bytes / sizeof(float) ? 1 : grain;
 }
 
-std::unique_ptr<ChunkEncoder> Coding::encoder(std::size_t n) const {
+ChunkEncoder Coding::encoder(std::size_t n) const {
   if (encodes(n)) return codec_->encoder(n);
-  return std::make_unique<Dense>();
+  return [](std::span<const float> x, std::byte* wire, const compression::Draw&) {
+    std::memcpy(wire, x.data(), x.size_bytes());
+    return x.size_bytes();
+  };
 }
 
 void Coding::check_length(std::size_t bytes, std::size_t n) const {

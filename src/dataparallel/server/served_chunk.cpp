@@ -1,17 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/server/served_chunk.hpp"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <utility>
 
 #include "allreduce/reduce.hpp"
 #include "core/format.hpp"
-#include "kernels/threads.hpp"
+#include "kernels/host/threads.hpp"
 
 namespace gradmeter::dataparallel {
+
+ChunkWeights::ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker)
+    : copies_{{{.memory = memory.first(first.size())}, {.memory = memory.last(first.size())}}},
+      local_worker_(local_worker),
+      newest_(copies_[0].memory),
+      places_(static_cast<std::size_t>(workers)) {
+  std::ranges::copy(first, copies_[0].memory.begin());
+}
+
+bool ChunkWeights::OwnCopy::unread() {
+  std::erase_if(readers, [](const Ticket& t) { return t->done(); });
+  return readers.empty();
+}
+
+/// Whatever is lent, one copy stays free for a step.
+bool ChunkWeights::lends() {
+  return copies_[1 - last_written_].unread() && (owner_ == server_itself || copies_[last_written_].unread());
+}
+
+/// One of the server's that nobody reads.
+std::span<float> ChunkWeights::free_copy() {
+  if (!copies_[last_written_].unread()) last_written_ = 1 - last_written_;
+  if (!copies_[last_written_].unread()) throw std::logic_error("both copies of a chunk are being read");
+  return copies_[last_written_].memory;
+}
+
+std::span<const float> ChunkWeights::to_lend(ExecutionContext& f) {
+  if (owner_ == server_itself) return newest_;
+  const std::span<float> to = free_copy();
+  f.submit("server.copy", {0, 8.0 * double(to.size())}, [&] { std::ranges::copy(newest_, to.begin()); });
+  owner_ = server_itself;
+  return newest_ = to;
+}
+
+void ChunkWeights::forget(ExecutionContext& f, int worker) {
+  if (owner_ == worker) to_lend(f);
+  place(worker) = {};
+}
+
+void ChunkWeights::offer(int worker, std::span<float> memory) { place(worker) = {.memory = memory}; }
+
+std::span<float> ChunkWeights::withdraw(int worker) {
+  const WorkerPlace p = std::exchange(place(worker), {});
+  return p.newest ? p.memory : std::span<float>{};
+}
+
+ChunkWeights::Step ChunkWeights::begin_step() {
+  Step step{.from = newest_};
+  for (int w = 0; w < static_cast<int>(places_.size()); ++w) {
+    if (!place(w).is_due()) continue;
+    step.copies.push_back(place(w).memory);
+    if (w == local_worker_) std::swap(step.copies.front(), step.copies.back());
+  }
+  if (step.copies.empty()) {
+    step.to = free_copy();
+  } else {
+    step.to = step.copies.front();
+    step.copies.erase(step.copies.begin());
+  }
+  return step;
+}
+
+void ChunkWeights::end_step(const Step& step) {
+  newest_ = step.to;
+  owner_ = server_itself;
+  for (std::size_t w = 0; w < places_.size(); ++w) {
+    WorkerPlace& p = places_[w];
+    p.newest = p.is_due();
+    p.joins = false;
+    if (p.newest && p.memory.data() == newest_.data()) owner_ = static_cast<int>(w);
+  }
+}
+
 namespace {
 
+/// Adds changes to the weights: w += d. Cost: 12 bytes an element.
 class Add final : public Optimizer {
  public:
   Add() : Optimizer("add") {}
@@ -68,8 +142,6 @@ std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_add() { return std::make_unique<Add>(); }
-
 std::vector<float> SpareMemory::take(std::size_t n) {
   std::vector<float> out;
   if (!spare_.empty()) {
@@ -85,21 +157,26 @@ std::span<float> SpareMemory::scratch(std::size_t n) {
   return std::span(scratch_).first(n);
 }
 
-ServedChunk::ServedChunk(const ServerPlan& plan, SpareMemory& spare, Range range, std::span<const float> weights,
-                         std::span<const model::Tensor> tensors, std::span<float> memory)
+ServedChunk::ServedChunk(const ServicePlan& plan, int local_worker, SpareMemory& spare, Range range,
+                         std::span<const float> weights, std::span<const model::Tensor> tensors,
+                         std::span<float> memory)
     : plan_(plan),
       spare_(spare),
       range_(range),
-      group_(plan.rule.group(plan.workers)),
-      weights_(memory, weights.subspan(range.first, range.count), plan.workers, plan.own_worker),
-      admission_(plan.workers, plan.staleness),
+      group_(plan.options.rule.group(plan.workers)),
+      weights_(memory, weights.subspan(range.first, range.count), plan.workers, local_worker),
+      admission_(plan.workers, plan.options.staleness),
       staleness_(plan.workers) {
   const auto parts = clipped(tensors, range);
-  if (plan.rule.compensation) compensation_.emplace(*plan.rule.compensation, plan.workers, weights_.values());
-  if (plan.rule.fresh_only) readable_.resize(static_cast<std::size_t>(plan.workers), 0);
-  optimizer_ = plan.optimizer == "add"
-                   ? make_add()
-                   : make_optimizer(plan.optimizer, {.elements = range.count, .tensors = parts, .first = range.first});
+  const StepRule& rule = plan.options.rule;
+  if (rule.compensation) compensation_.emplace(*rule.compensation, plan.workers, weights_.values());
+  if (rule.fresh_only) readable_.resize(static_cast<std::size_t>(plan.workers), 0);
+  const std::string& optimizer = plan.options.optimizer;
+  if (optimizer == "add") {
+    optimizer_ = std::make_unique<Add>();
+  } else {
+    optimizer_ = make_optimizer(optimizer, {.elements = range.count, .tensors = parts, .first = range.first});
+  }
 }
 
 void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) {
@@ -115,17 +192,18 @@ void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) 
   if (plan_.changes.encodes(range_.count)) decoded = spare_.take(range_.count);
   Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
   change.values = plan_.changes.numbers(f, "server.decode", message.payload, range_.count, decoded,
-                                        draw_of_change(plan_.seed, worker, h.clock, h.first));
+                                        draw_of_change(plan_.options.seed, worker, h.clock, h.first));
   if (admission_.grouped()) {
-    take_in_turn(f, {.change = change, .memory = std::move(decoded)}, port);
+    change.memory = std::move(decoded);
+    take_in_turn(f, std::move(change), port);
   } else {
-    take_as_it_comes(f, change);
+    take_as_it_comes(f, std::move(change));
     if (!decoded.empty()) spare_.give_back(std::move(decoded));
   }
 }
 
 void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
-  if (plan_.rule.fresh_only) {
+  if (plan_.options.rule.fresh_only) {
     readable_[static_cast<std::size_t>(change.worker)] = change.base + 1;
     if (change.base != version_) {
       const std::lock_guard lock(mutex_);
@@ -137,15 +215,15 @@ void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
     count(change);
     return apply(f, {&change.values, 1}, 1, scaled(change));
   }
-  add({.change = change});
+  add(std::move(change));
   finish_group(f);
   keep_sum(f);  // the worker may write over its change when it is acknowledged
 }
 
 float ServedChunk::scaled(const Change& c) const {
-  if (plan_.rule.softsync > 0) return c.size / static_cast<float>(plan_.rule.softsync);
-  if (plan_.rule.fresh_only) return c.size;
-  switch (plan_.rule.scale) {
+  if (plan_.options.rule.softsync > 0) return c.size / static_cast<float>(plan_.options.rule.softsync);
+  if (plan_.options.rule.fresh_only) return c.size;
+  switch (plan_.options.rule.scale) {
     case ChangeScale::mean:
       return c.size / static_cast<float>(plan_.workers);
     case ChangeScale::staleness:
@@ -167,7 +245,7 @@ void ServedChunk::rest(ExecutionContext& f, int worker) {
 /// A step, once so many changes have come as there can be.
 void ServedChunk::finish_group(ExecutionContext& f) {
   if (summed_ == 0 || summed_ < needed()) return;
-  apply_sum(f, plan_.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.rule.softsync) : 1.0f);
+  apply_sum(f, plan_.options.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.options.rule.softsync) : 1.0f);
 }
 
 void ServedChunk::count(const Change& c) {
@@ -203,66 +281,67 @@ void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float siz
 
 /// A change of the clock under way: added, or kept until its turn comes. Its worker changes it no more before it has
 /// got the weights that it becomes part of.
-void ServedChunk::take_in_turn(ExecutionContext& f, KeptChange kept, Port& port) {
+void ServedChunk::take_in_turn(ExecutionContext& f, Change change, Port& port) {
   skip_gone();
-  const bool is_next = kept.change.worker == next_;
-  if (kept.memory.empty()) kept.message = port.keep();
+  const bool is_next = change.worker == next_;
+  if (change.memory.empty()) change.message = port.keep();
   if (is_next) {
-    add_next(std::move(kept));
+    add_next(std::move(change));
     finish_clock(f);
     return keep_sum(f);
   }
-  if (!kept.lasts()) copy(f, kept);
-  const int worker = kept.change.worker;
-  if (!early_.emplace(worker, std::move(kept)).second) {
+  if (!change.lasts()) copy(f, change);
+  const int worker = change.worker;
+  if (!early_.emplace(worker, std::move(change)).second) {
     throw std::logic_error(fmt::format("rank {} pushed before its last clock was applied", worker));
   }
 }
 
-void ServedChunk::copy(ExecutionContext& f, KeptChange& kept) {
-  kept.memory = spare_.take(range_.count);
+void ServedChunk::copy(ExecutionContext& f, Change& change) {
+  change.memory = spare_.take(range_.count);
   f.submit("server.copy", {0, 8.0 * double(range_.count)},
-           [&] { std::ranges::copy(kept.change.values, kept.memory.begin()); });
-  kept.change.values = kept.memory;  // stays where it is when the vector is moved
+           [&] { std::ranges::copy(change.values, change.memory.begin()); });
+  change.values = change.memory;  // stays where it is when the vector is moved
 }
 
-void ServedChunk::add(KeptChange kept) {
-  count(kept.change);
+void ServedChunk::add(Change change) {
+  count(change);
   ++summed_;
-  terms_.push_back(std::move(kept));
+  terms_.push_back(std::move(change));
 }
 
-void ServedChunk::add_next(KeptChange kept) {
+void ServedChunk::add_next(Change change) {
   ++next_;
-  add(std::move(kept));
+  add(std::move(change));
 }
 
 std::vector<std::span<const float>> ServedChunk::terms() const {
   std::vector<std::span<const float>> out;
-  for (const KeptChange& t : terms_) out.push_back(t.change.values);
+  for (const Change& t : terms_) out.push_back(t.values);
   return out;
 }
 
 /// Before a message is given back: its change must be in memory of its own.
 void ServedChunk::keep_sum(ExecutionContext& f) {
-  if (!std::ranges::all_of(terms_, &KeptChange::lasts)) fold(f);
+  if (!std::ranges::all_of(terms_, &Change::lasts)) fold(f);
 }
 
 /// Adds up what there is.
 void ServedChunk::fold(ExecutionContext& f) {
-  KeptChange sum{.change = terms_.front().change, .memory = spare_.take(range_.count)};
+  const Change& first = terms_.front();
+  Change sum{.worker = first.worker, .base = first.base, .size = first.size, .memory = spare_.take(range_.count)};
   const double n = double(range_.count), count = double(terms_.size());
   f.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
     const auto all = mean_of(terms(), 0, range_.count, 1, sum.memory);
     if (all.data() != sum.memory.data()) std::ranges::copy(all, sum.memory.begin());
   });
-  sum.change.values = sum.memory;
+  sum.values = sum.memory;
   drop_terms();
   terms_.push_back(std::move(sum));
 }
 
 void ServedChunk::drop_terms() {
-  for (KeptChange& t : terms_) {
+  for (Change& t : terms_) {
     if (!t.memory.empty()) spare_.give_back(std::move(t.memory));
   }
   terms_.clear();
@@ -283,8 +362,8 @@ void ServedChunk::finish_clock(ExecutionContext& f) {
 }
 
 void ServedChunk::apply_sum(ExecutionContext& f, float factor) {
-  const int divisor = plan_.rule.scale == ChangeScale::sum ? 1 : summed_;
-  apply(f, terms(), divisor, factor * terms_.front().change.size);
+  const int divisor = plan_.options.rule.scale == ChangeScale::sum ? 1 : summed_;
+  apply(f, terms(), divisor, factor * terms_.front().size);
   drop_terms();
   summed_ = 0;
 }
@@ -294,10 +373,10 @@ void ServedChunk::note_gap(std::uint64_t clock) {
   observed_.largest_gap = std::max(observed_.largest_gap, admission_.gap(clock));
 }
 
-void ServedChunk::ask(int worker, const ReadRequest& r) {
-  if (admission_.is_gone(worker)) return;
-  note_gap(r.clock);
-  held_.push_back({worker, r});
+void ServedChunk::ask(const Read& r) {
+  if (admission_.is_gone(r.worker)) return;
+  note_gap(r.header.clock);
+  held_.push_back(r);
 }
 
 void ServedChunk::leave(ExecutionContext& f, int worker) {
@@ -318,17 +397,17 @@ void ServedChunk::leave(ExecutionContext& f, int worker) {
 
 bool ServedChunk::may_read(const Read& r) const {
   if (!readable_.empty() && version_ < readable_[static_cast<std::size_t>(r.worker)]) return false;
-  return admission_.may_read(r.worker, r.request.clock, r.request.own);
+  return admission_.may_read(r.worker, r.header.clock, r.header.version);
 }
 
-std::optional<ServedChunk::Read> ServedChunk::next_read(ExecutionContext& f) {
+std::optional<Read> ServedChunk::next_read(ExecutionContext& f) {
   const auto it = std::ranges::find_if(held_, [this](const Read& r) { return may_read(r); });
   if (it == held_.end()) return std::nullopt;
   const Read read = *it;
   held_.erase(it);
   if (compensation_) compensation_->read(f, read.worker, weights_.values());
   const std::lock_guard lock(mutex_);
-  observed_.held_s += f.now() - read.request.since;
+  observed_.held_s += f.now() - read.since;
   if (admission_.all_train()) staleness_.read(read.worker, version_);
   return read;
 }

@@ -1,5 +1,8 @@
-// One chunk of the weights at its server: takes changes, applies them by an optimizer, and says who may read.
+// SPDX-License-Identifier: Apache-2.0
+// One chunk of the weights at its server: the place of its newest weights, the changes of it that make a step, and the
+// workers that may read it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,43 +13,91 @@
 #include <string>
 #include <vector>
 
-#include "dataparallel/optimizers/registry.hpp"
-#include "dataparallel/server/admission.hpp"
-#include "dataparallel/server/chunk_weights.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/server/consistency.hpp"
 #include "dataparallel/server/protocol.hpp"
-#include "dataparallel/server/step_rule.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// What all servers of an axis agree on.
-struct ServerPlan {
-  int workers = 1;
-  int own_worker = -1;  ///< that of the server's rank; -1: none
-  std::uint64_t staleness = Admission::unbounded;
-  std::string optimizer = "sgd";  ///< an optimizer, or "add"
-  StepRule rule = {};             ///< with staleness 0 of its scale alone: all changes of a clock make one step
-  Coding changes = Coding(), weights = Coding();
-  std::uint64_t seed = 1;
+/// The newest weights of a chunk lie in the server's memory, or in that of the workers of its node that read them. A
+/// worker of this node offers the place where it reads the chunk while it waits for an answer. A step that includes the
+/// worker's change is then written there, and not to the server's memory, so that nobody copies the weights to the
+/// worker. The worker leaves them unchanged until it offers the place again, so the next step may begin by reading them
+/// there. Messages leave from the server's memory alone. The server has two copies there: while somebody reads one, a
+/// step writes to the other. One thread uses it.
+class ChunkWeights {
+ public:
+  /// memory: room for two copies, from which the fabric's messages can leave.
+  /// local_worker: the worker of the server's own rank; none: -1.
+  ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker);
+
+  std::span<const float> values() const { return newest_; }
+  /// True where a message may leave from the server's memory now. That is not so while readers of earlier weights hold
+  /// the other copy.
+  bool lends();
+  /// The values in the server's memory. Call it only when `lends` is true.
+  std::span<const float> to_lend(ExecutionContext&);
+  /// Keeps the values that were lent unchanged until this message has left.
+  void lend(Ticket t) { copies_[last_written_].readers.push_back(std::move(t)); }
+
+  /// Says that the worker has sent a change, and neither reads nor writes this memory until it is answered. Empty: the
+  /// worker has no memory that the server can reach.
+  void offer(int worker, std::span<float> memory);
+  /// Says that the worker's change is part of the next step.
+  void join_step(int worker) { place(worker).joins = true; }
+  /// Ends the offer of a worker that is answered. Returns its memory if that holds the newest weights; else empty.
+  std::span<float> withdraw(int worker);
+  /// Says that the worker may write to its memory from now on, because it ends or is answered by a message.
+  void forget(ExecutionContext&, int worker);
+
+  /// A step reads `from`, and writes `to` and the copies. `from` and `to` are the same, or do not overlap.
+  struct Step {
+    std::span<const float> from = {};
+    std::span<float> to = {};
+    std::vector<std::span<float>> copies = {};
+  };
+  Step begin_step();
+  void end_step(const Step&);
+
+ private:
+  static constexpr int server_itself = -1;
+  struct OwnCopy {
+    std::span<float> memory = {};
+    std::vector<Ticket> readers = {};  ///< messages that leave from this copy
+    bool unread();
+  };
+  struct WorkerPlace {
+    std::span<float> memory = {};
+    bool joins = false;   ///< its worker's change is part of the next step
+    bool newest = false;  ///< it holds the newest weights
+    bool is_due() const { return joins && !memory.empty(); }
+  };
+  WorkerPlace& place(int worker) { return places_[static_cast<std::size_t>(worker)]; }
+  std::span<float> free_copy();
+
+  std::array<OwnCopy, 2> copies_;
+  const int local_worker_;
+  std::size_t last_written_ = 0;  ///< index among the copies
+  std::span<const float> newest_;
+  int owner_ = server_itself;        ///< the worker in whose memory the newest weights lie
+  std::vector<WorkerPlace> places_;  ///< by worker
 };
 
-/// Adds changes to the weights: w += d. Cost: 12 bytes an element.
-std::unique_ptr<Optimizer> make_add();
-
-/// A read that a worker asked for.
-struct ReadRequest {
-  std::uint64_t sequence = 0, clock = 0, own = 0;
-  std::uint16_t outside_step = 0;
-  std::uint64_t answer_place = 0;  ///< as MessageHeader's
-  double since = 0;                ///< when it came [s]
+/// Weights that a worker has asked for.
+struct Read {
+  int worker = 0;
+  MessageHeader header = {};  ///< header of a pull, or the one that a pull for the weights after a push would have
+  double since = 0;           ///< time at which it came [s]
 };
 
-/// Memory that the chunks of a server use in turn: one thread.
+/// Memory that the chunks of a server use in turn. One thread uses it.
 class SpareMemory {
  public:
   std::vector<float> take(std::size_t n);
   void give_back(std::vector<float> v) { spare_.push_back(std::move(v)); }
-  /// The same for all callers: until the next call.
+  /// Memory that all callers share: the content lasts until the next call.
   std::span<float> scratch(std::size_t n);
 
  private:
@@ -55,37 +106,34 @@ class SpareMemory {
 };
 
 /// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is
-/// applied when it comes, or as the rule says. A step is one pass over the changes, where they lie if their messages
-/// can be kept, and the weights.
-/// Memory: two copies of the weights (chunk_weights.hpp), and the optimizer's state; where messages cannot be kept a
+/// applied when it comes, or as the rule says. A step is one pass over the weights and the changes, which are read
+/// where they lie if their messages can be kept.
+/// Memory: two copies of the weights (ChunkWeights), and the optimizer's state; where messages cannot be kept also a
 /// sum, and with staleness 0 the changes whose turn has not come.
 class ServedChunk {
  public:
-  /// weights, tensors: of the whole flat buffer; it copies its chunk. memory: for two copies, which the fabric's
-  /// messages can leave from. What is passed by reference must outlive it.
-  ServedChunk(const ServerPlan&, SpareMemory&, Range, std::span<const float> weights,
+  /// weights, tensors: those of the whole flat buffer, of which it copies its chunk. memory: room for two copies, from
+  /// which the fabric's messages can leave. local_worker: the worker of the server's own rank; none: -1. Objects that
+  /// are passed by reference must outlive it.
+  ServedChunk(const ServicePlan&, int local_worker, SpareMemory&, Range, std::span<const float> weights,
               std::span<const model::Tensor> tensors, std::span<float> memory);
 
-  std::size_t first() const { return range_.first; }  ///< of its elements in the flat buffer
+  std::size_t first() const { return range_.first; }  ///< the place of its first element in the flat buffer
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
-  std::uint64_t version() const { return version_; }  ///< updates applied
-  /// So many updates of every worker are in the weights.
+  std::uint64_t version() const { return version_; }  ///< number of updates applied
+  /// The number of updates of every worker that are in the weights.
   std::uint64_t slowest() const { return admission_.slowest(); }
 
-  /// A worker's change, as the message holds it that the port returned last.
+  /// Takes a worker's change, as the message holds it that the port returned last.
   void take(ExecutionContext&, Port&, const Message&);
-  void ask(int worker, const ReadRequest&);
-  /// The worker sends no change until it sends one again: steps do not wait for it.
+  void ask(const Read&);
+  /// Says that steps need not wait for the worker, which sends no change until it sends one again.
   void rest(ExecutionContext&, int worker);
-  /// The worker has finished or died.
+  /// Says that the worker has finished or died.
   void leave(ExecutionContext&, int worker);
 
-  struct Read {
-    int worker = 0;
-    ReadRequest request = {};
-  };
-  /// A read that may be answered with these weights, asked for first; it counts as answered.
+  /// The earliest read that may be answered with these weights; from then on it counts as answered.
   std::optional<Read> next_read(ExecutionContext&);
   /// Any thread.
   Observations observed() const;
@@ -94,13 +142,10 @@ class ServedChunk {
   struct Change {
     int worker = 0;
     std::uint64_t base = 0;  ///< version of the weights that it was computed from
-    float size = 0;          ///< of its step
+    float size = 0;          ///< size of its step
     std::span<const float> values = {};
-  };
-  /// A change where its message lies, which is then kept, or in memory of its own.
-  struct KeptChange {
-    Change change = {};
-    std::shared_ptr<const void> message = {};
+    std::shared_ptr<const void> message = {};  ///< keeps the message in which the values lie
+    /// Or holds the values; with neither, they last as long as the port's message.
     std::vector<float> memory = {};
     bool lasts() const { return message || !memory.empty(); }
   };
@@ -109,12 +154,12 @@ class ServedChunk {
 
   bool may_read(const Read&) const;
   void note_gap(std::uint64_t clock);
-  void take_in_turn(ExecutionContext&, KeptChange, Port&);
-  void copy(ExecutionContext&, KeptChange&);
+  void take_in_turn(ExecutionContext&, Change, Port&);
+  void copy(ExecutionContext&, Change&);
   void take_as_it_comes(ExecutionContext&, Change);
   float scaled(const Change&) const;
-  void add(KeptChange);
-  void add_next(KeptChange);
+  void add(Change);
+  void add_next(Change);
   void fold(ExecutionContext&);
   void keep_sum(ExecutionContext&);
   std::vector<std::span<const float>> terms() const;
@@ -127,26 +172,27 @@ class ServedChunk {
   void count(const Change&);
   void apply(ExecutionContext&, Terms, int divisor, float size);
 
-  const ServerPlan& plan_;
+  const ServicePlan& plan_;
   SpareMemory& spare_;
   const Range range_;
-  const int group_;  ///< so many changes make one step, unless a clock's do
+  const int group_;  ///< number of changes that make one step, except where a clock's changes do
   ChunkWeights weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Admission admission_;
   std::uint64_t version_ = 0;
   std::vector<Read> held_;  ///< reads that must still wait
 
-  std::vector<KeptChange> terms_;    ///< whose sum makes the next step, added in this order
-  int summed_ = 0;                   ///< so many changes are in them
-  int next_ = 0;                     ///< with staleness 0: the worker whose turn it is
-  std::map<int, KeptChange> early_;  ///< with staleness 0, by worker
+  std::vector<Change> terms_;    ///< changes whose sum makes the next step, added in this order
+  int summed_ = 0;               ///< number of changes that are in `terms_`
+  int next_ = 0;                 ///< with staleness 0: the worker whose turn it is
+  std::map<int, Change> early_;  ///< with staleness 0: changes whose turn has not come, by worker
 
   std::optional<DelayCompensation> compensation_;
-  std::set<int> resting_;                ///< workers that steps do not wait for
-  std::vector<std::uint64_t> readable_;  ///< by worker, where changes may be dropped: the least version that it reads
+  std::set<int> resting_;  ///< workers that steps do not wait for
+  /// By worker, where changes may be dropped: the least version that it may read.
+  std::vector<std::uint64_t> readable_;
 
-  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   StalenessCount staleness_;
   Observations observed_;
 };

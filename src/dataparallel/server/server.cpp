@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/server/server.hpp"
 
 #include <algorithm>
@@ -7,6 +8,153 @@
 #include "core/format.hpp"
 
 namespace gradmeter::dataparallel {
+
+ReplyQueue::ReplyQueue(Port& port, const Sharding& sharding, std::uint32_t server, const ServicePlan& plan,
+                       std::span<const float> first)
+    : port_(port),
+      sharding_(sharding),
+      server_(server),
+      coding_(plan.weights),
+      seed_(plan.options.seed),
+      connections_(static_cast<std::size_t>(plan.workers)),
+      snapshots_(sharding.chunks(server)) {
+  std::vector<std::shared_ptr<const Snapshot>> begin(snapshots_.size());
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    const Range chunk = sharding.chunk(server, i);
+    encoders_.push_back(coding_.encoder(chunk.count));
+    if (!coding_.encodes(chunk.count)) continue;
+    const auto values = first.subspan(chunk.first, chunk.count);
+    begin[i] = std::make_shared<Snapshot>(Snapshot{.id = ++last_id_, .values = {values.begin(), values.end()}});
+  }
+  for (WorkerConnection& l : connections_) l.worker_has = begin;
+}
+
+void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
+  connection(worker).acknowledgements.push_back(h);
+  while (send_acknowledgement(worker)) {
+  }
+}
+
+void ReplyQueue::answer(ExecutionContext& f, Reply reply, ChunkWeights& weights) {
+  const int worker = reply.read.worker;
+  const std::size_t chunk = reply.chunk;
+  WorkerConnection& l = connection(worker);
+  const Snapshot* base = reply.for_evaluation ? nullptr : l.worker_has[chunk].get();
+  const bool goes_at_once = !base && l.replies.empty();
+  if (!reply.for_evaluation) {
+    if (goes_at_once && post_written(reply, weights.withdraw(worker))) return;
+    weights.forget(f, worker);  // it will write what it gets to its memory
+  }
+  if (goes_at_once && weights.lends()) {
+    const auto bytes = std::as_bytes(weights.to_lend(f));
+    Ticket t = port_.post_from(worker, header_of(reply, bytes.size()), bytes, "weights");
+    if (t) return weights.lend(std::move(t));
+  }
+  reply.weights = snapshot(f, reply, weights.values(), base);
+  if (base) l.worker_has[chunk] = reply.weights;
+  l.replies.push_back(std::move(reply));
+}
+
+/// Posts weights that lie in the worker's memory already. False: they do not, or there is no room.
+bool ReplyQueue::post_written(const Reply& reply, std::span<float> weights) {
+  if (weights.empty()) return false;
+  const auto bytes = std::as_writable_bytes(weights);
+  MessageHeader h = header_of(reply, bytes.size());
+  h.payload_place = reply.read.header.answer_place;
+  return port_.post_written(reply.read.worker, h, bytes, "weights") != nullptr;
+}
+
+ReplyQueue::SnapshotPtr ReplyQueue::snapshot(ExecutionContext& f, const Reply& reply, std::span<const float> weights,
+                                             const Snapshot* base) {
+  const std::uint64_t base_id = base ? base->id : 0;
+  auto& snapshots = snapshots_[reply.chunk];
+  SnapshotPtr free;
+  for (auto& s : snapshots) {
+    if (s->version == reply.version && s->base_id == base_id) return s;
+    if (s.use_count() == 1) free = s;
+  }
+  if (!free) free = snapshots.emplace_back(std::make_shared<Snapshot>());
+  free->version = reply.version;
+  free->id = ++last_id_;
+  free->base_id = base_id;
+  free->wire.clear();
+  free->values.resize(weights.size());
+  f.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { std::ranges::copy(weights, free->values.begin()); });
+  if (base) encode(f, *free, *base, reply.chunk);
+  return free;
+}
+
+bool ReplyQueue::all_acknowledged() const {
+  return std::all_of(connections_.begin(), connections_.end(),
+                     [](const WorkerConnection& l) { return l.acknowledgements.empty(); });
+}
+
+void ReplyQueue::send(ExecutionContext& f) {
+  for (int w = 0; w < static_cast<int>(connections_.size()); ++w) {
+    while (send_acknowledgement(w)) {
+    }
+    while (send_weights(f, w)) {
+    }
+  }
+}
+
+bool ReplyQueue::send_acknowledgement(int worker) {
+  auto& waiting = connection(worker).acknowledgements;
+  if (waiting.empty() || !port_.draft(worker, 0)) return false;
+  MessageHeader h = waiting.front();
+  waiting.pop_front();
+  h.operation = static_cast<std::uint16_t>(Opcode::ack);
+  h.bytes = 0;
+  port_.post(worker, h, "acknowledge");
+  return true;
+}
+
+/// Encodes the change from `base`. The loss stays in the snapshot's values, which become those that the worker decodes.
+void ReplyQueue::encode(ExecutionContext& f, Snapshot& v, const Snapshot& base, std::size_t chunk) {
+  const Range range = sharding_.chunk(server_, chunk);
+  const std::size_t n = range.count;
+  const compression::Draw draw = draw_of_weights(seed_, server_, v.version, range.first);
+  change_.resize(n);
+  v.wire.resize(coding_.wire_bytes(n));
+  coding_.work(f, "server.encode", n, v.wire.size(), [&] {
+    for (std::size_t k = 0; k < n; ++k) change_[k] = v.values[k] - base.values[k];
+    v.wire.resize(encoders_[chunk](change_, v.wire.data(), draw));
+  });
+  coding_.work(f, "server.decode", n, v.wire.size(), [&] {
+    coding_.decode(v.wire, change_, draw);
+    for (std::size_t k = 0; k < n; ++k) v.values[k] = base.values[k] + change_[k];
+  });
+}
+
+bool ReplyQueue::send_weights(ExecutionContext& f, int worker) {
+  auto& replies = connection(worker).replies;
+  if (replies.empty()) return false;
+  const Reply& reply = replies.front();
+  const Snapshot& v = *reply.weights;
+  const std::span<const std::byte> bytes =
+      v.base_id != 0 ? std::span<const std::byte>(v.wire) : std::as_bytes(std::span<const float>(v.values));
+  const auto draft = port_.draft(worker, bytes.size());
+  if (!draft) return false;
+  f.at_once([&] { std::ranges::copy(bytes, draft->begin()); });
+  port_.post(worker, header_of(reply, bytes.size()), "weights");
+  replies.pop_front();
+  return true;
+}
+
+MessageHeader ReplyQueue::header_of(const Reply& reply, std::size_t bytes) const {
+  const Range range = sharding_.chunk(server_, reply.chunk);
+  return {.operation = static_cast<std::uint16_t>(Opcode::weights),
+          .outside_step = reply.read.header.outside_step,
+          .shard = server_,
+          .clock = reply.slowest,
+          .version = reply.version,
+          .sequence = reply.read.header.sequence,
+          .first = range.first,
+          .count = range.count,
+          .bytes = bytes,
+          .value = reply.held};
+}
+
 namespace {
 
 /// Two copies, each from the beginning of a cache line.
@@ -14,19 +162,21 @@ std::size_t elements_of(Range chunk) { return 2 * ((chunk.count + 15) / 16 * 16)
 
 }  // namespace
 
-Server::Server(const ServerPlan& plan, const Sharding& sharding, std::uint32_t server, std::span<const float> weights,
+Server::Server(const ServicePlan& plan, const Sharding& sharding, std::uint32_t server, std::span<const float> weights,
                std::span<const model::Tensor> tensors, std::unique_ptr<Port> port, std::span<float> memory)
     : plan_(plan),
       sharding_(sharding),
       port_(std::move(port)),
-      reply_queue_(*port_, sharding, server, plan.weights, plan.seed, plan.workers, weights),
+      reply_queue_(*port_, sharding, server, plan_, weights),
       training_(plan.workers),
       gone_(static_cast<std::size_t>(plan.workers)),
       evaluations_(static_cast<std::size_t>(plan.workers)) {
+  const int rank = plan.first_server + static_cast<int>(server);
+  const int own_worker = rank < plan.workers ? rank : -1;
   for (std::size_t i = 0; i < sharding.chunks(server); ++i) {
     const Range range = sharding.chunk(server, i);
     const std::size_t n = elements_of(range);
-    chunks_.emplace_back(plan_, spare_, range, weights, tensors, memory.first(n));
+    chunks_.emplace_back(plan_, own_worker, spare_, range, weights, tensors, memory.first(n));
     memory = memory.subspan(n);
   }
 }
@@ -89,15 +239,6 @@ void Server::take(const Message& message) {
   throw std::logic_error(fmt::format("rank {} sent a server operation {}", message.from, h.operation));
 }
 
-ReadRequest Server::request_of(const MessageHeader& h) const {
-  return {.sequence = h.sequence,
-          .clock = h.clock,
-          .own = h.version,
-          .outside_step = h.outside_step,
-          .answer_place = h.answer_place,
-          .since = context_->now()};
-}
-
 void Server::take_push(const Message& message) {
   const MessageHeader& h = message.header;
   const int from = message.from;
@@ -106,22 +247,22 @@ void Server::take_push(const Message& message) {
   chunk.take(*context_, *port_, message);
   reply_queue_.acknowledge(from, h);  // now, since from then on the worker may write over it
   if (h.sequence > 0) {
-    ReadRequest r = request_of(h);
-    r.clock = r.own = h.clock + 1;
-    chunk.ask(from, r);
+    Read read{.worker = from, .header = h, .since = context_->now()};
+    read.header.clock = read.header.version = h.clock + 1;
+    chunk.ask(read);
   }
   answer_reads(i);
 }
 
 void Server::take_pull(int from, const MessageHeader& h) {
   for (std::size_t i = chunks_.size(); i-- > 0;) {  // a forward pass reads the last first
-    chunks_[i].ask(from, request_of(h));
+    chunks_[i].ask({.worker = from, .header = h, .since = context_->now()});
     answer_reads(i);
   }
 }
 
 void Server::take_evaluate(int from, const MessageHeader& h) {
-  evaluations_[static_cast<std::size_t>(from)] = request_of(h);
+  evaluations_[static_cast<std::size_t>(from)] = Read{.worker = from, .header = h, .since = context_->now()};
   answer_evaluations();
 }
 
@@ -147,31 +288,28 @@ void Server::leave(int worker) {
 }
 
 void Server::answer_reads(std::size_t chunk) {
-  while (const auto read = chunks_[chunk].next_read(*context_)) {
-    answer(read->worker, chunk, read->request, false);
-  }
+  while (const auto read = chunks_[chunk].next_read(*context_)) answer(*read, chunk, false);
 }
 
 void Server::answer_evaluations() {
   for (std::size_t w = 0; w < evaluations_.size(); ++w) {
     if (!gone_[w] && !evaluations_[w]) return;
   }
-  for (std::size_t w = 0; w < evaluations_.size(); ++w) {
-    const auto request = std::exchange(evaluations_[w], std::nullopt);
-    for (std::size_t i = 0; request && i < chunks_.size(); ++i) answer(static_cast<int>(w), i, *request, true);
+  for (auto& evaluation : evaluations_) {
+    const auto read = std::exchange(evaluation, std::nullopt);
+    for (std::size_t i = 0; read && i < chunks_.size(); ++i) answer(*read, i, true);
   }
 }
 
-void Server::answer(int worker, std::size_t chunk, const ReadRequest& r, bool for_evaluation) {
+void Server::answer(const Read& read, std::size_t chunk, bool for_evaluation) {
   ServedChunk& c = chunks_[chunk];
   reply_queue_.answer(*context_,
-                      {.worker = worker,
+                      {.read = read,
                        .chunk = chunk,
-                       .request = r,
                        .for_evaluation = for_evaluation,
                        .version = c.version(),
                        .slowest = c.slowest(),
-                       .held = context_->now() - r.since},
+                       .held = context_->now() - read.since},
                       c.weights());
 }
 

@@ -1,35 +1,105 @@
-// A server: holds some chunks of the weights, takes changes of them, applies these and sends weights. It is a
+// SPDX-License-Identifier: Apache-2.0
+// A server: it holds some chunks of the weights, takes changes of them, applies these and sends weights. It is a
 // background task, or the only task of its rank; it waits for any message, never for one worker.
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "dataparallel/fabric.hpp"
-#include "dataparallel/server/reply_queue.hpp"
+#include "dataparallel/fabric/fabric.hpp"
 #include "dataparallel/server/served_chunk.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// Memory: that of its chunks (served_chunk.hpp) and of replies that have no room yet (reply_queue.hpp).
+/// A server's replies: acknowledgements, and weights chunk by chunk, as fast as each worker's link takes them.
+/// It never waits: replies for which there is no room stay here, so that a slow worker delays no other.
+/// With a codec weights are sent as changes of what the worker has, and the loss of one encoding is part of the next
+/// (DoubleSqueeze). A server knows what each worker has. Workers that have read the same versions of a chunk have the
+/// same weights, as in `ps-sync`, so each change is encoded once for all of them; otherwise each has its own.
+/// Memory: a copy of a chunk for every version that waits for room; with a codec, one for every difference in what
+/// workers have (1 with BSP, up to the number of workers with SSP and ASP).
+/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1, with the server's residual kept as weights - copy.
+class ReplyQueue {
+ public:
+  /// first: the whole flat buffer as all workers have it. The port must outlive it.
+  ReplyQueue(Port&, const Sharding&, std::uint32_t server, const ServicePlan&, std::span<const float> first);
+
+  void acknowledge(int worker, const MessageHeader&);
+  /// A copy of one chunk's weights. base_id: the id of the snapshot of which it is encoded as a change; 0: it is sent
+  /// as it is.
+  struct Snapshot {
+    std::uint64_t version = 0, id = 0, base_id = 0;
+    std::vector<float> values = {};    ///< the server's values; where encoded, the values that workers decode
+    std::vector<std::byte> wire = {};  ///< the encoding, where there is one
+  };
+  using SnapshotPtr = std::shared_ptr<Snapshot>;
+  struct Reply {
+    Read read = {};
+    std::size_t chunk = 0;        ///< index among the chunks of this server
+    bool for_evaluation = false;  ///< true: the weights are sent as they are, whatever the codec
+    std::uint64_t version = 0;
+    std::uint64_t slowest = 0;  ///< number of updates of every worker that are in the weights
+    double held = 0;            ///< time that the read had to wait [s]
+    SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
+  };
+  /// Answers with the chunk's weights as they are now. If they go dense and there is room, they leave from where they
+  /// are, or the worker reads them where they lie already.
+  void answer(ExecutionContext&, Reply, ChunkWeights&);
+  /// The first drops the weights for that worker, the second all of its replies.
+  void drop_replies(int worker) { connection(worker).replies.clear(); }
+  void drop_all(int worker) { connection(worker) = {}; }
+  bool all_acknowledged() const;
+  /// Posts messages as far as there is room.
+  void send(ExecutionContext&);
+
+ private:
+  struct WorkerConnection {
+    std::deque<MessageHeader> acknowledgements = {};
+    std::deque<Reply> replies = {};
+    /// By chunk: the weights that the worker has once all messages have arrived; null: the chunk is not encoded.
+    std::vector<std::shared_ptr<const Snapshot>> worker_has = {};
+  };
+  WorkerConnection& connection(int worker) { return connections_[static_cast<std::size_t>(worker)]; }
+  bool post_written(const Reply&, std::span<float> weights);
+  SnapshotPtr snapshot(ExecutionContext&, const Reply&, std::span<const float> weights, const Snapshot* base);
+  bool send_acknowledgement(int worker);
+  bool send_weights(ExecutionContext&, int worker);
+  void encode(ExecutionContext&, Snapshot&, const Snapshot& base, std::size_t chunk);
+  MessageHeader header_of(const Reply&, std::size_t bytes) const;
+
+  Port& port_;
+  const Sharding sharding_;
+  const std::uint32_t server_;
+  const Coding coding_;
+  const std::uint64_t seed_;
+  std::vector<ChunkEncoder> encoders_;  ///< by chunk
+  std::vector<WorkerConnection> connections_;
+  std::vector<std::vector<SnapshotPtr>> snapshots_;  ///< by chunk
+  std::uint64_t last_id_ = 0;
+  std::vector<float> change_;  ///< scratch for the change of a chunk
+};
+
+/// Memory: that of its chunks (ServedChunk) and of replies that have no room yet (ReplyQueue).
 class Server {
  public:
-  /// weights: the whole flat buffer, of which it copies its chunks. memory: of `elements_needed` floats, which the
-  /// fabric's messages can leave from. It must outlive this.
-  Server(const ServerPlan&, const Sharding&, std::uint32_t server, std::span<const float> weights,
+  /// weights: the whole flat buffer, of which it copies its chunks. memory: `elements_needed` floats, from which the
+  /// fabric's messages can leave; it must outlive this object.
+  Server(const ServicePlan&, const Sharding&, std::uint32_t server, std::span<const float> weights,
          std::span<const model::Tensor> tensors, std::unique_ptr<Port>, std::span<float> memory);
   static std::size_t elements_needed(const Sharding&, std::uint32_t server);
-  /// Until all workers have disconnected or died.
+  /// Serves until all workers have disconnected or died.
   void run(ExecutionContext&);
-  /// Takes a message that has come, on the thread of a worker that waits and has not disconnected. False: there is
-  /// none, or `run` is at it. On shared cores this saves the way to another thread and back.
+  /// Takes a message that has come, on the thread of a worker that waits and has not disconnected. False: there is no
+  /// message, or `run` handles it. On shared cores this saves the switch to another thread and back.
   bool help();
-  /// Any thread. A step that has come to some of its chunks counts as one that was applied; time that reads were held
-  /// back is the mean over chunks.
+  /// Any thread may call it. A step that has come to some of its chunks counts as one that was applied; the time for
+  /// which reads were held back is the mean over chunks.
   Observations observed() const;
-  /// As Strategy's.
+  /// The weights that it holds, as Strategy::held_weights says.
   std::vector<WeightsInPlace> held_weights() const;
 
  private:
@@ -40,23 +110,22 @@ class Server {
   void take_evaluate(int from, const MessageHeader&);
   void rest(int worker);
   void leave(int worker);
-  ReadRequest request_of(const MessageHeader&) const;
   void answer_reads(std::size_t chunk);
   void answer_evaluations();
-  void answer(int worker, std::size_t chunk, const ReadRequest&, bool for_evaluation);
+  void answer(const Read&, std::size_t chunk, bool for_evaluation);
 
-  const ServerPlan plan_;
+  const ServicePlan plan_;
   const Sharding sharding_;
   std::unique_ptr<Port> port_;
   SpareMemory spare_;
   std::deque<ServedChunk> chunks_;
   ReplyQueue reply_queue_;
   std::mutex running_;                   ///< held by the thread that takes messages
-  ExecutionContext* context_ = nullptr;  ///< while it runs
-  int training_;                         ///< workers that are not gone
+  ExecutionContext* context_ = nullptr;  ///< set while `run` runs
+  int training_;                         ///< number of workers that are not gone
   std::vector<bool> gone_;               ///< by worker
-  /// By worker: its request for evaluation, answered when all that train have asked.
-  std::vector<std::optional<ReadRequest>> evaluations_;
+  /// By worker: its request for evaluation, which is answered when all workers that train have asked.
+  std::vector<std::optional<Read>> evaluations_;
 };
 
 }  // namespace gradmeter::dataparallel

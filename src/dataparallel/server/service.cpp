@@ -1,16 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/server/service.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/optimizers/registry.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 
 namespace gradmeter::dataparallel {
+namespace {
 
-std::string Service::refusal(int ranks) const {
+PortOptions port_options(const Sharding& cut) {
+  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 8};
+}
+
+}  // namespace
+
+std::string ServerStrategy::refusal(int ranks) const {
   if (workers(ranks) < 1) {
     return fmt::format("{} of {} ranks would only serve and none train; give it fewer servers", options_.servers,
                        ranks);
@@ -41,32 +49,33 @@ std::string Service::refusal(int ranks) const {
   return Coding::refusal(options_.codec);
 }
 
-Coding Service::changes(int ranks) const {
+ServicePlan ServerStrategy::plan(int ranks) const {
+  const int workers = this->workers(ranks);
   // The worker has clipped its whole gradient.
-  return Coding::of_changes(compression::without_clip(options_.codec),
-                            static_cast<std::size_t>(std::max(1, workers(ranks))));
+  const auto senders = static_cast<std::size_t>(std::max(1, workers));
+  return {.options = options_,
+          .workers = workers,
+          .first_server = options_.servers > 0 ? workers : 0,
+          .changes = Coding::of_changes(compression::without_clip(options_.codec), senders),
+          .weights = Coding::of_weights(options_.codec)};
 }
 
-Sharding Service::sharding(std::size_t elements, int ranks) const {
+Sharding ServerStrategy::sharding(std::size_t elements, const ServicePlan& plan, int ranks) const {
   const int servers = options_.servers > 0 ? options_.servers : ranks;
-  const Coding changes = this->changes(ranks);
-  const bool encodes = changes.encodes(Sharding::most_payload_bytes / sizeof(float));
-  return {elements, static_cast<std::uint32_t>(servers), changes.grain(),
+  const bool encodes = plan.changes.encodes(Sharding::most_payload_bytes / sizeof(float));
+  return {elements, static_cast<std::uint32_t>(servers), plan.changes.grain(),
           encodes ? Sharding::most_payload_bytes : Sharding::dense_payload_bytes};
 }
 
-PortOptions Service::port_options(const Sharding& cut) {
-  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 8};
-}
-
-std::size_t Service::memory_bytes(std::size_t elements, int ranks) const {
-  const Sharding cut = sharding(elements, ranks);
+std::size_t ServerStrategy::memory_bytes(const model::Model& m, int ranks) const {
+  const Sharding cut = sharding(m.element_count(), plan(ranks), ranks);
   return port_memory_bytes(port_options(cut), ranks) + Server::elements_needed(cut, 0) * sizeof(float) +
          memory_page_bytes;
 }
 
-std::size_t Service::own_bytes(std::size_t elements, int ranks) const {
-  const std::size_t served = Server::elements_needed(sharding(elements, ranks), 0), all = elements * sizeof(float);
+std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
+  const std::size_t elements = m.element_count(), all = elements * sizeof(float);
+  const std::size_t served = Server::elements_needed(sharding(elements, plan(ranks), ranks), 0);
   const StepRule& rule = options_.rule;
   const auto workers = static_cast<std::size_t>(this->workers(ranks));
   std::size_t copies = rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // of what is served: the sum of changes
@@ -76,43 +85,33 @@ std::size_t Service::own_bytes(std::size_t elements, int ranks) const {
   return all + copies * served * sizeof(float) + state + residuals;  // a client keeps what it fetched
 }
 
-void Service::begin(Worker& w) {
+void ServerStrategy::begin(Worker& w) {
+  Strategy::begin(w);
   if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
-  const int workers = this->workers(w.ranks()), first_server = options_.servers > 0 ? workers : 0;
-  const Sharding cut = sharding(w.parameters().count(), w.ranks());
-  const Coding changes = this->changes(w.ranks()), weights = Coding::of_weights(options_.codec);
+  const ServicePlan plan = this->plan(w.ranks());
+  const Sharding cut = sharding(w.parameters().count(), plan, w.ranks());
   Ports ports = w.fabric().open(w.axis(), port_options(cut));
-  if (const int s = w.rank() - first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0) {
-    const ServerPlan plan{.workers = workers,
-                          .own_worker = w.rank() < workers ? w.rank() : -1,
-                          .staleness = options_.staleness,
-                          .optimizer = options_.optimizer,
-                          .rule = options_.rule,
-                          .changes = changes,
-                          .weights = weights,
-                          .seed = options_.seed};
-    const auto server = static_cast<std::uint32_t>(s);
-    const Buffer memory = w.fabric().memory(Server::elements_needed(cut, server));
-    const std::span<float> at{reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()};
-    w.queue().at_once([&] {
-      server_ = std::make_shared<Server>(plan, cut, server, w.parameters().values<float>(), w.model().tensors(),
-                                         std::move(ports.server), at);
-    });
-    background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
-  }
-  if (w.rank() < workers) {
-    if (server_) ports.worker->while_waiting([server = server_] { return server->help(); });
-    const ServerClientPlan plan{.rank = w.rank(),
-                                .first_server = first_server,
-                                .changes = changes,
-                                .weights = weights,
-                                .seed = options_.seed,
-                                .says_when_it_rests = options_.rule.fresh_only};
-    server_client_ = std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.parameters());
-  }
+  if (const int s = w.rank() - plan.first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0)
+    serve(w, cut, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
+  if (w.rank() >= plan.workers) return;
+  if (server_) ports.worker->while_waiting([server = server_] { return server->help(); });
+  server_client_ =
+      std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.rank(), w.parameters());
 }
 
-void Service::end(Worker&) {
+/// Makes this rank's server, and starts it.
+void ServerStrategy::serve(Worker& w, const Sharding& cut, const ServicePlan& plan, std::uint32_t server,
+                           std::unique_ptr<Port> port) {
+  const Buffer memory = w.fabric().memory(Server::elements_needed(cut, server));
+  const std::span<float> at{reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()};
+  w.queue().at_once([&] {
+    server_ = std::make_shared<Server>(plan, cut, server, w.parameters().values<float>(), w.model().tensors(),
+                                       std::move(port), at);
+  });
+  background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
+}
+
+void ServerStrategy::end(Worker&) {
   if (server_client_) {
     server_client_->settle();
     server_client_->disconnect();
@@ -123,17 +122,22 @@ void Service::end(Worker&) {
   background_task_.reset();
 }
 
-Observations Service::observed() const {
+std::vector<WeightsInPlace> ServerStrategy::held_weights(const Worker&) const {
+  return server_ ? server_->held_weights() : std::vector<WeightsInPlace>();
+}
+
+Observations ServerStrategy::observed() const {
   Observations o = server_ ? server_->observed() : Observations{};
   o.updates = server_client_ ? server_client_->pushed() : pushed_;
   return o;
 }
 
-Forecast Service::forecast(const ForecastInput& s, const RequestCounts& v) const {
+Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& v) const {
   const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
   if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
-  const Sharding cut = sharding(s.elements, ranks);
-  const Coding changes = this->changes(ranks), weights = Coding::of_weights(options_.codec);
+  const ServicePlan plan = this->plan(ranks);
+  const Sharding cut = sharding(s.elements, plan, ranks);
+  const Coding &changes = plan.changes, &weights = plan.weights;
   const bool dedicated = options_.servers > 0;
   const auto clients = static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // of a server, on other ranks
   Forecast out;

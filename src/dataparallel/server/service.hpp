@@ -1,8 +1,10 @@
-// What strategies with servers share: who serves, from the first message to the last, and what it costs.
+// SPDX-License-Identifier: Apache-2.0
+// The parts that strategies with servers share: who serves, from the first message to the last, and the cost of it.
 #pragma once
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dataparallel/server/client.hpp"
@@ -11,61 +13,53 @@
 
 namespace gradmeter::dataparallel {
 
-struct ServiceOptions {
-  int servers = 0;  ///< the last so many ranks of an axis only serve; 0: every worker's rank serves too
-  std::uint64_t staleness = Admission::unbounded;
-  std::string optimizer = "sgd";
-  StepRule rule = {};
-  compression::CodecChoicePtr codec = {};
-  std::uint64_t seed = 1;
-};
-
-/// How often one worker sends requests to all servers.
+/// The numbers of requests that one worker sends to all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
   std::uint64_t requests = 0;  ///< pulls that are not sent with a push
 };
 
-class Service {
+/// The base of all strategies with servers; how they train is their own.
+class ServerStrategy : public Strategy {
  public:
-  explicit Service(ServiceOptions o) : options_(std::move(o)) {}
-  int workers(int ranks) const { return ranks - options_.servers; }
-  /// As Strategy's; the workers' own optimizer does not matter.
-  std::string refusal(int ranks) const;
-  /// As Strategy's.
-  std::size_t memory_bytes(std::size_t elements, int ranks) const;
-  /// As Strategy's, of a rank that trains and serves.
-  std::size_t own_bytes(std::size_t elements, int ranks) const;
-  /// Collective over the axis; the weights must be equal already.
-  void begin(Worker&);
-  /// On all ranks of the axis, in any order.
-  void end(Worker&);
-  /// On ranks that train.
+  explicit ServerStrategy(ServiceOptions o) : options_(std::move(o)) {}
+  int workers(int ranks) const final { return ranks - options_.servers; }
+  std::size_t memory_bytes(const model::Model&, int ranks) const override;
+  /// The bytes that a rank keeps which both trains and serves.
+  std::size_t own_bytes(const model::Model&, int ranks) const override;
+  /// The workers' own optimizer does not matter.
+  std::string refusal(const Optimizer&, int ranks) const final { return refusal(ranks); }
+  void begin(Worker&) override;
+  void settle(Worker&) final { server_client().settle(); }
+  /// The weights that the servers hold.
+  void evaluation_weights(Worker&, Buffer to) final { server_client().fetch_for_evaluation(to); }
+  std::vector<WeightsInPlace> held_weights(const Worker&) const final;
+  void end(Worker&) final;
+  Observations observed() const final;
+
+ protected:
+  const ServiceOptions& options() const { return options_; }
+  /// The client, on ranks that train.
   ServerClient& server_client() { return *server_client_; }
-  /// Are the weights that this worker fetched last too old for a read at that clock?
+  /// True where the weights that this worker fetched last are too old for a read at that clock.
   bool too_old(std::uint64_t clock) const {
     return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
-  std::uint64_t staleness() const { return options_.staleness; }
-  Observations observed() const;
-  /// As Strategy's.
-  std::vector<WeightsInPlace> held_weights() const {
-    return server_ ? server_->held_weights() : std::vector<WeightsInPlace>();
-  }
-  /// Bytes of all ranks, without messages to the own rank; with a codec of variable length the most. seconds: what the
-  /// busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B, P·M/(S·B)) with S
-  /// dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
+  /// The bytes of all ranks, without messages to the own rank; with a codec of variable length the largest. seconds:
+  /// the time that the busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B,
+  /// P·M/(S·B)) with S dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:
-  Coding changes(int ranks) const;
-  Sharding sharding(std::size_t elements, int ranks) const;
-  static PortOptions port_options(const Sharding&);
+  std::string refusal(int ranks) const;
+  ServicePlan plan(int ranks) const;
+  Sharding sharding(std::size_t elements, const ServicePlan&, int ranks) const;
+  void serve(Worker&, const Sharding&, const ServicePlan&, std::uint32_t server, std::unique_ptr<Port>);
 
   ServiceOptions options_;
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
-  std::uint64_t pushed_ = 0;                         ///< by the client, which is gone
+  std::uint64_t pushed_ = 0;                         ///< number of updates that the client, which is gone, has pushed
   std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task
 };
 

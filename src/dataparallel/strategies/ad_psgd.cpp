@@ -1,11 +1,370 @@
-#include "dataparallel/strategies/ad_psgd.hpp"
-
+// SPDX-License-Identifier: Apache-2.0
+// Averages of two ranks' weights, of which one is active and one passive: the active one sends its weights, a
+// background task of the passive one answers with its own and replaces these by the mean, and so does the active one on
+// receipt.
+//
+// Weights travel in chunks, and a chunk is the unit of an average: what is sent and the mean are taken of the same
+// weights, which the passive rank's update cannot change in between. So averages keep the sum over all ranks of every
+// element. Updates, and averages with other active ranks, may come between two chunks of one average.
+//
+// | operation  | clock                     | first, count | payload                     |
+// | average    | updates of the active one | the chunk    | its weights                 |
+// | answer     | as asked                  | as asked     | weights before this average |
+// | disconnect | -                         | -            | -                           |
+//
+// An active rank has few chunks unanswered, and a passive one keeps memory for an answer to each: so nobody waits for
+// another active rank, which may be in the middle of a long computation and read nothing.
+#include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
-#include "dataparallel/strategies/pairs.hpp"
+#include "core/format.hpp"
+#include "dataparallel/server/protocol.hpp"
+#include "dataparallel/strategies/gossip.hpp"
+#include "dataparallel/strategies/registry.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
+
+/// The plan on which all ranks of an axis agree, of which there are at least two.
+class PairPlan {
+ public:
+  PairPlan(std::size_t elements, int ranks);
+  int ranks() const { return ranks_; }
+  std::size_t elements() const { return chunks_.elements(); }
+  std::size_t chunks() const { return chunks_.chunks(0); }
+  Range chunk(std::size_t i) const { return chunks_.chunk(0, i); }
+  std::size_t index_of(std::size_t first) const { return chunks_.index_of(first); }
+  /// The most chunks of an active rank that are not answered.
+  std::size_t unanswered() const { return unanswered_; }
+  /// The passive side's memory: a copy of the weights, and answers.
+  std::size_t passive_elements() const;
+  /// The place of the answer to an active rank's chunk. It is behind the weights.
+  Range answer(int active, std::size_t chunk) const;
+  PortOptions port_options() const;
+
+ private:
+  int ranks_;
+  Sharding chunks_;  ///< of one server
+  std::size_t unanswered_;
+};
+
+/// An active rank's side of averages, for its worker's thread. Memory: M.
+class ActiveSide {
+ public:
+  /// theirs: where a passive rank's weights are written.
+  ActiveSide(Fabric&, std::unique_ptr<Port>, const PairPlan&, const Buffer& theirs);
+
+  /// Begins an average with that rank, unless it has died. The weights must not change before `finish`.
+  void begin(int passive, std::uint64_t clock, const ConstBuffer& weights);
+  /// Takes and posts what it can without waiting.
+  void poll();
+  /// Waits for the passive rank's weights, with which the caller averages. False: it has died.
+  bool finish();
+  /// Tells all passive ranks that there will be no more averages.
+  void disconnect();
+
+ private:
+  bool gone(int rank) const { return gone_[static_cast<std::size_t>(rank)]; }
+  void take(const Message&);
+  void send();
+
+  Fabric& fabric_;
+  std::unique_ptr<Port> port_;
+  const PairPlan plan_;
+  const Buffer theirs_;
+  std::byte* const theirs_at_;
+  std::vector<bool> gone_;  ///< by rank: it has died
+  int passive_ = 0;
+  std::uint64_t clock_ = 0;
+  std::span<const std::byte> weights_;
+  std::size_t sent_ = 0, answered_ = 0;  ///< chunks
+};
+
+/// The passive rank's weights, between its worker and its background task. The worker computes gradients at a copy, its
+/// `parameters`, which it reads with each update; averages meanwhile change the weights only.
+/// Memory: M, and for answers a chunk of at most 1 MiB for each active rank, for few of them up to four.
+class PassiveSide {
+ public:
+  /// memory: `plan.passive_elements()` of the fabric's.
+  PassiveSide(const PairPlan&, std::unique_ptr<Port>, Worker&, const Buffer& memory);
+
+  /// The background task: until all active ranks have disconnected or died.
+  void run(ExecutionContext&);
+
+  /// The worker: applies its gradient, and reads the weights for the next one.
+  void update(Worker&, UpdateStep);
+  /// The worker: reads the weights, which it does not train from.
+  void read(Worker&, const Buffer& to) const;
+  /// The weights in their own memory. It may be called only while nobody changes them.
+  std::span<const float> weights() const { return weights_.values<float>(); }
+  /// Any thread. staleness: averages since the weights were read; gap: the most updates between two that averaged.
+  Observations observed() const;
+
+ private:
+  void take(ExecutionContext&, const Message&);
+  void average(ExecutionContext&, const Message&);
+  void note_average(const MessageHeader&);
+  void leave(int rank);
+  void send();
+
+  const PairPlan plan_;
+  std::unique_ptr<Port> port_;
+  const std::span<float> memory_;  ///< of the host: the weights, then answers
+  const Buffer weights_;           ///< those, for the worker's queue
+  std::vector<bool> gone_;         ///< by rank, of active ones
+  int connected_;                  ///< active ranks that are not gone
+  /// By active rank: the headers of answers for which there has been no room yet. Their weights lie at
+  /// PairPlan::answer.
+  std::vector<std::deque<MessageHeader>> answers_;
+
+  mutable std::mutex mutex_;  ///< of the weights, and of what follows
+  std::uint64_t averages_ = 0, averages_read_ = 0, updates_ = 0;
+  Observations observed_;
+};
+
+namespace {
+
+enum class PairOpcode : std::uint16_t { average = 1, answer, disconnect };
+
+constexpr std::size_t most_unanswered = 4;  ///< of one active rank, so that the link has work while others are averaged
+
+std::uint16_t number(PairOpcode o) { return static_cast<std::uint16_t>(o); }
+
+[[noreturn]] void refuse(const Message& m) {
+  throw std::logic_error(fmt::format("rank {} sent operation {} with {} bytes where weights are averaged", m.from,
+                                     m.header.operation, m.payload.size()));
+}
+
+/// A worker's queue, whose work each holds the mutex while it runs: also when an optimizer submits it.
+class LockingQueue final : public runtime::Queue {
+ public:
+  LockingQueue(runtime::Queue& inner, std::mutex& mutex) : inner_(inner), mutex_(mutex) {}
+  runtime::Device& device() override { return inner_.device(); }
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    inner_.submit(label, cost, [&mutex = mutex_, work = work.stored()] {
+      const std::lock_guard lock(mutex);
+      work();
+    });
+  }
+  void enter_layer(int layer) override { inner_.enter_layer(layer); }
+  runtime::EventPtr record() override { return inner_.record(); }
+  void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
+  void synchronise() override { inner_.synchronise(); }
+
+ private:
+  runtime::Queue& inner_;
+  std::mutex& mutex_;
+};
+
+}  // namespace
+
+PairPlan::PairPlan(std::size_t elements, int ranks)
+    : ranks_(ranks),
+      chunks_(elements, 1, 1),
+      unanswered_(
+          std::clamp(held_payloads / static_cast<std::size_t>(active_ranks(ranks)), std::size_t{1}, most_unanswered)) {}
+
+std::size_t PairPlan::passive_elements() const {
+  return answer(2 * active_ranks(ranks_), 0).first;  // behind those of all active ranks
+}
+
+Range PairPlan::answer(int active, std::size_t chunk) const {
+  const auto padded = [](std::size_t n) { return (n + 15) / 16 * 16; };  // to a cache line
+  const std::size_t place = static_cast<std::size_t>(active / 2) * unanswered_ + chunk % unanswered_;
+  return {padded(elements()) + place * padded(this->chunk(0).count), this->chunk(chunk).count};
+}
+
+/// With room for answers that have been read while that is not known yet.
+PortOptions PairPlan::port_options() const {
+  return {.payload_bytes = std::max<std::size_t>(1, chunks_.payload_bytes()),
+          .in_flight = static_cast<int>(unanswered_) + 2};
+}
+
+ActiveSide::ActiveSide(Fabric& fabric, std::unique_ptr<Port> port, const PairPlan& plan, const Buffer& theirs)
+    : fabric_(fabric),
+      port_(std::move(port)),
+      plan_(plan),
+      theirs_(theirs),
+      theirs_at_(fabric.device().transport_address(theirs)),
+      gone_(static_cast<std::size_t>(plan.ranks())) {}
+
+void ActiveSide::begin(int passive, std::uint64_t clock, const ConstBuffer& weights) {
+  fabric_.to_transport(weights);
+  fabric_.synchronise();  // they are computed, and the last answer is averaged
+  passive_ = passive;
+  clock_ = clock;
+  weights_ = {fabric_.device().transport_address(weights), weights.bytes()};
+  sent_ = answered_ = 0;
+  poll();
+}
+
+void ActiveSide::poll() {
+  fabric_.exchange("average", [this] {
+    while (const auto message = port_->poll()) take(*message);
+    send();
+  });
+}
+
+bool ActiveSide::finish() {
+  constexpr const char* why = "weights of a passive rank";
+  fabric_.exchange(why, [&] {
+    send();
+    while (answered_ < plan_.chunks() && !gone(passive_)) {
+      if (const auto message = port_->next(why, std::numeric_limits<double>::infinity(), passive_)) take(*message);
+      send();
+    }
+  });
+  fabric_.from_transport(theirs_);
+  return !gone(passive_);
+}
+
+void ActiveSide::take(const Message& m) {
+  if (m.is_failure_notice) gone_[static_cast<std::size_t>(m.from)] = true;
+  if (gone(m.from)) return;
+  const MessageHeader& h = m.header;
+  if (h.operation != number(PairOpcode::answer) || m.payload.size() != h.count * sizeof(float)) refuse(m);
+  std::memcpy(theirs_at_ + h.first * sizeof(float), m.payload.data(), m.payload.size());
+  ++answered_;
+}
+
+void ActiveSide::send() {
+  while (sent_ < plan_.chunks() && sent_ - answered_ < plan_.unanswered() && !gone(passive_)) {
+    const Range chunk = plan_.chunk(sent_);
+    const auto payload = weights_.subspan(chunk.first * sizeof(float), chunk.count * sizeof(float));
+    const MessageHeader h{.operation = number(PairOpcode::average),
+                          .clock = clock_,
+                          .first = chunk.first,
+                          .count = chunk.count,
+                          .bytes = payload.size()};
+    if (!port_->post_from(passive_, h, payload, "average")) return;
+    ++sent_;
+  }
+}
+
+void ActiveSide::disconnect() {
+  constexpr const char* why = "passive ranks to hear of the end";
+  fabric_.exchange(why, [&] {
+    for (int rank = 0; rank < plan_.ranks(); ++rank) {
+      if (is_active(rank)) continue;
+      while (!port_->draft(rank, 0)) {
+        if (const auto message = port_->next(why, std::numeric_limits<double>::infinity(), rank)) take(*message);
+      }
+      port_->post(rank, {.operation = number(PairOpcode::disconnect)}, "disconnect");
+    }
+    port_->close();
+  });
+}
+
+PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worker& w, const Buffer& memory)
+    : plan_(plan),
+      port_(std::move(port)),
+      memory_(reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()),
+      weights_(memory_.first(plan.elements())),
+      gone_(static_cast<std::size_t>(plan.ranks())),
+      connected_(active_ranks(plan.ranks())),
+      answers_(static_cast<std::size_t>(plan.ranks())) {
+  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), weights_.values<float>().begin()); });
+}
+
+void PassiveSide::run(ExecutionContext& f) {
+  while (connected_ > 0) {
+    if (const auto message = port_->next("weights of active ranks")) take(f, *message);
+    send();
+  }
+  port_->close();
+}
+
+void PassiveSide::take(ExecutionContext& f, const Message& m) {
+  if (!is_active(m.from) || gone_[static_cast<std::size_t>(m.from)]) return;  // a passive rank has died
+  if (m.is_failure_notice) return leave(m.from);
+  switch (static_cast<PairOpcode>(m.header.operation)) {
+    case PairOpcode::average:
+      return average(f, m);
+    case PairOpcode::disconnect:
+      return leave(m.from);
+    default:
+      refuse(m);
+  }
+}
+
+/// The answer is posted last: then the message has been read, and its sender may change what it sent.
+void PassiveSide::average(ExecutionContext& f, const Message& m) {
+  const MessageHeader& h = m.header;
+  if (m.payload.size() != h.count * sizeof(float)) refuse(m);
+  const Range place = plan_.answer(m.from, plan_.index_of(h.first));
+  const std::span<const float> theirs{reinterpret_cast<const float*>(m.payload.data()), h.count};
+  const std::span<float> own = memory_.subspan(h.first, h.count), answer = memory_.subspan(place.first, h.count);
+  f.submit("mix", {.flops = 2.0 * double(h.count), .bytes = 16.0 * double(h.count)}, [&] {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      answer[i] = own[i];
+      own[i] = (own[i] + theirs[i]) * 0.5f;
+    }
+    if (h.first + h.count == plan_.elements()) note_average(h);
+  });
+  MessageHeader header = h;
+  header.operation = number(PairOpcode::answer);
+  answers_[static_cast<std::size_t>(m.from)].push_back(header);
+}
+
+void PassiveSide::note_average(const MessageHeader& h) {
+  ++averages_;
+  const std::uint64_t gap = std::max(h.clock, updates_) - std::min(h.clock, updates_);
+  observed_.largest_gap = std::max(observed_.largest_gap, gap);
+}
+
+void PassiveSide::leave(int rank) {
+  gone_[static_cast<std::size_t>(rank)] = true;
+  answers_[static_cast<std::size_t>(rank)].clear();
+  --connected_;
+}
+
+void PassiveSide::send() {
+  for (int rank = 0; rank < plan_.ranks(); ++rank) {
+    auto& answers = answers_[static_cast<std::size_t>(rank)];
+    for (; !answers.empty(); answers.pop_front()) {
+      const MessageHeader& h = answers.front();
+      const Range place = plan_.answer(rank, plan_.index_of(h.first));
+      const std::span<const float> weights = memory_.subspan(place.first, h.count);
+      if (!port_->post_from(rank, h, std::as_bytes(weights), "answer")) break;
+    }
+  }
+}
+
+void PassiveSide::update(Worker& w, UpdateStep step) {
+  LockingQueue queue(w.queue(), mutex_);
+  w.optimizer().update(queue, weights_, w.gradients(), 0, step);
+  queue.submit("weights", {.flops = 0, .bytes = 8.0 * double(plan_.elements())}, [this, to = w.parameters()] {
+    std::ranges::copy(weights_.values<float>(), to.values<float>().begin());
+    ++updates_;
+    const auto staleness = static_cast<std::size_t>(averages_ - std::exchange(averages_read_, averages_));
+    if (observed_.staleness.size() <= staleness) observed_.staleness.resize(staleness + 1, 0);
+    ++observed_.staleness[staleness];
+  });
+}
+
+void PassiveSide::read(Worker& w, const Buffer& to) const {
+  w.queue().at_once([&] {
+    const std::lock_guard lock(mutex_);
+    std::ranges::copy(weights_.values<float>(), to.values<float>().begin());
+  });
+}
+
+Observations PassiveSide::observed() const {
+  const std::lock_guard lock(mutex_);
+  return observed_;
+}
+
 namespace {
 
 constexpr std::size_t word_floats = 16;  ///< of an all-reduce that only synchronises
@@ -26,7 +385,7 @@ class AdPsgd final : public Strategy {
     if (w.ranks() == 1) return;
     const PairPlan plan(w.parameters().count(), w.ranks());
     Ports ports = w.fabric().open(w.axis(), plan.port_options());
-    word_ = w.fabric().memory(word_floats);
+    barrier_ = w.fabric().memory(word_floats);
     if (is_active(w.rank())) {
       theirs_ = w.fabric().memory(plan.elements());
       active_ = std::make_unique<ActiveSide>(w.fabric(), std::move(ports.worker), plan, theirs_);
@@ -53,7 +412,7 @@ class AdPsgd final : public Strategy {
   /// sent, and the rank's own work comes first in its queue.
   void evaluation_weights(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), word_, allreduce::Op::sum));
+    w.fabric().wait(w.fabric().all_reduce(w.axis(), barrier_, allreduce::Op::sum));
     if (passive_) {
       passive_->read(w, to);
     } else {
@@ -62,7 +421,7 @@ class AdPsgd final : public Strategy {
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
-  /// Of an average that is under way only the passive rank has its part.
+  /// While an average is under way only the passive rank has its part.
   std::vector<WeightsInPlace> held_weights(const Worker& w) const override {
     if (!passive_) return Strategy::held_weights(w);
     return {{.first = 0, .values = passive_->weights()}};
@@ -123,7 +482,7 @@ class AdPsgd final : public Strategy {
   bool overlap_;
   std::uint64_t updates_ = 0;
   std::array<std::uint64_t, 2> staleness_{};  ///< of an active rank: updates with so many averages
-  Buffer word_ = runtime::no_floats;
+  Buffer barrier_ = runtime::no_floats;
   Buffer theirs_ = runtime::no_floats;  ///< of an active rank: the other's weights
   std::unique_ptr<ActiveSide> active_;  ///< neither side: there is one rank
   std::shared_ptr<PassiveSide> passive_;
@@ -132,8 +491,27 @@ class AdPsgd final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ad_psgd(const core::ParsedName&, const StrategyOptions& o) {
-  return std::make_unique<AdPsgd>(o.seed, o.overlap);
-}
+/// Asynchronous decentralised parallel SGD: each active rank averages its weights with a passive one, drawn anew in
+/// each step, which need not be at the same step. A step computes g(x_i), averages, x_i and x_j <- (x_i + x_j)/2, and
+/// then takes x_i <- x_i - step g, so that g is of older weights. Ranks with an even number are active and begin
+/// averages, one a step, each with a passive rank (an odd number) drawn by seed, rank and step. Passive ranks answer at
+/// any time, from a background task: an average waits for no computation of the other rank, and as nobody waits for who
+/// waits there is no deadlock. With overlap an active rank's weights travel during its pass, else after it. An average
+/// of two ranks is atomic chunk by chunk, of at most 1 MiB; see ad_psgd.cpp. The paper has plain SGD. With other
+/// optimizers each rank has a state of its own, which is not averaged; they see the averaged weights (for decay and
+/// norms) and the gradient at those before. Staleness: averages between the read of the weights for a gradient and its
+/// update; on active ranks one. Bytes: M from an active rank to a passive one and M back, in each step of each active
+/// rank. Memory: M, and of passive ranks answers (PassiveSide). The evaluation weights: the mean of all x. One rank
+/// trains alone. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018,
+/// algorithm 1.
+constinit const StrategyInfo ad_psgd_strategy{
+    .name = "ad-psgd",
+    .rule = "x_i, x_j = (x_i + x_j)/2 with a rank drawn at random, at any time; x_i -= step*g(x_i before)",
+    .bytes_text = "M each way for two ranks",
+    .source = "Lian et al., ICML 2018",
+    .communication = CommunicationPattern::asynchronous_messages,
+    .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return std::make_unique<AdPsgd>(o.seed, o.overlap);
+    }};
 
 }  // namespace gradmeter::dataparallel

@@ -1,12 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/strategies/gossip.hpp"
+#include "dataparallel/strategies/registry.hpp"
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <string_view>
 #include <vector>
 
-#include "dataparallel/strategies/graphs.hpp"
+#include "compression/codec.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
 
 namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::array<std::string_view, 4> graph_names{"exponential", "hypercube", "random", "ring"};
+
+/// ceil(log2 P): so many powers of two are below P. 1 for a single rank, which has no peer at any distance.
+unsigned levels_of(int ranks) {
+  return std::max(1u, static_cast<unsigned>(std::bit_width(static_cast<unsigned>(ranks) - 1)));
+}
+
+int power_of_step(int ranks, std::uint64_t number) { return 1 << (number - 1) % levels_of(ranks); }
+
+}  // namespace
+
+Graph graph_of(const core::ParsedName& n, std::span<const Graph> known) {
+  const std::string& text = n.parameters.at("graph");
+  std::vector<std::string_view> names;
+  for (const Graph g : known) {
+    names.push_back(graph_names.at(static_cast<std::size_t>(g)));
+    if (text == names.back()) return g;
+  }
+  throw core::UsageError(fmt::format("{}: graph is '{}'; it must be one of {}", n.base, text, fmt::join(names, ", ")));
+}
+
+int PushTargets::hop(int ranks, std::uint64_t number) const {
+  return graph_ == Graph::ring ? 1 : power_of_step(ranks, number);
+}
+
+int PushTargets::of(int rank, int ranks, std::uint64_t number) const {
+  if (regular()) return (rank + hop(ranks, number)) % ranks;
+  const compression::Draw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+  const auto others = static_cast<std::uint64_t>(ranks) - 1;
+  return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
+}
+
+std::vector<int> PushTargets::to(int rank, int ranks, std::uint64_t number) const {
+  if (regular()) return {(rank + ranks - hop(ranks, number)) % ranks};
+  std::vector<int> out;
+  for (int r = 0; r < ranks; ++r) {
+    if (r != rank && of(r, ranks, number) == rank) out.push_back(r);
+  }
+  return out;
+}
+
+std::vector<int> neighbours(Graph graph, int rank, int ranks, std::uint64_t number) {
+  if (ranks == 1) return {};
+  if (graph == Graph::ring) {
+    const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    return next == before ? std::vector{next} : std::vector{before, next};
+  }
+  const int other = rank ^ power_of_step(ranks, number);
+  return other < ranks ? std::vector{other} : std::vector<int>{};
+}
+
+std::uint64_t neighbour_period(Graph graph, int ranks) { return graph == Graph::ring ? 1 : levels_of(ranks); }
+
+int most_neighbours(Graph graph, int ranks) {
+  if (graph != Graph::ring) return ranks > 1 ? 1 : 0;
+  return ranks > 2 ? 2 : ranks - 1;
+}
+
+int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed) {
+  const compression::Draw draw{.seed = seed, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+  return 1 + 2 * static_cast<int>(draw.key() % static_cast<std::uint64_t>(ranks / 2));
+}
+
 namespace {
 
 /// Follows x in every message: its weight, padded to a cache line.
@@ -14,7 +85,7 @@ constexpr std::size_t tail = 16;
 
 class Gossip final : public Strategy {
  public:
-  Gossip(Peers peers, bool overlap) : peers_(peers), overlap_(overlap) {}
+  Gossip(PushTargets peers, bool overlap) : targets_(peers), overlap_(overlap) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail) * sizeof(float) + memory_page_bytes);
@@ -24,11 +95,11 @@ class Gossip final : public Strategy {
     Strategy::begin(w);
     if (w.ranks() == 1) return;
     elements_ = w.model().element_count();
-    mine_ = w.fabric().memory(elements_ + tail);
-    theirs_ = w.fabric().memory(elements_ + tail);
-    if (!peers_.regular()) next_ = w.fabric().memory(elements_ + tail);
+    own_ = w.fabric().memory(elements_ + tail);
+    received_ = w.fabric().memory(elements_ + tail);
+    if (!targets_.regular()) next_ = w.fabric().memory(elements_ + tail);
     w.queue().at_once([&] {
-      const auto x = mine_.values<float>();
+      const auto x = own_.values<float>();
       std::ranges::copy(w.parameters().values<float>(), x.begin());
       x[elements_] = 1;
     });
@@ -37,26 +108,26 @@ class Gossip final : public Strategy {
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
-    take_in(w);  // before x changes: the peer may not have received it yet
-    w.optimizer().update(w.queue(), mine_.part(0, elements_), w.gradients(), 0, step);
+    add_received(w);  // before x changes: the peer may not have received it yet
+    w.optimizer().update(w.queue(), own_.part(0, elements_), w.gradients(), 0, step);
     push(w, step.number);
-    if (!overlap_) take_in(w);
+    if (!overlap_) add_received(w);
     w.queue().submit("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
-                     [from = mine_, to = w.parameters()] { divide(from.values<float>(), to.values<float>()); });
+                     [from = own_, to = w.parameters()] { divide(from.values<float>(), to.values<float>()); });
     return outcome;
   }
 
-  /// What it receives is added in the next step, whether or not `settle` was called.
+  /// Weights that it receives are added in the next step, whether or not `settle` was called.
   void settle(Worker& w) override {
     if (!leaving_) return;
     if (arriving_) w.fabric().wait(arriving_);
-    for (const int peer : more_) {
+    for (const int peer : further_senders_) {
       Fabric& fabric = w.fabric();
       fabric.wait(overlap_ ? fabric.receive_of_last_step(w.axis(), peer, next_, fabric.record())
                            : fabric.receive(w.axis(), peer, next_, fabric.record()));
-      add(w, next_, theirs_);
+      add(w, next_, received_);
     }
-    more_.clear();
+    further_senders_.clear();
     w.fabric().wait(leaving_);  // last: its receiver may be waiting for others first
   }
   void end(Worker& w) override { settle(w); }
@@ -64,7 +135,7 @@ class Gossip final : public Strategy {
   void evaluation_weights(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
     w.queue().at_once([&] {
-      const auto x = to.values<float>(), mine = mine_.values<float>(), theirs = theirs_.values<float>();
+      const auto x = to.values<float>(), mine = own_.values<float>(), theirs = received_.values<float>();
       for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine[i] + theirs[i] : mine[i];
     });
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
@@ -79,28 +150,28 @@ class Gossip final : public Strategy {
   }
 
  private:
-  std::size_t buffers() const { return peers_.regular() ? 2 : 3; }
+  std::size_t buffers() const { return targets_.regular() ? 2 : 3; }
 
   /// Half is sent, the same half is kept.
   void push(Worker& w, std::uint64_t number) {
     const int ranks = w.ranks(), rank = w.rank();
-    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = mine_] {
+    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = own_] {
       for (float& v : mine.values<float>()) v *= 0.5f;
     });
-    more_ = peers_.to(rank, ranks, number);
-    if (more_.empty()) {
-      w.queue().at_once([&] { std::ranges::fill(theirs_.values<float>(), 0.0f); });
+    further_senders_ = targets_.to(rank, ranks, number);
+    if (further_senders_.empty()) {
+      w.queue().at_once([&] { std::ranges::fill(received_.values<float>(), 0.0f); });
     } else {
-      arriving_ = w.fabric().receive(w.axis(), more_.front(), theirs_, w.fabric().record());
-      more_.erase(more_.begin());
+      arriving_ = w.fabric().receive(w.axis(), further_senders_.front(), received_, w.fabric().record());
+      further_senders_.erase(further_senders_.begin());
     }
-    leaving_ = w.fabric().send(w.axis(), peers_.of(rank, ranks, number), mine_, w.fabric().record());
+    leaving_ = w.fabric().send(w.axis(), targets_.of(rank, ranks, number), own_, w.fabric().record());
   }
 
-  void take_in(Worker& w) {
+  void add_received(Worker& w) {
     if (!leaving_) return;
     settle(w);
-    add(w, theirs_, mine_);
+    add(w, received_, own_);
     arriving_ = leaving_ = nullptr;
   }
 
@@ -117,21 +188,150 @@ class Gossip final : public Strategy {
     for (std::size_t i = 0; i < z.size(); ++i) z[i] = x[i] * inverse;
   }
 
-  Peers peers_;
+  PushTargets targets_;
   bool overlap_;
   std::size_t elements_ = 0;
-  Buffer mine_ = runtime::no_floats;    ///< x, its weight, zeros
-  Buffer theirs_ = runtime::no_floats;  ///< the sum of what others sent in the last step
-  Buffer next_ = runtime::no_floats;    ///< where several send: a message that is yet to be added to theirs
-  Ticket arriving_, leaving_;           ///< leaving: a step's messages have not been taken in yet
-  std::vector<int> more_;               ///< who else sends in that step
+  Buffer own_ = runtime::no_floats;       ///< x, its weight, zeros
+  Buffer received_ = runtime::no_floats;  ///< the sum of what others sent in the last step
+  Buffer next_ = runtime::no_floats;      ///< where several send: a message that is yet to be added to theirs
+  Ticket arriving_, leaving_;             ///< leaving: a step's messages have not been taken in yet
+  std::vector<int> further_senders_;      ///< who else sends in that step
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_gossip(const core::ParsedName& n, const StrategyOptions& o) {
-  constexpr std::array graphs{Graph::exponential, Graph::random, Graph::ring};
-  return std::make_unique<Gossip>(Peers(graph_of(n, graphs), o.seed), core::count_parameter(n, "overlap", {0, 1}) == 1);
-}
+/// Stochastic gradient push: instead of an average over all ranks, each step has one message to one peer.
+/// Each rank holds a numerator x and a weight (push-sum). A step takes the gradient at z = x / weight, applies it to x,
+/// sends half of (x, weight) to one peer, keeps the other half and adds what another rank sent it. The weight travels
+/// behind x in the same message. graph=exponential: at step t (from 0) to rank + 2^(t mod ceil(log2 P)); graph=ring:
+/// always to rank + 1; graph=random: to any other rank, drawn anew for each step and rank, so that some receive nothing
+/// and some several messages: here weights differ. overlap=1: what was sent in a step is received in the next, under
+/// its computation (the paper's OSGP with a delay of 1).
+/// Bytes: M + 64 sent by each rank in each step. Memory: 2M, with graph=random 3M. Time: with graph=random O(P) a step
+/// to draw everybody's peers.
+/// The evaluation weights: the mean of all x, each with the messages on their way to it, to which all z converge.
+/// (Weights are 1 on average; where they differ, the mean of z is another.)
+/// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1; random:
+/// Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FOCS 2003.
+constinit const StrategyInfo gossip_strategy{
+    .name = "gossip",
+    .parameters = "graph=exponential,overlap=0",
+    .rule = "push-sum: half of (x, weight) to one peer; gradients at x/weight",
+    .bytes_text = "M + 64",
+    .source = "Assran et al., ICML 2019",
+    .communication = CommunicationPattern::messages,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      constexpr std::array graphs{Graph::exponential, Graph::random, Graph::ring};
+      return std::make_unique<Gossip>(PushTargets(graph_of(n, graphs), o.seed),
+                                      core::count_parameter(n, "overlap", {0, 1}) == 1);
+    }};
+
+namespace {
+
+class DPsgd final : public Strategy {
+ public:
+  DPsgd(Graph graph, bool overlap) : graph_(graph), overlap_(overlap) {}
+
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    const auto others = static_cast<std::size_t>(most_neighbours(graph_, ranks));
+    return others > 0 ? others * m.element_count() * sizeof(float) + memory_page_bytes : 0;
+  }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    const auto others = static_cast<std::size_t>(most_neighbours(graph_, w.ranks()));
+    if (others > 0) received_ = w.fabric().memory(others * w.parameters().count());
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const std::size_t others = exchange(w, step.number);
+    if (!overlap_) wait(w);
+    auto outcome = w.pass(batch);
+    wait(w);
+    if (others > 0) average(w, others);
+    w.update(step);
+    return outcome;
+  }
+
+  void evaluation_weights(Worker& w, Buffer to) override { mean_weights(w, to); }
+
+  Forecast predict(const ForecastInput& s) const override {
+    Forecast all;
+    const int ranks = static_cast<int>(s.ranks);
+    const std::uint64_t period = neighbour_period(graph_, ranks), past = s.first_step - 1;
+    for (std::uint64_t number = 1; s.ranks > 1 && number <= period; ++number) {
+      // How many of the steps have the same neighbours as step `number`.
+      const auto until = [&](std::uint64_t step) { return (step + period - number) / period; };
+      const std::uint64_t steps = until(past + s.steps) - until(past);
+      std::uint32_t senders = 0;
+      for (int r = 0; r < ranks; ++r) senders += neighbours(graph_, r, ranks, number).empty() ? 0 : 1;
+      const std::uint64_t messages = steps * static_cast<std::uint64_t>(most_neighbours(graph_, ranks));
+      all += forecast_messages(s, senders, messages, messages * s.elements * sizeof(float));
+    }
+    return all;
+  }
+
+ private:
+  /// Begins to exchange weights, which nothing changes before `wait`. Returns with how many ranks.
+  std::size_t exchange(Worker& w, std::uint64_t number) {
+    const auto peers = neighbours(graph_, w.rank(), w.ranks(), number);
+    const std::size_t n = w.parameters().count();
+    const runtime::EventPtr ready = w.fabric().record();  // averages of the last step have been taken, and applied
+    for (std::size_t i = 0; i < peers.size(); ++i)
+      under_way_.push_back(w.fabric().receive(w.axis(), peers[i], received_.part(i * n, n), ready));
+    for (const int peer : peers) under_way_.push_back(w.fabric().send(w.axis(), peer, w.parameters(), ready));
+    return peers.size();
+  }
+
+  void wait(Worker& w) {
+    for (const Ticket& t : under_way_) w.fabric().wait(t);
+    under_way_.clear();
+  }
+
+  void average(Worker& w, std::size_t others) const {
+    const auto n = static_cast<double>(w.parameters().count()), k = static_cast<double>(others);
+    w.queue().submit("mix", {.flops = (k + 1) * n, .bytes = 4 * (3 * k + 2) * n},
+                     [own = w.parameters(), theirs = received_, others] {
+                       const auto x = own.values<float>(), all = theirs.values<float>();
+                       for (std::size_t j = 0; j < others; ++j) {
+                         const auto other = all.subspan(j * x.size(), x.size());
+                         for (std::size_t i = 0; i < x.size(); ++i) x[i] += other[i];
+                       }
+                       const float part = 1.0f / static_cast<float>(others + 1);
+                       for (float& v : x) v *= part;
+                     });
+  }
+
+  Graph graph_;
+  bool overlap_;
+  Buffer received_ = runtime::no_floats;  ///< the neighbours' weights, one after the other
+  std::vector<Ticket> under_way_;
+};
+
+}  // namespace
+
+/// Decentralised parallel SGD: each rank averages its weights with its neighbours' and applies its own gradient.
+/// x_i <- sum_j W_ij x_j - step g_i(x_i): weights travel during the pass that computes the gradient at them, and are
+/// averaged before it is applied. W gives a rank and its neighbours equal parts, so it is symmetric and doubly
+/// stochastic. graph=ring: both neighbours, W = 1/3 (two ranks: 1/2). graph=hypercube: one neighbour a step, rank xor
+/// 2^(t mod ceil(log2 P)), W = 1/2; where P is no power of two, some ranks have none in some steps. It has half the
+/// ring's bytes. For P a power of two the product over log2 P steps is the exact mean, which the ring's differences
+/// only come to by 1/3 + 2/3 cos(2 pi/P) a step. The paper has plain SGD. With other optimizers each rank has a state
+/// of its own, which is not averaged; the rule sees the averaged weights (for decay and norms) and the gradient at
+/// those before. Bytes: ring 2M sent by each rank in each step (two ranks: M), hypercube M by each that has a
+/// neighbour. Memory: as much as a rank receives. The evaluation weights: the mean of all x. Source: Lian et al., "Can
+/// decentralized algorithms outperform centralized algorithms?", NIPS 2017, algorithm 1; hypercube: Shi et al.,
+/// "Finite-time convergent gossiping", IEEE/ACM Trans. Networking 2016.
+constinit const StrategyInfo d_psgd_strategy{
+    .name = "d-psgd",
+    .parameters = "graph=ring",
+    .rule = "x_i = sum_j W_ij x_j - step*g_i(x_i); weights travel during the pass",
+    .bytes_text = "2M, hypercube M",
+    .source = "Lian et al., NIPS 2017",
+    .communication = CommunicationPattern::overlapped_messages,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      constexpr std::array graphs{Graph::hypercube, Graph::ring};
+      return std::make_unique<DPsgd>(graph_of(n, graphs), o.overlap);
+    }};
 
 }  // namespace gradmeter::dataparallel

@@ -1,21 +1,53 @@
-// Stochastic gradient push: instead of an average over all ranks, each step has one message to one peer.
+// SPDX-License-Identifier: Apache-2.0
+// Strategies without a centre: each step has messages between few ranks, where others average over all of them.
 #pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/name.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 
-/// Each rank holds a numerator x and a weight (push-sum). A step takes the gradient at z = x / weight, applies it to x,
-/// sends half of (x, weight) to one peer, keeps the other half and adds what another rank sent it. The weight travels
-/// behind x in the same message. graph=exponential: at step t (from 0) to rank + 2^(t mod ceil(log2 P)); graph=ring:
-/// always to rank + 1; graph=random: to any other rank, drawn anew for each step and rank, so that some receive nothing
-/// and some several messages: here weights differ. overlap=1: what was sent in a step is received in the next, under
-/// its computation (the paper's OSGP with a delay of 1).
-/// Bytes: M + 64 sent by each rank in each step. Memory: 2M, with graph=random 3M. Time: with graph=random O(P) a step
-/// to draw everybody's peers.
-/// The evaluation weights: the mean of all x, each with the messages on their way to it, to which all z converge.
-/// (Weights are 1 on average; where they differ, the mean of z is another.)
-/// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1; random:
-/// Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FOCS 2003.
-std::unique_ptr<Strategy> make_gossip(const core::ParsedName&, const StrategyOptions&);
+/// The rule by which ranks find those that they exchange with.
+enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
+
+/// The parameter `graph`. Errors: UsageError for one that is not among those that the strategy has.
+Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
+
+/// A directed graph: the one peer that each rank sends to in step `number`, from 1. exponential: rank + 2^(t mod
+/// ceil(log2 P)) at step t from 0; ring: rank + 1; random: any other rank, drawn for each step and rank.
+class PushTargets {
+ public:
+  PushTargets(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
+  int of(int rank, int ranks, std::uint64_t number) const;
+  /// The ranks that send to `rank`. Time: O(P) where peers are drawn.
+  std::vector<int> to(int rank, int ranks, std::uint64_t number) const;
+  /// True where every rank receives exactly one message in each step.
+  bool regular() const { return graph_ != Graph::random; }
+
+ private:
+  int hop(int ranks, std::uint64_t number) const;
+  Graph graph_;
+  std::uint64_t seed_;
+};
+
+/// An undirected graph: all neighbours of a rank in step `number`, from 1. ring: rank - 1 and rank + 1; one neighbour
+/// where there are two ranks, none where there is one. hypercube: rank xor 2^(t mod ceil(log2 P)) at step t from 0,
+/// none where there is no such rank. Averages of a rank with all its neighbours in equal parts are symmetric and doubly
+/// stochastic.
+std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
+/// The number of steps after which the neighbours are the same again.
+std::uint64_t neighbour_period(Graph, int ranks);
+/// The most neighbours of a rank in a step.
+int most_neighbours(Graph, int ranks);
+
+/// A bipartite graph of at least two ranks: those with an even number are active, and each of them averages with one of
+/// the others, the passive ones.
+constexpr bool is_active(int rank) { return rank % 2 == 0; }
+constexpr int active_ranks(int ranks) { return (ranks + 1) / 2; }
+/// The passive rank with which an active one averages in step `number`: any, drawn for each step and rank.
+int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed);
 
 }  // namespace gradmeter::dataparallel

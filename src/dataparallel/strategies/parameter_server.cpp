@@ -1,13 +1,26 @@
-#include "dataparallel/strategies/parameter_server.hpp"
-
+// SPDX-License-Identifier: Apache-2.0
+// Parameter servers: workers push gradients to servers that hold the weights in shards, and pull weights from them.
+//
+// A step is: pass, push, pull. Chunks leave as soon as backward has announced their gradients
+// (StrategyOptions.overlap).
+//   ps-sync     a pull waits for the pushes of all; they are applied as one step of their mean, summed in rank order
+//   ps-ssp      a pull waits until the slowest worker is at most `staleness` updates behind
+//   ps-async   a pull never waits
+// push=n: n gradients are summed before they are pushed; in between, and where no pull follows, the worker applies its
+// own. fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves the worker's
+// weights too old for its next step, as in the paper's cache. scale=mean: a worker's push steps size/P, so that P
+// pushes move as far as one step of `sync`; scale=sum: the whole size, as in Downpour; scale=staleness: the size
+// divided by the updates that the gradient missed. prefetch=1: weights for the next step are requested before this one
+// is computed, so they travel meanwhile and lack its gradient.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-#include "compression/momentum_correction.hpp"
+#include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/server/strategy.hpp"
+#include "dataparallel/server/service.hpp"
+#include "dataparallel/strategies/registry.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -37,11 +50,11 @@ class ParameterServer final : public ServerStrategy {
   }
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    ServerClient& server_client = service_.server_client();
+    ServerClient& server_client = this->server_client();
     server_client.await_acknowledgements();  // of the gradients that this pass writes over
     const bool pushes = step.number % periods_.push == 0;
     const std::uint64_t next_clock = server_client.pushed() + (pushes ? 1 : 0);
-    const bool pulls = step.number % periods_.fetch == 0 || service_.too_old(next_clock);
+    const bool pulls = step.number % periods_.fetch == 0 || too_old(next_clock);
     const bool pulls_after_push = pulls && pushes && !periods_.prefetch;
     if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
     // The norm that clips is of all tensors: nothing can be sent before the last.
@@ -53,7 +66,7 @@ class ParameterServer final : public ServerStrategy {
       if (i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
     };
     auto outcome = w.pass(batch, push);
-    if (clip_ > 0) clip(w);
+    if (clip_ > 0) w.clip(clip_, workers(w.ranks()));
     if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
     if (!pushes) gathered(w);
     if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::no_floats);
@@ -75,12 +88,12 @@ class ParameterServer final : public ServerStrategy {
     RequestCounts v{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
     v.requests = periods_.prefetch ? v.pulls : v.pulls - both;
     const std::uint64_t between = v.pushes - both;  // after which the weights may be too old
-    if (service_.staleness() == Admission::unbounded || between == 0) return service_.forecast(s, v);
-    Forecast seldom = service_.forecast(s, v);
+    if (options().staleness == Admission::unbounded || between == 0) return forecast(s, v);
+    Forecast seldom = forecast(s, v);
     v.pulls += between;
     if (periods_.prefetch) v.requests += between;
-    const Forecast often = service_.forecast(s, v);
-    if (service_.staleness() == 0) return often;  // after every push
+    const Forecast often = forecast(s, v);
+    if (options().staleness == 0) return often;  // after every push
     seldom.bytes = often.bytes;
     seldom.messages = often.messages;
     seldom.most = often.bounds();
@@ -89,16 +102,7 @@ class ParameterServer final : public ServerStrategy {
   }
 
  private:
-  void clip(Worker& w) {
-    const auto n = static_cast<double>(w.gradients().count());
-    w.queue().submit(
-        "clip", {3 * n, 12 * n},
-        [clip = clip_, gradients = w.gradients(), workers = static_cast<std::size_t>(service_.workers(w.ranks()))] {
-          compression::clip_gradient(gradients.values<float>(), clip, workers);
-        });
-  }
-
-  /// What is to be pushed: the gradient, or the sum of those since the last push.
+  /// The change to push: the gradient, or the sum of the gradients since the last push.
   ConstBuffer gathered(Worker& w) {
     if (periods_.push == 1) return w.gradients();
     const auto n = static_cast<double>(w.gradients().count());
@@ -147,31 +151,187 @@ std::unique_ptr<Strategy> make(const StrategyOptions& o, std::uint64_t staleness
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ps_sync(const core::ParsedName&, const StrategyOptions& o) { return make(o, 0, {}); }
+/// Bytes: M up with every push, M down with every pull; none between a worker and the server on its own rank.
+/// Time: at least max(M/B, P·M/(S·B)) a step with S dedicated servers, 2(P-1)M/(P·B) with servers on all ranks.
+/// Memory: a server's, and of a worker M for weights that come while it computes, M with push > 1, M with feedback.
+/// Source: Dean et al. (DistBelief, Downpour), NIPS 2012; Li et al., OSDI 2014; SSP: Ho et al., NIPS 2013;
+/// scale=staleness and n-softsync: Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016; backup workers: Chen et al.,
+/// "Revisiting distributed synchronous SGD", 2016; DC-ASGD: Zheng et al., ICML 2017.
+constinit const StrategyInfo ps_sync_strategy{
+    .name = "ps-sync",
+    .parameters = "servers=0",
+    .rule = "servers apply the mean of all workers' gradients, whose pulls wait for it",
+    .bytes_text = "M up, M down",
+    .source = "Li et al., OSDI 2014",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .keeps_equal = true,
+    .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return make(o, 0, {});
+    }};
 
-std::unique_ptr<Strategy> make_ps_async(const core::ParsedName& name, const StrategyOptions& o) {
-  return make(o, Admission::unbounded, {.scale = scale_of(name)}, periods_of(name));
-}
+constinit const StrategyInfo ps_async_strategy{
+    .name = "ps-async",
+    .parameters = "fetch=1,prefetch=0,push=1,scale=mean,servers=0",
+    .rule = "servers apply every worker's gradient when it comes; nobody waits",
+    .bytes_text = "M/push up, M/fetch down",
+    .source = "Dean et al., NIPS 2012",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .optimizer = "sgd",
+    .step_size = 0.05f,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return make(o, Admission::unbounded, {.scale = scale_of(name)}, periods_of(name));
+    }};
 
-std::unique_ptr<Strategy> make_ps_ssp(const core::ParsedName& name, const StrategyOptions& o) {
-  const std::uint64_t staleness = count_parameter(name, "staleness", {0, 1'000'000});
-  return make(o, staleness, {.scale = scale_of(name)}, periods_of(name));
-}
+constinit const StrategyInfo ps_ssp_strategy{
+    .name = "ps-ssp",
+    .parameters = "fetch=1,prefetch=0,push=1,scale=mean,servers=0,staleness=2",
+    .rule = "as ps-async, but no step is on weights that lack updates older than `staleness`",
+    .bytes_text = "M/push up, M/fetch down",
+    .source = "Ho et al., NIPS 2013",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .optimizer = "sgd",
+    .step_size = 0.05f,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const std::uint64_t staleness = count_parameter(name, "staleness", {0, 1'000'000});
+      return make(o, staleness, {.scale = scale_of(name)}, periods_of(name));
+    }};
 
-std::unique_ptr<Strategy> make_ps_softsync(const core::ParsedName& name, const StrategyOptions& o) {
-  return make(o, Admission::unbounded, {.softsync = static_cast<int>(count_parameter(name, "n", {1, 1'000'000}))});
-}
+constinit const StrategyInfo ps_softsync_strategy{
+    .name = "ps-softsync",
+    .parameters = "n=1,servers=0",
+    .rule = "as ps-async, but P/n gradients that come in turn make one step of their mean, of size 1/n",
+    .bytes_text = "M up, M down",
+    .source = "Zhang et al., IJCAI 2016",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .optimizer = "sgd",
+    .step_size = 0.05f,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return make(o, Admission::unbounded, {.softsync = static_cast<int>(count_parameter(name, "n", {1, 1'000'000}))});
+    }};
 
-std::unique_ptr<Strategy> make_ps_backup(const core::ParsedName& name, const StrategyOptions& o) {
-  return make(o, Admission::unbounded,
-              {.fresh_only = true, .backups = static_cast<int>(count_parameter(name, "backups", {0, 1'000'000}))});
-}
+constinit const StrategyInfo ps_backup_strategy{
+    .name = "ps-backup",
+    .parameters = "backups=1,servers=0",
+    .rule = "as ps-sync, but the first P - backups gradients make a step and late ones are dropped",
+    .bytes_text = "M up, M down",
+    .source = "Chen et al. 2016",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .optimizer = "sgd",
+    .step_size = 0.05f,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return make(o, Admission::unbounded,
+                  {.fresh_only = true, .backups = static_cast<int>(count_parameter(name, "backups", {0, 1'000'000}))});
+    }};
 
-std::unique_ptr<Strategy> make_dc_asgd(const core::ParsedName& name, const StrategyOptions& o) {
-  const CompensationPlan plan{.lambda = static_cast<float>(number_parameter(name, "lambda", {0, 1e6})),
-                              .adaptive = count_parameter(name, "adaptive", {0, 1}) == 1,
-                              .decay = static_cast<float>(number_parameter(name, "decay", {0, 1}))};
-  return make(o, Admission::unbounded, {.scale = scale_of(name), .compensation = plan});
-}
+constinit const StrategyInfo dc_asgd_strategy{
+    .name = "dc-asgd",
+    .parameters = "adaptive=0,decay=0.95,lambda=0.04,scale=mean,servers=0",
+    .rule =
+        "as ps-async, with gradients estimated at the servers' weights: g + lambda*g*g*(w - w read); adaptive=1 "
+        "divides lambda by the root of g*g's running mean, and keeps its default of the constant form",
+    .bytes_text = "M up, M down",
+    .source = "Zheng et al., ICML 2017",
+    .communication = CommunicationPattern::client_server,
+    .optimizer_alone = true,
+    .optimizer = "sgd",
+    .step_size = 0.05f,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const CompensationPlan plan{.lambda = static_cast<float>(number_parameter(name, "lambda", {0, 1e6})),
+                                  .adaptive = count_parameter(name, "adaptive", {0, 1}) == 1,
+                                  .decay = static_cast<float>(number_parameter(name, "decay", {0, 1}))};
+      return make(o, Admission::unbounded, {.scale = scale_of(name), .compensation = plan});
+    }};
+
+namespace {
+
+class Easgd final : public ServerStrategy {
+ public:
+  Easgd(const ServiceOptions& service, std::uint64_t every, float beta)
+      : ServerStrategy(service), every_(every), beta_(beta) {}
+
+  std::size_t period() const override { return every_; }
+
+  /// And the centre as it was fetched.
+  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+    return ServerStrategy::own_bytes(m, ranks) + m.element_count() * sizeof(float);
+  }
+
+  void begin(Worker& w) override {
+    ServerStrategy::begin(w);
+    difference_.resize(w.parameters().count());
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const bool visits = step.number % every_ == 0;
+    ServerClient& server_client = this->server_client();
+    if (visits)
+      server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels during the pass
+    auto outcome = w.pass(batch);
+    if (visits) attract(w);
+    w.update(step);
+    if (visits) push(server_client);
+    return outcome;
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    const std::uint64_t visits = s.multiples_of(every_);
+    return forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
+  }
+
+ private:
+  /// x -= d. The gradient, already computed at the same x, is applied after it.
+  void attract(Worker& w) {
+    server_client().await_acknowledgements();  // of the last d, which lies there
+    server_client().fetch(difference_);
+    const float alpha = beta_ / static_cast<float>(workers(w.ranks()));
+    const auto n = static_cast<double>(difference_.size());
+    w.queue().submit("easgd", {3 * n, 16 * n}, [this, alpha, parameters = w.parameters()] {
+      const auto x = parameters.values<float>();
+      for (std::size_t i = 0; i < difference_.size(); ++i) {
+        difference_[i] = alpha * (x[i] - difference_[i]);
+        x[i] -= difference_[i];
+      }
+    });
+  }
+
+  void push(ServerClient& server_client) {
+    server_client.begin_push(difference_, 1, false);
+    server_client.finish_push();
+  }
+
+  std::uint64_t every_;
+  float beta_;
+  std::vector<float> difference_;  ///< the centre, then d
+};
+
+}  // namespace
+
+/// Elastic averaging: workers train by themselves; their weights and a centre on the servers attract each other.
+/// In every `every`-th step a worker pulls the centre c while it computes its gradient g at x, and takes both terms at
+/// that x: x <- x - d - step g(x), d = alpha (x - c), alpha = beta/P; the servers add its d to the centre. No worker
+/// waits for another (the asynchronous form).
+/// Bytes: 2M / every a step. Memory: servers', and of a worker 2M.
+/// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
+constinit const StrategyInfo easgd_strategy{
+    .name = "easgd",
+    .parameters = "beta=0.9,every=4,servers=0",
+    .rule = "alone, every so many steps drawn to a centre: x -= d + step*g(x), c += d, d = beta/P (x - c)",
+    .bytes_text = "2M/every",
+    .source = "Zhang et al., NIPS 2015",
+    .communication = CommunicationPattern::client_server,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const ServiceOptions service{.servers = o.servers,
+                                   .optimizer = "add",
+                                   .rule = {.scale = ChangeScale::sum},
+                                   .codec = o.codec,
+                                   .seed = o.seed};
+      return std::make_unique<Easgd>(service, count_parameter(name, "every", {1, 1'000'000}),
+                                     static_cast<float>(number_parameter(name, "beta", {0, 1e6})));
+    }};
 
 }  // namespace gradmeter::dataparallel

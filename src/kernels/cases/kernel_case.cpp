@@ -1,10 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cases/kernel_case.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/cases/makers.hpp"
+#include "core/random.hpp"
 #include "kernels/op.hpp"
 
 namespace gradmeter::kernels {
@@ -25,23 +29,22 @@ std::vector<KernelCaseInfo>& others() {
   return rows;
 }
 
-/// Data and check of an operation that backends have as an Op.
+/// The case of an operation that backends have as an Op.
 KernelCaseInfo case_of(const OpBackend& b) {
-  KernelCaseInfo row{b.name, b.source, b.operation, b.precision, b.refusal, operand_bytes, make_gemm_case, b.device};
+  KernelCaseInfo row{b.name, b.source, b.operation, b.precision, b.refusal, operand_bytes, make_product_case, b.device};
   if (b.device != runtime::host_device().name()) row.resident_bytes = native_operand_bytes;
-  if (b.operation == KernelKind::conv) row.make = make_conv_case;
   if (b.operation == KernelKind::rnn) row.resident_bytes = rnn_case_bytes, row.make = make_rnn_case;
   if (info(b.precision).logarithm_bits > 0) row.resident_bytes = lns_case_bytes, row.make = make_lns_case;
   return row;
 }
 
-/// The row that takes it, or the reason of the last one that does not.
-struct Found {
+/// The row that takes the problem, or the reason of the last one that does not.
+struct FoundCase {
   std::optional<KernelCaseInfo> row;
   std::string why;
 };
-Found find(const Problem& p, const runtime::Device& device, std::string_view backend = {}) {
-  Found found{{}, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
+FoundCase find_case(const Problem& p, const runtime::Device& device, std::string_view backend = {}) {
+  FoundCase found{{}, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
   if (&device != &runtime::host_device()) found.why += fmt::format(" on {}", device.name());
   for (const KernelCaseInfo& row : kernel_cases(device)) {
     if (row.operation != p.operation() || row.precision != p.precision) continue;
@@ -65,10 +68,10 @@ std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& device) {
 
 void add_kernel_case(const KernelCaseInfo& row) { others().push_back(row); }
 
-std::string kernel_case_refusal(const Problem& p, const runtime::Device& device) { return find(p, device).why; }
+std::string kernel_case_refusal(const Problem& p, const runtime::Device& device) { return find_case(p, device).why; }
 
 std::unique_ptr<KernelCase> make_kernel_case(const Problem& p, const KernelCaseOptions& options) {
-  const Found found = find(p, *options.device, options.backend);
+  const FoundCase found = find_case(p, *options.device, options.backend);
   if (!found.row) throw core::UsageError(found.why);
   KernelCaseOptions o = options;
   o.backend = found.row->backend;
@@ -76,8 +79,45 @@ std::unique_ptr<KernelCase> make_kernel_case(const Problem& p, const KernelCaseO
 }
 
 std::size_t kernel_case_bytes(const Problem& p, const runtime::Device& device) {
-  const Found found = find(p, device);
+  const FoundCase found = find_case(p, device);
   return found.row ? found.row->resident_bytes(p) : 0;
+}
+
+double allowed_distance(const ReferenceSum& sum, Precision p) {
+  if (info(p).exact) return 0;
+  return info(p).roundoff * std::fabs(sum.value) + 4 * 0x1p-24 * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
+}
+
+void ElementCheck::add(double result, double reference, double allowed, bool counts) {
+  const double far = std::fabs(result - reference);
+  off_ += far * far;
+  norm_ += reference * reference;
+  const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
+  if (worst > worst_ || std::isnan(worst)) worst_ = worst;  // nothing is greater than a NaN, so it stays
+  if (!counts) return;
+  ++counted_;
+  zeros_ += result == 0;
+}
+
+KernelCaseCheck ElementCheck::verdict() const {
+  const double zeros = counted_ > 0 ? static_cast<double>(zeros_) / static_cast<double>(counted_) : 0;
+  return {norm_ > 0 ? std::sqrt(off_ / norm_) : std::sqrt(off_), worst_, zeros};
+}
+
+std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> places(std::min(n, std::max<std::size_t>(count, 1)));
+  if (places.size() == n) {
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    return places;
+  }
+  const core::Random random(seed, 0x706c);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t first = i * n / places.size(), next = (i + 1) * n / places.size();
+    places[i] = first + random.below(i, next - first);
+  }
+  places.front() = 0;
+  if (places.size() > 1) places.back() = n - 1;
+  return places;
 }
 
 }  // namespace gradmeter::kernels

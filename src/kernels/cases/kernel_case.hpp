@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel case, which `gradmeter kernels` times: a problem prepared on a backend with data of its own, checked against
 // a float64 reference, and run many times.
 #pragma once
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,31 +15,31 @@
 
 namespace gradmeter::kernels {
 
-/// `sets`: copies of all operands, run in turn, so that together they are larger than the caches (cold); 1: hot.
+/// `sets` copies of all operands are run in turn, so that together they are larger than the caches (cold); 1: hot.
 struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
   std::string_view backend = {};  ///< empty: the first that takes the problem
   runtime::Device* device = &runtime::host_device();
-  AlgorithmSearch search = AlgorithmSearch::estimated;  ///< of products and convolutions
+  AlgorithmSearch search = AlgorithmSearch::estimated;  ///< the search for products and convolutions
 };
 
-/// How far a result is from the reference on the same inputs, which are those rounded to the storage type.
-/// `worst` is over single elements, so that one wrong element shows among millions: the distance in units of what
-/// rounding may do to the element. For a sum of products that is u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of
-/// the type that results are stored in. Integers must be equal.
+/// The distance of a result from the reference on the same inputs, which are those rounded to the storage type. `worst`
+/// is over single elements, so that one wrong element shows among millions: the distance in units of the element's
+/// possible rounding error. For a sum of products that is u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of the type
+/// that results are stored in. Integers must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
   double worst = 0;       ///< over the checked elements; right up to 1
-  double zero_share = 0;  ///< of the result; many zeros: the data was not what it should be
+  double zero_share = 0;  ///< share of zeros in the result; if large, the data was not what it should be
   bool right() const { return worst <= 1; }  // false for NaN
 };
 
-/// One check of one call, whose result is looked at where nobody knows before.
+/// One check of one call; the caller does not know beforehand which elements are checked.
 struct CheckedCall {
   std::size_t set = 0;
-  double flops_at_most = 0;   ///< the reference takes about so many: a big problem is checked in part
-  std::uint64_t seed = 1;     ///< of the places that are looked at
+  double flops_at_most = 0;   ///< limit of the reference's FLOP: a big problem is checked in part
+  std::uint64_t seed = 1;     ///< seed of the draw of checked elements
   bool inject_error = false;  ///< one checked element is made wrong first, by half of a usual one's size (test hook)
 };
 
@@ -47,29 +50,29 @@ class KernelCase {
   virtual ~KernelCase() = default;
   /// One call on operand set `set` of KernelCaseOptions::sets.
   virtual void run(std::size_t set) = 0;
-  /// Where `run` submits the call. Null: on the host, where it is done when `run` returns.
+  /// The queue into which `run` submits the call. Null: `run` runs it on the host before it returns.
   virtual runtime::Queue* queue() { return nullptr; }
-  /// Other inputs for a set, so that its results are no longer those of earlier calls.
+  /// Gives a set other inputs, so that its results are no longer those of earlier calls.
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
-  /// The two halves of a check, before and after one `run` of the set, or several: first some places of its outputs
-  /// that will be looked at get what no call writes, so that a call that does not write them shows. Few are touched,
-  /// so that the call takes as long as others. Then the result is checked: all of it, or for big problems as many
-  /// elements, rows, planes or steps as the reference may take.
+  /// The two halves of a check, before and after one or more runs of the set. The first half writes into some of the
+  /// outputs that will be checked a value that no call writes, so that a call that leaves them out is noticed. They are
+  /// few, so that the call takes as long as others. The second half checks the result: all of it, or for big problems
+  /// as many elements, rows, planes or steps as the reference may take.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
-  /// Of a call of its own, on set 0.
+  /// Makes one call on set 0 and checks it.
   KernelCaseCheck check(double flops_at_most, bool inject_error) {
     const CheckedCall call{.flops_at_most = flops_at_most, .inject_error = inject_error};
     prepare_check(call);
     run(call.set);
     return finish_check(call);
   }
-  /// What the library says it chose: "onednn brgemm:avx512_core".
+  /// The library's choice of algorithm: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
 };
 
-/// One row of the registry. `refusal`: why it cannot run a problem of this operation and precision; empty: it can.
-/// `resident_bytes`: of one operand set.
+/// One row of the registry. `refusal`: why the backend cannot run a problem of this operation and precision; empty: it
+/// can. `resident_bytes`: memory of one operand set.
 struct KernelCaseInfo {
   std::string_view backend, source;
   KernelKind operation;
@@ -79,10 +82,10 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// Every row of op_backends() for the device but the definitions, by which nothing is to be judged, has a case; those
-/// of other operations follow.
+/// Every row of op_backends() for the device has a case, except definitions, whose times judge nothing; cases of
+/// operations that are no Op follow.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
-/// Of an operation that is no Op. Before threads begin.
+/// Adds a case of an operation that is no Op. Call it before threads begin.
 void add_kernel_case(const KernelCaseInfo&);
 
 /// Errors: UsageError with the reason; BackendError when the library refuses.
@@ -90,5 +93,71 @@ std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOpt
 /// Empty: some backend of the device takes it.
 std::string kernel_case_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::host_device());
+
+// Compares the elements of a result with a float64 reference, one by one, to make a KernelCaseCheck.
+
+/// A sum of products in float64, and the size that bounds a float sum's distance from it.
+struct ReferenceSum {
+  double value = 0;
+  double size = 0;        ///< sum of |a·b|
+  std::size_t terms = 0;  ///< number of products; 0: the element is zero whatever the data
+  void add(double a, double b) {
+    value += a * b;
+    size += std::fabs(a * b);
+    ++terms;
+  }
+};
+
+/// Element `index` of C = op(A)·op(B) by its definition, of all products of the shape; `a` and `b` read elements.
+template <class A, class B>
+ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t index) {
+  const std::size_t any_row = index / s.n, column = index % s.n, product = any_row / s.m, row = any_row % s.m;
+  const std::size_t first_a = product * s.m * s.k, first_b = product * s.k * s.n;
+  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
+  ReferenceSum sum;
+  for (std::size_t l = 0; l < s.k; ++l)
+    sum.add(a(first_a + (ta ? l * s.m + row : row * s.k + l)), b(first_b + (tb ? column * s.k + l : l * s.n + column)));
+  return sum;
+}
+
+/// u·|value| + 4·2^-24·√terms·size, u the roundoff of a result's type, bounds the rounding errors of storage and of
+/// fp32 sums in any order; exact sums must be equal.
+double allowed_distance(const ReferenceSum&, Precision);
+
+class ElementCheck {
+ public:
+  /// `counts`: false for elements that are zero by the shape alone; they are checked, not counted as suspicious zeros.
+  void add(double result, double reference, double allowed, bool counts = true);
+  KernelCaseCheck verdict() const;
+
+ private:
+  double off_ = 0, norm_ = 0, worst_ = 0;
+  std::size_t counted_ = 0, zeros_ = 0;
+};
+
+/// At most `count` places out of [0, n), n > 0, in ascending order: all of them, or the first, the last, and a random
+/// one from each of the equal stretches between, so that no period of the layout hides a column.
+std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
+
+// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case,
+// which names the backend.
+
+std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as `bytes` counts them
+std::size_t native_operand_bytes(const Problem&);  ///< the same as `native_bytes` counts them
+std::unique_ptr<KernelCase> make_product_case(const Problem&, const KernelCaseOptions&);
+
+std::size_t lns_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_lns_case(const Problem&, const KernelCaseOptions&);
+
+std::size_t rnn_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_rnn_case(const Problem&, const KernelCaseOptions&);
+
+std::string sparse_case_refusal(const Problem&);
+std::size_t sparse_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_sparse_case(const Problem&, const KernelCaseOptions&);
+
+std::string pointwise_case_refusal(const Problem&);
+std::size_t pointwise_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_pointwise_case(const Problem&, const KernelCaseOptions&);
 
 }  // namespace gradmeter::kernels

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cases/op_case.hpp"
 
 #include <algorithm>
 
-#include "kernels/quantization.hpp"
+#include "kernels/number_format.hpp"
 
 namespace gradmeter::kernels {
 OperandSet::OperandSet(const Op& op, runtime::Device& device) {
@@ -88,11 +89,9 @@ void OpCase::store_output(std::size_t set, std::string_view name, std::span<cons
 }
 
 namespace {
-/// Bytes of ones are NaN, of whole numbers 0x5a... is a sum that no product of small ones has.
-std::vector<std::byte> poison_of(const NumberFormat& f) {
-  const bool is_sum = f == number_format(core::Element::i32);
-  return std::vector<std::byte>(f.bytes, is_sum ? std::byte{0x5a} : std::byte{0xff});
-}
+/// A byte pattern for poison: bytes of ones are NaN; for whole numbers 0x5a... is a sum that no product of small ones
+/// has.
+std::vector<std::byte> poison_of(const NumberFormat& f) { return std::vector<std::byte>(f.bytes, never_written(f)); }
 }  // namespace
 
 void OpCase::poison(std::size_t set, std::string_view name, std::span<const std::size_t> elements) {
@@ -144,7 +143,7 @@ void OpCase::upload(std::span<const std::byte> bytes, const runtime::Buffer& to)
   queue_->synchronise();
 }
 
-/// Memory of a device for an operand's plain form; of the host, which has it already, nothing.
+/// Device memory for an operand's plain form; none for the host, which has that form already.
 runtime::OwnedBuffer OpCase::beside(std::size_t bytes) const {
   return on_host_ ? runtime::OwnedBuffer{} : device_.allocate(core::Element::i8, bytes);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of operands for one operation, in the backend's layouts: what kernel cases of operations run on.
 #pragma once
 #include <cstddef>
@@ -20,51 +21,52 @@ struct OperandSet {
   std::vector<runtime::Buffer> outputs;  ///< inputs and outputs are `memory` in this order
 };
 
-/// Numbers of an operand in its plain form.
+/// The numbers of an operand in its plain form.
 struct PlainNumbers {
   std::vector<std::byte> bytes;
   const NumberFormat* format;
   double at(std::size_t i) const { return format->load(bytes.data() + i * format->bytes); }
   std::size_t size() const { return bytes.size() / format->bytes; }
-  /// Every element of the formats up to 16 bits, fp32, and whole numbers up to 2^24 are floats.
+  /// Converts exactly: every element of formats up to 16 bits, fp32, and whole numbers up to 2^24 are floats.
   std::vector<float> floats() const;
   /// Adds to one element, rounded to the format.
   void add(std::size_t i, double by);
 };
 
-/// Of random operands' usual range: 8-bit integers have half of it where sums of two products would saturate.
+/// The usual range of random operands: 8-bit integers have half of it where sums of two products would saturate.
 double random_range(Precision);
 
-/// One operation and its operand sets, on one device. What the host draws or looks at is copied to there and back.
+/// One operation and its operand sets on one device. Numbers that the host draws or checks are copied to the device and
+/// back.
 class OpCase {
  public:
   /// Prepares the operation and `sets` of its operands. The device must outlive it.
   OpCase(const Problem&, std::size_t sets, const OpOptions& = {}, runtime::Device& = runtime::host_device());
 
   const Op& op() const { return *op_; }
-  /// Submits a call; on the host it is done then.
+  /// Submits a call; on the host the call is done when this returns.
   void run(std::size_t set) { op_->run(*queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
   runtime::Queue* queue() { return on_host_ ? nullptr : queue_.get(); }  ///< as KernelCase::queue
-  /// So that the first timed run of a set takes as long as others. After the sets have been filled.
+  /// Prepares calls after the sets have been filled, so that the first timed run of a set takes as long as others.
   void bind();
 
-  /// Random numbers, see fill_random.
+  /// Draws random numbers as fill_random does.
   PlainNumbers draw(std::string_view input, std::uint64_t seed, double scale = 1) const;
   void set_input(std::size_t set, std::string_view name, const PlainNumbers&);
-  PlainNumbers input(std::size_t set, std::string_view name) const;  ///< of one that is not packed
+  PlainNumbers input(std::size_t set, std::string_view name) const;  ///< reads an input that is not packed
   PlainNumbers output(std::size_t set, std::string_view name);
-  /// The stored form, after all calls so far.
+  /// The stored form of an input after all calls so far.
   std::vector<std::byte> stored_input(std::size_t set, std::string_view name) const;
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Puts into some of these elements of an output what no operation writes there; where the backend has a layout of
-  /// its own that says nothing of elements, into all of it.
+  /// Writes into these elements of an output a value that no operation writes; into all of the output where the
+  /// backend's own layout does not say where elements lie.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
-  /// How many of these elements, as many as are overwritten at most, still are what `poison` made of them.
+  /// Counts which of these elements, up to the number that is overwritten, still have the value of `poison`.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
   static constexpr std::size_t most_poisoned = 64;
-  /// An input becomes what another operation of the device has left in its first set.
+  /// Copies an input from what another operation of the device has left in its first set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 
  private:
@@ -77,9 +79,9 @@ class OpCase {
   runtime::Device& device_;
   const bool on_host_;
   std::unique_ptr<Op> op_;
-  std::vector<std::unique_ptr<Op>> packing_;  // by input, where it is packed
+  std::vector<std::unique_ptr<Op>> packing_;  // packing operations by input; null for inputs that are not packed
   std::deque<OperandSet> sets_;
-  std::unique_ptr<runtime::Queue> queue_;  // ends first: it waits for calls under way
+  std::unique_ptr<runtime::Queue> queue_;  // destroyed first, since its destructor waits for calls under way
 };
 
 }  // namespace gradmeter::kernels

@@ -1,21 +1,44 @@
-// An operation that a GPU runs: work on the stream of the queue that executes it.
+// SPDX-License-Identifier: Apache-2.0
+// Code that operations of a GPU share: lists of operands, which have the defined order in memory for every backend, and
+// the class that backends derive from.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "kernels/cuda/operands.hpp"
+#include "core/element.hpp"
 #include "kernels/op.hpp"
 #include "runtime/device_memory.hpp"
 
 namespace gradmeter::kernels::cuda {
 
+/// Describes an operand that is not packed.
+Operand plain_operand(std::string_view name, core::Element, std::size_t elements, bool added_to = false);
+
+struct OperandLists {
+  std::vector<Operand> inputs, outputs;
+};
+/// Lists the operands in the order of Op's description.
+OperandLists conv_operands(const ConvShape&, Pass, core::Element);
+
+/// The element types of a layer's operands. Gradients of weights, recurrent and bias are fp32.
+struct RnnElements {
+  core::Element layer;     ///< type of input, output, state, weights and recurrent
+  core::Element memory;    ///< type of an lstm's memory and of biases
+  core::Element gradient;  ///< type of the gradients of output, input, state and memory
+};
+/// Lists the operands in the order of Op's description. `kept_bytes`: what forward keeps for backward.
+OperandLists rnn_operands(const RnnShape&, Pass, bool training, const RnnElements&, std::size_t kept_bytes);
+
+// An operation that a GPU runs. Its work goes into the stream of the queue that executes it.
+
 using runtime::DeviceSpan;
 
-/// A device buffer's memory as what it holds. Errors: std::logic_error for memory of the host.
+/// Views a device buffer's memory as the type that it holds. Errors: std::logic_error for memory of the host.
 template <class T>
 DeviceSpan<const T> device_values(const runtime::ConstBuffer& b) {
   return DeviceSpan<const T>(reinterpret_cast<const T*>(b.device().device_address()), b.bytes() / sizeof(T));
@@ -24,7 +47,7 @@ template <class T>
 DeviceSpan<T> device_values(const runtime::Buffer& b) {
   return DeviceSpan<T>(reinterpret_cast<T*>(b.device().device_address()), b.bytes() / sizeof(T));
 }
-/// Where it begins, for a library's calls.
+/// Gives the address at which a buffer begins, for a library's calls.
 template <class T = std::byte>
 const T* address_of(const runtime::ConstBuffer& b) {
   return device_values<T>(b).device_address();
@@ -47,8 +70,8 @@ class Scratch {
   runtime::OwnedBuffer memory_;
 };
 
-/// A backend derives from it and writes `launch`. Operands are not packed; those in bf16 and fp16 are converted from
-/// fp32 and to it.
+/// A backend derives from it and writes `launch`. Operands are not packed; those in bf16 and fp16 are converted to and
+/// from fp32.
 class DeviceOp : public Op {
  public:
   DeviceOp(OperandLists, runtime::Cost);
@@ -61,7 +84,7 @@ class DeviceOp : public Op {
   std::unique_ptr<Op> unpacking(std::size_t output) const override;
   std::unique_ptr<Op> packing_floats(std::size_t input) const override;
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override;
-  /// Errors also: std::logic_error for memory of the host.
+  /// Further errors: std::logic_error for memory of the host.
   void execute(Inputs, Outputs) final;
   void bind(Inputs, Outputs) final;
 
@@ -75,7 +98,7 @@ class DeviceOp : public Op {
   runtime::Cost cost_;
 };
 
-/// From one operand to another by a function that queues a kernel.
+/// Queues a kernel that brings one operand into the format of another.
 using Conversion = std::function<void(const runtime::ConstBuffer& from, const runtime::Buffer& to, cudaStream_t)>;
 std::unique_ptr<Op> make_conversion(const Operand& from, const Operand& to, Conversion);
 

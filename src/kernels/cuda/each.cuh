@@ -1,10 +1,16 @@
-// A thread or a warp for each element, and what such kernels share.
+// SPDX-License-Identifier: Apache-2.0
+// Helpers of kernels that have a thread or a warp for each element: the element's index, the launch, and loads and
+// stores of numbers.
 #pragma once
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 
+#include "core/element.hpp"
+#include "kernels/pointwise/pointwise.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
 
@@ -15,7 +21,7 @@ inline constexpr unsigned threads_for_each = 256, warps_for_each = threads_for_e
 __device__ inline std::size_t element_of_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t element_of_warp() { return std::size_t{blockIdx.x} * warps_for_each + threadIdx.x / 32; }
 
-/// Of a kernel that asks for `element_of_warp`.
+/// The grid of a kernel that uses `element_of_warp`.
 inline gpu::Shape warp_for_each(std::size_t n) {
   return {.grid = dim3(static_cast<unsigned>((n + warps_for_each - 1) / warps_for_each)),
           .block = dim3(threads_for_each)};
@@ -27,7 +33,7 @@ __device__ inline float sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1 + e);
 }
 
-/// Nothing for n = 0: CUDA refuses empty grids.
+/// Launches a kernel with a thread an element; launches nothing for n = 0, since CUDA refuses empty grids.
 template <class... P>
 void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStream_t stream,
                  std::type_identity_t<P>... arguments) {
@@ -37,11 +43,21 @@ void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStre
       gpu::launch(kernel, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream, arguments...), name);
 }
 
-/// By hand: nvcc does not compile fmt's checks of formats.
+/// Writes its text by hand, since nvcc does not compile fmt's checks of formats.
 inline void check_lengths(const char* what, std::size_t given, std::size_t expected) {
   if (given == expected) return;
   throw std::invalid_argument(std::string(what) + ": " + std::to_string(given) + " elements given where " +
                               std::to_string(expected) + " belong");
 }
+
+/// Loads and stores convert between the format in memory and fp32; 16-bit formats are rounded to nearest even.
+__device__ inline float load(const float* from) { return *from; }
+__device__ inline float load(const Bf16* from) { return std::bit_cast<float>(static_cast<std::uint32_t>(*from) << 16); }
+__device__ inline float load(const Fp16* from) {
+  return core::to_float(core::fp16_format, static_cast<std::uint16_t>(*from));
+}
+__device__ inline void store(float v, float* to) { *to = v; }
+__device__ inline void store(float v, Bf16* to) { *to = Bf16{core::rounded_code<core::bf16_format>(v)}; }
+__device__ inline void store(float v, Fp16* to) { *to = Fp16{core::rounded_code<core::fp16_format>(v)}; }
 
 }  // namespace gradmeter::kernels::cuda

@@ -1,7 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products and sums of logarithmic numbers, one at a time, for the host and for a GPU's threads; `table(d, opposite)`
 // is G±(d) (tables.hpp).
 #pragma once
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/host_device.hpp"
 
@@ -29,7 +34,7 @@ struct LnsEvents {
   bool operator==(const LnsEvents&) const = default;
 };
 
-/// The word of a code that may be outside the range.
+/// Makes a word of a code that may be outside the range.
 constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
   if (code > Lns16::largest) {
     if (events) ++events->overflows;
@@ -58,7 +63,7 @@ constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
   return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
 }
 
-/// −log x of a number up to 1. Zero has none, and is taken for the smallest number.
+/// −log x of a number up to 1. Zero has no logarithm: it counts as the smallest number.
 constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
   constexpr double ln2 = 0.693147180559945309417;
   return (Lns16::one - (x.code() < 1 ? 1 : x.code())) * ln2 / static_cast<double>(1U << fraction_bits);
@@ -75,7 +80,9 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum (LnsKahan): y = change − c; t = w + y; c = (t − w) − y; w = t.
+/// A compensated sum: one more word keeps what rounding took, so that w + c is the value. y = change − c; t = w + y;
+/// c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
                                                    LnsEvents* events) {
@@ -83,5 +90,87 @@ GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 cha
   c = lns_add(lns_add(t, -w, table, events), -y, table, events);
   w = t;
 }
+
+// Conversions between fp32 and logarithmic numbers by tables, one at a time, for the host and for a GPU's threads.
+
+/// The tables in memory of the host or of a device.
+struct LnsConversion {
+  static constexpr unsigned mantissa_bits = 23;  ///< mantissa bits of fp32
+  /// a cell of 2^-9 is narrower than any code, so at most one code begins inside it
+  static constexpr unsigned cell_bits = 9;
+
+  const float* number = nullptr;         ///< the fp32 value of each word, [65536]
+  const std::uint16_t* code = nullptr;   ///< the code in which each cell of fp32's mantissas begins, [512]
+  const std::uint32_t* begin = nullptr;  ///< the first mantissa of code i, [258]
+  unsigned fraction_bits = 0;
+};
+
+/// Lns::encode of a float, without taking a logarithm.
+constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* events) {
+  constexpr std::uint32_t hidden_one = 1U << LnsConversion::mantissa_bits;
+  const auto bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
+  if (magnitude == 0) return {};
+  if (magnitude > 0x7f800000) {
+    if (events) ++events->nans;
+    return {};
+  }
+  auto exponent = static_cast<std::int32_t>(magnitude >> LnsConversion::mantissa_bits);
+  std::uint32_t mantissa = magnitude & (hidden_one - 1);
+  if (exponent == 0) {
+    for (exponent = 1; (mantissa & hidden_one) == 0; --exponent) mantissa <<= 1;
+    mantissa &= hidden_one - 1;
+  }
+  if (magnitude == 0x7f800000) exponent = 1 << 16;  // beyond every code
+  const std::uint32_t guess = t.code[mantissa >> (LnsConversion::mantissa_bits - LnsConversion::cell_bits)];
+  const auto fraction = static_cast<std::int32_t>(guess + (mantissa >= t.begin[guess + 1] ? 1 : 0));
+  return lns_word(bits >> 31 != 0, (exponent - 127) * (1 << t.fraction_bits) + fraction + Lns16::one, events);
+}
+
+/// Lns::decode rounded to fp32.
+constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
+
+/// The tables of a system, built at first use by any thread.
+/// Errors: UsageError when fraction_bits is not 6, 7 or 8.
+struct LnsConversionTables {
+  std::vector<float> number;
+  std::array<std::uint16_t, std::size_t{1} << LnsConversion::cell_bits> code{};
+  std::array<std::uint32_t, 258> begin{};
+  unsigned fraction_bits;
+
+  explicit LnsConversionTables(unsigned fraction_bits);
+  LnsConversion view() const { return {number.data(), code.data(), begin.data(), fraction_bits}; }
+};
+const LnsConversionTables& lns_conversion(unsigned fraction_bits);
+
+// Updates of weights that are kept in the logarithmic system, in fp32's memory.
+
+struct LnsUpdate {
+  unsigned fraction_bits = 8;
+  bool kahan = false;  ///< a carry keeps what rounding takes
+};
+
+/// Updates one number, for the host's loops and a GPU's threads: w and the carry become words and fp32 again. carry:
+/// null without Kahan's sum. Table: as lns_add's.
+template <class Table>
+GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Table& table, float& w, float* carry,
+                                                Lns16 change) {
+  Lns16 word = lns_encode(t, w, nullptr);
+  if (carry) {
+    Lns16 kept = lns_encode(t, *carry, nullptr);
+    lns_kahan_add(word, kept, change, table, nullptr);
+    *carry = lns_decode(t, kept);
+  } else {
+    word = lns_add(word, change, table, nullptr);
+  }
+  w = lns_decode(t, word);
+}
+
+/// Rounds each weight to the nearest number of the system.
+void lns_round(unsigned fraction_bits, std::span<float> weights);
+/// w becomes w + (target − w), the difference rounded to a word first. carry: as w, empty without Kahan's sum.
+/// Cost: 20 bytes an element, with a carry 28, and a look-up a sum.
+void lns_add(LnsUpdate, std::span<float> w, std::span<const float> target, std::span<float> carry);
+/// w becomes w + (−size)·g; product and sum are the system's own.
+void lns_descend(LnsUpdate, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

@@ -1,18 +1,18 @@
-#include "kernels/lns/gemm.hpp"
-
+// SPDX-License-Identifier: Apache-2.0
+// Products of logarithmic numbers on the host, and their operation.
 #include <hwy/targets.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "kernels/aligned.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/lns/lns.hpp"
 #include "kernels/lns/tile.hpp"
-#include "kernels/problems/shape.hpp"
-#include "kernels/threads.hpp"
 
 namespace gradmeter::kernels {
-
 namespace {
 
 using detail::LnsChecks;
@@ -35,22 +35,22 @@ Lns16 right(const GemmShape& p, std::span<const Lns16> b, std::size_t k, std::si
   return p.transpose_b == Transpose::yes ? b[j * p.k + k] : b[k * p.n + j];
 }
 
-/// Codes of an operand's numbers; zeros do not count.
+/// The range of codes of an operand's numbers; zeros do not count.
 struct Codes {
   std::int32_t least = Lns16::largest, most = 0;
   explicit Codes(std::span<const Lns16> words) {
     for (const Lns16 w : words) {
-      // A zero raises neither bound and lowers none.
+      // Zeros change neither bound.
       most = std::max(most, w.code());
       least = std::min(least, w.zero() ? Lns16::largest : w.code());
     }
   }
 };
 
-/// How codes are moved for a tile without checks. Sums of zeros alone stay below `reach`, and numbers are so far above
+/// The shift of codes for a tile without checks. Sums of zeros alone stay below `reach`, and numbers are so far above
 /// it that such sums leave them unchanged.
 struct Window {
-  std::int32_t shift;         ///< of a product's code
+  std::int32_t shift;         ///< shift of a product's code
   std::int32_t least_number;  ///< codes below it are sums of zeros
   std::int32_t most_a;
   LnsChecks checks;
@@ -58,9 +58,9 @@ struct Window {
   /// Checks stay on when a product or a sum might leave the range, or the numbers spread too widely.
   static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
     const LnsTables& t = lns.tables();
-    // An equal term adds an octave; a sum stops to grow when it is `entries` above its terms.
+    // An equal term adds an octave; a sum stops growing when it is `entries` above its terms.
     const auto reach = static_cast<std::int32_t>(t.entries()) + (1 << lns.fraction_bits());
-    // Neighbouring numbers cancel to this far below themselves.
+    // Cancellation of neighbouring numbers leaves a result this far below them.
     const std::int32_t drop = -*std::ranges::min_element(t.doubled()) / 2;
     const std::int32_t least = a.least + b.least - Lns16::one - drop, most = a.most + b.most - Lns16::one + reach;
     const std::int32_t floor = reach + static_cast<std::int32_t>(t.entries()) + 1;
@@ -77,7 +77,7 @@ class LogarithmicGemm final : public LnsGemm {
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
     require_operands(p_, a, b, c);
     const Window window = Window::plan(lns_, Codes(a), Codes(b));
-    // Asked in each run: tests change the instruction set.
+    // It is asked in each run, since tests change the instruction set.
     lanes_ = detail::lns_tile_lanes();
     pack_a(a, window);
     pack_b(b, window);
@@ -96,7 +96,7 @@ class LogarithmicGemm final : public LnsGemm {
   std::size_t panels() const { return (p_.n + lanes_ - 1) / lanes_; }
 
   void pack_a(std::span<const Lns16> a, const Window& window) {
-    a_.assign(row_tiles() * tile_rows * p_.k, LnsFactor{});  // zeros, which rows beyond the last one keep
+    a_.assign(row_tiles() * tile_rows * p_.k, LnsFactor{});  // the rows after the last one stay zero
     for (std::size_t i = 0; i < p_.m; ++i)
       for (std::size_t k = 0; k < p_.k; ++k) {
         const Lns16 w = left(p_, a, i, k);
@@ -114,13 +114,13 @@ class LogarithmicGemm final : public LnsGemm {
     for (std::size_t k = 0; k < p_.k; ++k)
       for (std::size_t j = 0; j < p_.n; ++j) {
         const Lns16 w = right(p_, b, k, j);
-        if (w.zero()) continue;  // without a sign on either side, or zeros would cancel
+        if (w.zero()) continue;  // zeros have no sign on either side, or they would cancel
         std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * copies * lanes_ + j % lanes_];
         const bool checked = window.checks == LnsChecks::all;
         const std::int32_t code = w.code() + shift, size = checked ? 0 : 2 * code;
         row[0] = static_cast<std::uint16_t>(size + (w.negative() ? 1 : 0));
         row[lanes_] = static_cast<std::uint16_t>(row[0] ^ 1);
-        // No product of what is not positive here reaches the range.
+        // A product with a factor that is not positive here does not reach the range.
         if (checked) row[2 * lanes_] = static_cast<std::uint16_t>(std::max(code, 0));
       }
   }
@@ -194,15 +194,95 @@ std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape& problem, const Lns& lns,
   return std::make_unique<LogarithmicGemm>(problem, lns);
 }
 
-void lns_gemm_reference(const GemmShape& p, const Lns& lns, std::span<const Lns16> a, std::span<const Lns16> b,
-                        std::span<Lns16> c) {
-  require_operands(p, a, b, c);
-  for (std::size_t i = 0; i < p.m; ++i)
-    for (std::size_t j = 0; j < p.n; ++j) {
-      Lns16 sum;
-      for (std::size_t k = 0; k < p.k; ++k) sum = lns.add(sum, lns.multiply(left(p, a, i, k), right(p, b, k, j)));
-      c[i * p.n + j] = sum;
-    }
+// Dense products in the logarithmic number system: lns16 multiplies and adds in it, lns16-linear only stores in it.
+
+namespace {
+
+constexpr std::size_t conversion_grain = 1 << 14;  // elements for each thread at least
+
+Operand matrix(const Lns& lns, std::string_view name, std::size_t elements) {
+  return {.name = name,
+          .format = &lns_number_format(lns.fraction_bits()),
+          .elements = elements,
+          .stored_bytes = elements * sizeof(Lns16)};
+}
+std::span<const Lns16> words(const std::byte* at, std::size_t n) { return {reinterpret_cast<const Lns16*>(at), n}; }
+std::span<Lns16> words(std::byte* at, std::size_t n) { return {reinterpret_cast<Lns16*>(at), n}; }
+
+/// Converts one operand to logarithms, or back to fp32.
+std::unique_ptr<Op> encoding(const Lns& lns, const Operand& o) {
+  return make_host_conversion(
+      in_plain_floats(o), o, "lns conversion", [lns, n = o.elements](const std::byte* from, std::byte* to) {
+        split(n, conversion_grain, [&](std::size_t first, std::size_t count) {
+          lns_encode(lns, {reinterpret_cast<const float*>(from) + first, count}, words(to, n).subspan(first, count));
+        });
+      });
+}
+std::unique_ptr<Op> decoding(const Lns& lns, const Operand& o) {
+  return make_host_conversion(
+      o, in_plain_floats(o), "lns conversion", [lns, n = o.elements](const std::byte* from, std::byte* to) {
+        split(n, conversion_grain, [&](std::size_t first, std::size_t count) {
+          lns_decode(lns, words(from, n).subspan(first, count), {reinterpret_cast<float*>(to) + first, count});
+        });
+      });
+}
+
+std::vector<Operand> operands_of(const GemmShape& s, const Lns& lns) {
+  std::vector<Operand> all{matrix(lns, "a", s.m * s.k), matrix(lns, "b", s.k * s.n)};
+  if (s.bias) all.push_back(matrix(lns, "bias", s.n));
+  return all;
+}
+
+GemmShape product_alone(GemmShape s) {
+  s.bias = false;
+  s.activation = Activation::none;
+  return s;
+}
+
+/// The bias is the last summand, added as a logarithm also where the product's sums are linear.
+class LnsOp final : public HostOp {
+ public:
+  LnsOp(const GemmShape& s, const Lns& lns, LnsSum sum, runtime::Cost cost)
+      : HostOp(operands_of(s, lns), {matrix(lns, "c", s.m * s.n)}, cost),
+        s_(s),
+        lns_(lns),
+        gemm_(make_lns_gemm(product_alone(s), lns, sum)) {}
+  std::string implementation() const override { return gemm_->implementation(); }
+  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return encoding(lns_, inputs()[input]); }
+  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return decoding(lns_, outputs()[output]); }
+
+ protected:
+  void compute(Reads in, Writes out) override {
+    const std::span<Lns16> c = words(out[0], s_.m * s_.n);
+    gemm_->run(words(in[0], s_.m * s_.k), words(in[1], s_.k * s_.n), c);
+    if (s_.bias) add_bias(words(in[2], s_.n), c);
+    if (s_.activation == Activation::relu)
+      for (Lns16& x : c) x = x.negative() ? Lns16{} : x;
+  }
+
+ private:
+  void add_bias(std::span<const Lns16> bias, std::span<Lns16> c) const {
+    for (std::size_t i = 0; i < s_.m; ++i)
+      for (std::size_t j = 0; j < s_.n; ++j) c[i * s_.n + j] = lns_.add(c[i * s_.n + j], bias[j]);
+  }
+
+  GemmShape s_;
+  Lns lns_;
+  std::unique_ptr<LnsGemm> gemm_;
+};
+
+}  // namespace
+
+std::string lns_op_refusal(const Problem& p) {
+  if (auto why = gemm_op_refusal(p); !why.empty()) return why;
+  return lns_shape_refusal(p);
+}
+
+std::unique_ptr<Op> make_lns_op(const Problem& p, const OpOptions&, runtime::Device&) {
+  const PrecisionInfo& precision = info(p.precision);
+  return std::make_unique<LnsOp>(std::get<GemmShape>(p.shape), Lns(precision.logarithm_bits),
+                                 precision.logarithmic_sums ? LnsSum::logarithmic : LnsSum::linear,
+                                 runtime::Cost{.flops = flops(p), .bytes = bytes(p)});
 }
 
 }  // namespace gradmeter::kernels

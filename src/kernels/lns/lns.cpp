@@ -1,11 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/lns/lns.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <vector>
 
-#include "kernels/lns/conversion.hpp"
-#include "kernels/problems/shape.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/lns/arithmetic.hpp"
 
 namespace gradmeter::kernels {
 
@@ -34,7 +38,7 @@ const LnsConversionTables& lns_conversion(unsigned fraction_bits) {
     return seven;
   }
   static const LnsConversionTables eight(8);
-  static_cast<void>(lns_tables(fraction_bits));  // refuses others
+  static_cast<void>(lns_tables(fraction_bits));  // refuses other numbers of bits
   return eight;
 }
 
@@ -44,7 +48,7 @@ Lns16 Lns::encode(double x, LnsEvents* events) const {
     if (events) ++events->nans;
     return {};
   }
-  // Beyond every code on either side, and safe to make an integer of.
+  // The clamp is beyond every code on either side, and safe to convert to an integer.
   const double code = std::clamp(std::log2(std::fabs(x)) * double(1U << fraction_bits()), -0x1p20, 0x1p20);
   return lns_word(std::signbit(x), static_cast<std::int32_t>(std::lround(code)) + Lns16::one, events);
 }
@@ -53,11 +57,6 @@ double Lns::decode(Lns16 x) const {
   if (x.zero()) return 0;
   const double size = std::exp2(double(x.code() - Lns16::one) / double(1U << fraction_bits()));
   return x.negative() ? -size : size;
-}
-
-void LnsKahan::add(const Lns& lns, Lns16 change, LnsEvents* events) {
-  lns_kahan_add(
-      w, c, change, [&t = lns.tables()](std::uint32_t d, bool opposite) { return t.g(d, opposite); }, events);
 }
 
 void lns_encode(const Lns& lns, std::span<const float> values, std::span<Lns16> words, LnsEvents* events) {
@@ -70,6 +69,93 @@ void lns_decode(const Lns& lns, std::span<const Lns16> words, std::span<float> v
   require_elements("lns_decode: values", values.size(), words.size());
   const LnsConversion tables = lns_conversion(lns.fraction_bits()).view();
   for (std::size_t i = 0; i < words.size(); ++i) values[i] = lns_decode(tables, words[i]);
+}
+
+namespace {
+
+constexpr std::size_t least_elements = 1 << 14;  // elements for each thread at least
+
+/// change(i) is the word that is added to element i.
+template <class Change>
+void change_each(LnsUpdate u, std::span<float> w, std::span<float> carry, const Change& change) {
+  const LnsConversion t = lns_conversion(u.fraction_bits).view();
+  const LnsTables& sums = lns_tables(u.fraction_bits);
+  split(w.size(), least_elements, [&](std::size_t first, std::size_t n) {
+    const auto table = [&sums](std::uint32_t d, bool opposite) { return sums.g(d, opposite); };
+    for (std::size_t i = first; i < first + n; ++i)
+      lns_change(t, table, w[i], u.kahan ? &carry[i] : nullptr, change(t, i));
+  });
+}
+
+}  // namespace
+
+void lns_round(unsigned fraction_bits, std::span<float> weights) {
+  const LnsConversion t = lns_conversion(fraction_bits).view();
+  for (float& w : weights) w = lns_decode(t, lns_encode(t, w, nullptr));
+}
+
+void lns_add(LnsUpdate u, std::span<float> w, std::span<const float> target, std::span<float> carry) {
+  change_each(u, w, carry, [=](const auto& t, std::size_t i) { return lns_encode(t, target[i] - w[i], nullptr); });
+}
+
+void lns_descend(LnsUpdate u, std::span<float> w, std::span<const float> g, float size, std::span<float> carry) {
+  const Lns16 factor = Lns(u.fraction_bits).encode(-double{size});
+  change_each(u, w, carry, [=](const auto& t, std::size_t i) {
+    return lns_multiply(lns_encode(t, g[i], nullptr), factor, nullptr);
+  });
+}
+
+namespace {
+
+/// exp of a number that is not above zero: at most 1.
+Lns16 exponential(const Lns& lns, Lns16 x) {
+  const double code = lns.decode(x) * std::numbers::log2e * double(1U << lns.fraction_bits());
+  const auto below_one = std::lround(std::max(code, -double{Lns16::one}));
+  return below_one <= -Lns16::one ? Lns16{} : Lns16::from(false, Lns16::one + static_cast<std::int32_t>(below_one));
+}
+
+/// Writes the probabilities of one row.
+void softmax(const Lns& lns, std::span<const Lns16> logits, Lns16 largest, std::span<Lns16> p) {
+  Lns16 sum;
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    p[j] = exponential(lns, lns.subtract(logits[j], largest));
+    sum = lns.add(sum, p[j]);
+  }
+  for (Lns16& x : p) x = lns.divide(x, sum);
+}
+
+}  // namespace
+
+std::vector<std::uint16_t> lns_exponentials(unsigned fraction_bits) {
+  const Lns lns(fraction_bits);
+  std::vector<std::uint16_t> all(std::size_t{Lns16::code_mask} + 1);
+  for (std::size_t code = 0; code < all.size(); ++code)
+    all[code] = exponential(lns, Lns16::from(code > 0, static_cast<std::int32_t>(code))).bits;
+  return all;
+}
+
+CrossEntropy lns_softmax_cross_entropy(const Lns& lns, std::span<const float> logits,
+                                       std::span<const std::int32_t> labels, std::size_t classes, float scale,
+                                       std::span<float> gradient) {
+  require_elements("lns_softmax_cross_entropy: logits", logits.size(), labels.size() * classes);
+  if (!gradient.empty()) require_elements("lns_softmax_cross_entropy: gradient", gradient.size(), logits.size());
+  const Lns16 one = Lns16::from(false, Lns16::one), factor = lns.encode(double{scale});
+  std::vector<Lns16> x(classes), p(classes);
+  CrossEntropy all{};
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    const std::span<const float> values = logits.subspan(row * classes, classes);
+    const auto label = static_cast<std::size_t>(labels[row]);
+    lns_encode(lns, values, x);
+    const auto top = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
+    softmax(lns, x, x[top], p);
+    all.loss_sum += lns_negative_log(lns.fraction_bits(), p[label]);
+    all.correct += top == label ? 1 : 0;
+    if (gradient.empty()) continue;
+    p[label] = lns.subtract(p[label], one);
+    for (Lns16& d : p) d = lns.multiply(d, factor);
+    lns_decode(lns, p, gradient.subspan(row * classes, classes));
+  }
+  return all;
 }
 
 }  // namespace gradmeter::kernels

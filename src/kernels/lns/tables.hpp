@@ -1,15 +1,44 @@
-// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y.
+// SPDX-License-Identifier: Apache-2.0
+// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y. G+ and G− are
+// also in a form that fits vector registers: 64 short arcs, and the 256 entries where G− is too steep for an arc.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "kernels/lns/knots.hpp"
-
 namespace gradmeter::kernels {
 
+/// 2^F·log2(1 ± 2^(−d / 2^F)) in double, not rounded; minus infinity for G−(0).
+double lns_g(unsigned fraction_bits, double d, bool opposite);
+
+enum class LnsArc { line, parabola };
+
+/// An arc spans 2^(F−2) values of d, a quarter of an octave; 32 arcs for each sign, eight octaves. Beyond them G is ±1
+/// until it rounds to 0. With t = 2^15·(place in the arc) and products >> 16, as vector units have them:
+/// G = (value + ((slope + (curve·t >> 16))·t >> 16)) >> 6.
+struct LnsKnots {
+  static constexpr std::size_t arcs = 32, near_count = 256;
+  static constexpr int value_bits = 6;
+  /// [0, arcs) for equal signs (G+), then for opposite ones (G−).
+  std::array<std::int16_t, 2 * arcs> value{}, slope{}, curve{};
+  /// G−(d) itself; the value at 0 has no meaning.
+  std::array<std::int16_t, near_count> near{};
+  std::uint32_t entries = 0;  ///< G is 0 from here on
+
+  /// Computes G± as vector code does, bit for bit.
+  std::int32_t g(unsigned fraction_bits, std::uint32_t d, bool opposite) const;
+};
+
+/// line: joins the ends of the arc, moved by half its largest distance from the curve. parabola: searched until every
+/// entry is G rounded to nearest. Many parabolas lie within 0.06 of G, but the few entries near a tie need one that
+/// passes on the right side of them. Errors: std::logic_error when the search finds none, which a test excludes for
+/// each F.
+LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
+
 /// exact: every entry is G± rounded to nearest. interpolated: straight lines between 64 knots (32 for each sign), and
-/// exact entries where G− is too steep for them; lns_interpolation_error says how far off.
+/// exact entries where G− is too steep for them; at most 0.66 codes off for G+, and 1.46 for G−.
 enum class LnsAddition { exact, interpolated };
 
 /// G+ and G− in units of one code.
@@ -26,7 +55,7 @@ class LnsTables {
   }
   /// 2·G+(d) at 2d and 2·G−(d) at 2d + 1, [2·(entries() + 1)]: as vector code indexes it.
   std::span<const std::int16_t> doubled() const { return doubled_; }
-  /// The same numbers for registers.
+  /// The same tables in the form for vector registers.
   const LnsKnots& knots() const { return knots_; }
 
  private:
@@ -39,8 +68,5 @@ class LnsTables {
 /// One table for each kind and number of fraction bits, built at first use by any thread.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 const LnsTables& lns_tables(unsigned fraction_bits, LnsAddition kind = LnsAddition::exact);
-
-/// The largest distance of an interpolated entry from lns_g, in codes; an exact one has 0.5.
-double lns_interpolation_error(bool opposite);
 
 }  // namespace gradmeter::kernels

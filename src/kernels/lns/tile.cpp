@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/lns/tile.hpp"
 
 #include "kernels/lns/lns.hpp"
@@ -32,14 +33,14 @@ HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes)
   return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
 }
 
-// The larger word changed by G, which comes doubled as words are.
+// Changes the larger word by G, which is doubled as words are.
 template <LnsChecks checks>
 HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
   const Tag d;
   const hn::RebindToSigned<Tag> di;
   const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
   if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
-  // Codes fill the positive half of signed words: the addition itself saturates, and what is not positive is zero.
+  // Codes fill the positive half of signed words: the addition saturates, and results that are not positive are zero.
   const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
   const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
   const auto word = hn::BitCast(d, hn::Add(code, code));
@@ -56,7 +57,7 @@ struct Pair {
   __m512i operator()(__m512i index) const { return _mm512_permutex2var_epi16(low, index, high); }
 };
 
-// G of two vectors from the knots. F is fixed where this is compiled: shifts are then constants.
+// Computes G of two vectors from the knots. F is a template parameter, so that shifts are constants.
 template <unsigned F, LnsArc arc>
 struct Change {
   static constexpr unsigned shift = F - 2;
@@ -72,7 +73,7 @@ struct Change {
         near3(k.near.data() + 192),
         last_entry(_mm512_set1_epi16(static_cast<std::int16_t>(k.entries - 1))) {}
 
-  // G+ or G− from an arc. `d` is a distance of codes.
+  // Computes G+ or G− from an arc. `d` is a distance of codes.
   HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
     const __m512i held = _mm512_min_epu16(d, _mm512_set1_epi16((LnsKnots::arcs << shift) - 1));
     __m512i i = _mm512_srli_epi16(held, shift);
@@ -84,7 +85,7 @@ struct Change {
     return _mm512_srai_epi16(g, LnsKnots::value_bits);
   }
 
-  // G− of the 256 smallest distances.
+  // Looks up G− for the 256 smallest distances.
   HWY_INLINE __m512i Near(__m512i d) const {
     const __mmask32 odd = _mm512_test_epi16_mask(d, _mm512_set1_epi16(64));
     const __mmask32 upper = _mm512_test_epi16_mask(d, _mm512_set1_epi16(128));
@@ -93,7 +94,7 @@ struct Change {
     return _mm512_mask_mov_epi16(low, upper, high);
   }
 
-  // Twice G of two words.
+  // Computes twice G of two words.
   HWY_INLINE __m512i operator()(__m512i larger, __m512i smaller) const {
     const __m512i one = _mm512_set1_epi16(1);
     const __mmask32 opposite = _mm512_test_epi16_mask(_mm512_xor_si512(larger, smaller), one);
@@ -135,9 +136,9 @@ void Run(const LnsTile& t) {
   exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
 }
 #else
-// Twice the distance of the codes, the lowest bit set where signs differ: the table's index.
+// The table's index: twice the distance of the codes, with the lowest bit set where signs differ.
 HWY_INLINE Words Index(Words hi, Words lo) {
-  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // and a lowest bit that means nothing
+  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // its lowest bit has no meaning
   return hn::Or(hn::AndNot(All(1), twice), hn::And(hn::Xor(hi, lo), All(1)));
 }
 

@@ -1,4 +1,5 @@
-// The inner loop of a matrix product in the logarithmic number system, for lns_gemm.cpp alone.
+// SPDX-License-Identifier: Apache-2.0
+// The inner loop of a matrix product in the logarithmic number system, for lns/gemm.cpp alone.
 //
 // Inside, a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned word,
 // and the difference of two words is twice that of the codes.
@@ -14,23 +15,24 @@
 
 namespace gradmeter::kernels::detail {
 
-/// Rows of C that a tile holds: their sums do not depend on each other, which hides the latency of one.
+/// The rows of C in a tile. Their sums do not depend on each other, which hides the latency of one.
 inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor of A: how far it takes B's word or code down (0xffff for a zero), and 1 where it is negative.
+/// A factor of A: how much it lowers B's word or code (0xffff for a zero), and 1 where it is negative.
 struct LnsFactor {
   std::uint16_t below = 0xffff, sign = 0;
 };
 
-/// How many copies of each row of B a tile reads.
+/// The number of copies that a tile reads of each row of B.
 constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
 
 struct LnsTile {
   const LnsFactor* a;  ///< [depth × lns_tile_rows]
-  /// [depth × copies × lanes]. Unchecked: a row of words, then the same with all signs turned; zeros have no sign in
-  /// either. Checked: its signs, the same turned, and its codes, which are not turned and have room to 2^16.
+  /// [depth × copies × lanes]. Unchecked: a row of words, then the same row with all signs turned; zeros have no sign
+  /// in either. Checked: the row's signs, the same signs turned, and its codes, which are not turned and have room to
+  /// 2^16.
   const std::uint16_t* b;
   std::uint16_t* sums;  ///< [lns_tile_rows × lanes], in and out
   std::size_t depth;
@@ -38,7 +40,7 @@ struct LnsTile {
   LnsChecks checks;
 };
 
-/// How many columns a tile has: the 16-bit lanes of a vector on the instruction set in use.
+/// The number of a tile's columns: the 16-bit lanes of a vector on the instruction set in use.
 std::size_t lns_tile_lanes();
 /// sums[i][j] = sums[i][j] + a[k][i]·b[k][j] for k = 0, 1, …, depth − 1, each rounded.
 /// Cost: one look-up a product: in registers with AVX-512, in memory elsewhere. Both give the bits of `Lns`.

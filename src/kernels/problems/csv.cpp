@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/problems/csv.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace gradmeter::kernels {
 namespace {
 
-/// All of `text` as a number. False when there is more, or none.
+/// Reads all of `text` as a number. False when there is more text, or no number.
 template <class Number>
 bool reads(const std::string& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -20,8 +21,7 @@ std::string_view without_return(std::string_view line) {
   return !line.empty() && line.back() == '\r' ? line.substr(0, line.size() - 1) : line;
 }
 
-}  // namespace
-
+/// Errors: CsvFault for a quote that does not end or has text behind it.
 std::vector<CsvCell> csv_cells(std::string_view line) {
   std::vector<CsvCell> out;
   for (std::size_t at = 0;;) {
@@ -42,6 +42,8 @@ std::vector<CsvCell> csv_cells(std::string_view line) {
     ++at;
   }
 }
+
+}  // namespace
 
 CsvRow::CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CSV with a head line of names, comments (#) and quoted values; errors name line and column.
 #pragma once
 #include <functional>
@@ -15,16 +16,13 @@ struct CsvCell {
   std::size_t column = 1;
 };
 
-/// What is wrong with one row. Caught by read_csv.
+/// The fault of one row. read_csv catches it.
 struct CsvFault {
   std::size_t column;
   std::string what;
 };
 
-/// Errors: CsvFault for a quote that does not end or has text behind it.
-std::vector<CsvCell> csv_cells(std::string_view line);
-
-/// One row, asked by the names of its columns. Errors of all: CsvFault.
+/// One row, whose values are read by the names of its columns. Errors of all: CsvFault.
 class CsvRow {
  public:
   CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
@@ -34,11 +32,11 @@ class CsvRow {
   /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. None where the cell is
   /// empty or "-", or where the column is not there.
   std::vector<std::size_t> extents(const char* name, std::size_t least) const;
-  /// From 0 to below 1.
+  /// A number from 0 to below 1.
   double share(const char* name) const;
-  /// Empty where the cell is, or where the column is not there.
+  /// A number; none where the cell is empty or the column is not there.
   std::optional<double> number(const char* name) const;
-  /// Which of `names` the value is; 0 where the column is not there.
+  /// The index in `names` of the value; 0 where the column is not there.
   std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
   std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
   std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/problems/problem.hpp"
 
 #include <array>
@@ -18,24 +19,24 @@ double d(std::size_t n) { return static_cast<double>(n); }
 char letter(Transpose t) { return t == Transpose::yes ? 'T' : 'N'; }
 double gates(Cell c) { return c == Cell::vanilla ? 1 : c == Cell::lstm ? 4 : 3; }
 
-/// ",count=4", and nothing for the usual value.
+/// ",count=4"; empty for the usual value.
 std::string given(const char* key, std::size_t value, std::size_t usual) {
   return value == usual ? "" : fmt::format(",{}={}", key, value);
 }
 
-/// Of an entry that is kept: a column number of 32 bits, which 16 rows share in a block; in 2:4 two bits, which say
-/// where among its four neighbours it stands.
+/// Bytes of the index of a kept entry: a column number of 32 bits, which 16 rows share in a block; in 2:4 two bits,
+/// which give its place among four neighbours.
 double index_bytes(SparseFormat f) {
   if (f == SparseFormat::two_of_four) return 0.25;
   return f == SparseFormat::blocked ? 4.0 / 16 : 4;
 }
 
 struct PointwiseCost {
-  double flops, reads_and_writes;  ///< an element
+  double flops, reads_and_writes;  ///< for one element
 };
-/// Fused: each array once. Unfused: each operation reads its operands (one that it takes twice once) and writes its
-/// result. A division, a root and an exponential count as one operation, a change of sign as none; a sigmoid has 3
-/// (exponential, sum, quotient) and a tanh 4, each in one pass. cases/pointwise.cpp has the operations.
+/// Cost of an element. Fused: each array once. Unfused: each operation reads its operands (one that it takes twice
+/// once) and writes its result. A division, a root and an exponential count as one operation, a change of sign as none;
+/// a sigmoid has 3 (exponential, sum, quotient) and a tanh 4, each in one pass. pointwise/case.cpp has the operations.
 PointwiseCost cost_of(const PointwiseShape& p) {
   switch (p.kind) {
     case PointwiseKind::sgd:
@@ -65,7 +66,7 @@ std::string_view name(Pass p) {
 namespace {
 constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2016";
 
-/// Of a format of factors: each is scaled by its largest number. native_bytes: 0 where no hardware has it.
+/// A format of factors, each scaled by its largest number. native_bytes: 0 where no hardware has it.
 PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size_t native_bytes,
                                std::string_view source) {
   return {.name = name,

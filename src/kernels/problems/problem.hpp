@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One kernel to be measured: which operation on which shape, in which pass and precision. Plain values; DeepBench's
 // lists are lists of these.
 #pragma once
@@ -8,14 +9,14 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace gradmeter::kernels {
 
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
-/// The type of operands and of sums. lns16: the logarithmic number system, for sums too (with 8 fraction bits, 7 or 6);
-/// lns16_linear: stored in it, decoded and summed in fp32.
+/// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
+/// too; lns16_linear: only stored so, decoded and summed in fp32.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -32,26 +33,27 @@ enum class Precision : std::uint8_t {
 
 std::string_view name(KernelKind);
 std::string_view name(Pass);
-/// One row: a new precision is one more, and its kernels.
+/// One row; a new precision is one more row, and its kernels.
 struct PrecisionInfo {
   std::string_view name;
-  std::size_t storage_bytes;  ///< of an operand's element
-  std::size_t result_bytes;   ///< and of a result's
+  std::size_t storage_bytes;  ///< bytes of an operand's element
+  std::size_t result_bytes;   ///< bytes of a result's element
   double roundoff;            ///< relative error of storing a result
   bool exact;                 ///< sums are exact whole numbers
   std::string_view about, source;
-  unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: of others
-  bool logarithmic_sums = false;  ///< sums are such numbers too
-  bool emulated = false;  ///< operands lie in fp32 and are rounded by software: accuracy is the format's, time is not
-  /// Where hardware has an emulated format: bytes of an operand's element and of a result's. 0: as on the host.
+  unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: the format has none
+  bool logarithmic_sums = false;  ///< sums are logarithms too
+  bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
+  /// Bytes of an operand's element and of a result's on hardware that has an emulated format. 0: as on the host.
   std::size_t native_bytes = 0, native_result_bytes = 0;
 };
-/// By Precision.
+/// The table in the order of Precision.
 std::span<const PrecisionInfo> precision_table();
-/// One more, for all that takes precisions from the table. Before threads begin; spans of the table end here.
+/// Adds a row, for all that takes precisions from the table. Call it before threads begin; it invalidates spans of the
+/// table.
 Precision add_precision(const PrecisionInfo&);
 const PrecisionInfo& info(Precision);
-std::vector<Precision> precisions();  ///< all of the table
+std::vector<Precision> precisions();  ///< all precisions of the table
 inline std::string_view name(Precision p) { return info(p).name; }
 inline std::size_t storage_bytes(Precision p) { return info(p).storage_bytes; }
 
@@ -65,7 +67,7 @@ struct ConvShape {
 };
 enum class Cell : std::uint8_t { vanilla, lstm, gru };
 std::string_view name(Cell);
-/// One layer, one direction.
+/// One recurrent layer in one direction.
 struct RnnShape {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, batch = 0, steps = 0;
@@ -73,7 +75,7 @@ struct RnnShape {
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   bool operator==(const RnnShape&) const = default;
 };
-/// two_of_four, by name 2:4: of each four neighbours in a row two are kept, so that half of A is zero.
+/// two_of_four, named 2:4, keeps two of each four neighbours in a row, so that half of A is zero.
 enum class SparseFormat : std::uint8_t { csr, blocked, two_of_four };
 std::string_view name(SparseFormat);
 /// C [m x n] = A · B, A [m x k] with a share `sparsity` of zeros.
@@ -85,7 +87,7 @@ struct SparseShape {
 };
 enum class PointwiseKind : std::uint8_t { sgd, momentum, adam, lstm_cell };
 std::string_view name(PointwiseKind);
-/// fused: one pass over memory; else one pass for each arithmetic operation, as a library of vector operations does it.
+/// fused: one pass over memory; else one pass for each arithmetic operation, as a library of vector operations has it.
 struct PointwiseShape {
   PointwiseKind kind = PointwiseKind::sgd;
   std::size_t elements = 0;
@@ -98,34 +100,34 @@ struct Problem {
   ProblemShape shape;
   Pass pass = Pass::forward;
   Precision precision = Precision::fp32;
-  std::string application = {};  ///< what it comes from: "DeepSpeech"
+  std::string application = {};  ///< the application that it comes from: "DeepSpeech"
   KernelKind operation() const { return static_cast<KernelKind>(shape.index()); }
 };
 
-/// The same operation, wherever it comes from.
+/// Whether both are the same operation, wherever they come from.
 inline bool same_work(const Problem& a, const Problem& b) {
   return a.shape == b.shape && a.pass == b.pass && a.precision == b.precision;
 }
 
-/// "m=1760,n=16,k=1760,a=N,b=T": the shape, all of it; equal texts mean equal shapes.
+/// "m=1760,n=16,k=1760,a=N,b=T": the whole shape; equal texts mean equal shapes.
 std::string text(const ProblemShape&);
-/// Multiply and add are two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
-/// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: those of the dense
-/// product times the density, so that zeros count in no format (vendors count those of 2:4, and have twice as much);
+/// Multiply and add count as two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
+/// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: the dense product's
+/// times the density, so that zeros count in no format (vendors count them for 2:4, and report twice as much);
 /// pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
-/// rnn: with the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
+/// rnn: also the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
 /// `flops`.
 double full_flops(const Problem&);
-/// Those that one run of the operation computes: full_flops, twice for an rnn's backward pass, which makes the
+/// FLOP that one run of the operation computes: full_flops, and twice that for an rnn's backward pass, which makes the
 /// gradients of inputs and of weights.
 double run_flops(const Problem&);
-/// Memory that must move: each operand once, in its storage type.
+/// Bytes of memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
-/// The same where hardware has the precision: a GPU keeps in 16 or 8 bits what the host emulates in fp32.
+/// The same where hardware has the precision: a GPU stores in 16 or 8 bits the numbers that the host emulates in fp32.
 double native_bytes(const Problem&);
 
-/// How a library of a GPU chooses among its algorithms: by its own estimate, or by times of all that it names.
+/// The way a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.
 enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
 std::string_view name(AlgorithmSearch);
 

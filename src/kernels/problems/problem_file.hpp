@@ -1,10 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of problems as CSV: DeepBench's, which are part of the program, and users' own.
 #pragma once
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/units.hpp"
+#include "kernels/problems/csv.hpp"
 #include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels {
@@ -17,12 +22,12 @@ std::span<const EmbeddedFile> embedded_lists();
 
 struct ListedProblem {
   Problem problem;
-  std::size_t line = 0;  ///< of the file, from 1
+  std::size_t line = 0;  ///< line in the file, from 1
 };
 /// "problems.csv:3:7: 'x' is no number of at least 1 for n".
 struct ProblemList {
   std::vector<ListedProblem> problems;
-  std::vector<std::string> faults;  ///< of rows that were left out
+  std::vector<std::string> faults;  ///< faults of rows that were left out
 };
 
 /// The first line that is no comment (#) names the columns, and so the operation:
@@ -36,9 +41,46 @@ ProblemList parse_problems(std::string_view text, const std::string& file);
 /// Errors: UsageError when the file cannot be read, and as above.
 ProblemList read_problems(const std::string& path);
 
-/// DeepBench's lists of one operation: set "training", "server" or "device"; empty where it has none.
-/// training has each problem in all of its passes, and pointwise work, which is a list of our own.
+/// DeepBench's problems of one operation: set "training", "server" or "device"; empty where there are none. "training"
+/// has each problem in all of its passes, and pointwise work, which is our own list.
 std::vector<Problem> deepbench(KernelKind, std::string_view set);
 std::span<const std::string_view> deepbench_sets();
+
+// Problems as texts, and with other batch sizes.
+
+/// "gemm:m=1760,n=16,k=1760,a=N,b=N": the operation and its shape. Equal texts mean equal shapes.
+std::string problem_text(const ProblemShape&);
+
+/// Reads the text of problem_text. A parameter that is left out has its value of a CSV file without the column (a=N,
+/// pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
+ProblemShape parse_shape(std::string_view text);
+
+/// The shape with another mini-batch: n of a product and of a convolution, batch of a recurrent layer. None for shapes
+/// without such a dimension (pointwise).
+std::optional<ProblemShape> with_batch(const ProblemShape&, std::size_t batch);
+
+// Times that DeepBench's authors published for the same problems on machines of their time, for comparison.
+
+/// One machine in one precision: "v100-mixed", "knl7250-fp32", "t4-int8". mixed: fp16 on tensor cores, sums in fp32;
+/// fp16: stored in fp16, computed in fp32.
+struct PublishedSet {
+  std::string name, platform, precision;
+  std::size_t gemm = 0, conv = 0, rnn = 0, sparse = 0;  ///< number of times, each pass by itself
+};
+std::vector<PublishedSet> published_sets();
+
+class PublishedTimes {
+ public:
+  /// Errors: UsageError that names the sets there are.
+  explicit PublishedTimes(std::string_view name);
+  const std::string& name() const { return name_; }
+  /// The time of the same shape and pass, whatever our precision; `training` prefers a training result to one of
+  /// inference. 0 s: none was published.
+  core::Seconds find(const Problem&, bool training) const;
+
+ private:
+  std::string name_;
+  std::map<std::string, double> training_, inference_;  ///< times by shape and pass
+};
 
 }  // namespace gradmeter::kernels

@@ -1,4 +1,5 @@
-#include "model/layers/attention.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers/layers.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -6,7 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/loops.hpp"
-#include "model/layers/plain_op.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -24,7 +25,7 @@ struct AttentionSizes {
   std::size_t scores() const { return samples * heads * steps * steps; }
 };
 
-/// Forward: scores, context. Backward: of probabilities, values, queries, keys.
+/// Forward gives scores and context, backward the gradients of probabilities, values, queries and keys.
 struct AttentionProducts {
   Problem scores, context, of_values, of_keys;
   AttentionProducts(const AttentionSizes& s, kernels::Precision precision) {
@@ -40,7 +41,7 @@ struct AttentionProducts {
 
 enum class HeadOrder : std::uint8_t { to_heads, to_tokens };
 
-/// [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back.
+/// Reorders [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back.
 void reorder(runtime::Queue& queue, std::string_view label, const AttentionSizes& s, HeadOrder order,
              const ConstBuffer& from, const Buffer& to) {
   queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())}, [=] {
@@ -102,9 +103,10 @@ class PreparedAttention final : public PreparedLayer {
   AttentionSizes s_;
   float scale_;
   PlainOp scores_, context_, of_probabilities_, of_values_, of_queries_, of_keys_;
-  OwnedBuffer parts_, part_gradients_;    // [queries, keys, values][samples × heads × steps × head width]
-  OwnedBuffer probabilities_, gradient_;  // [samples × heads × steps × steps]; of probabilities, then of scores
-  OwnedBuffer contexts_;                  // of forward, then their gradient
+  OwnedBuffer parts_, part_gradients_;  // [queries, keys, values][samples × heads × steps × head width]
+  // [samples × heads × steps × steps]; the gradient is that of probabilities, then of scores
+  OwnedBuffer probabilities_, gradient_;
+  OwnedBuffer contexts_;  // contexts of forward, then their gradient
 };
 
 class AttentionLayer final : public Layer {
@@ -125,7 +127,7 @@ class AttentionLayer final : public Layer {
     if (input_gradient) all.backward = {p.of_values, p.of_probabilities(), p.of_queries(), p.of_keys};
     return all;
   }
-  std::size_t held_elements() const override { return 7 * sizes(1).tokens() + 2 * sizes(1).scores(); }
+  std::size_t activation_elements() const override { return 7 * sizes(1).tokens() + 2 * sizes(1).scores(); }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool, runtime::Device& device) const override {
     const AttentionSizes s = sizes(samples);
     return std::make_unique<PreparedAttention>(s, AttentionProducts(s, o_.precision), device);

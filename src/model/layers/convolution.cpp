@@ -1,4 +1,5 @@
-#include "model/layers/convolution.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers/layers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +8,7 @@
 
 #include "core/format.hpp"
 #include "kernels/loops.hpp"
-#include "model/layers/inference_product.hpp"
-#include "model/layers/plain_op.hpp"
-#include "model/passes.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -94,7 +93,7 @@ class ConvolutionLayer final : public Layer {
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedConvolution>(shape(samples), precision_, input_gradient, device);
   }
-  std::string inference_refusal(Precision p) const override { return refusal_in(p, problems(1, false).forward); }
+  std::string inference_refusal(Precision p) const override { return backend_refusal(p, problems(1, false).forward); }
   std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
     return make_inference_product({.problem = {.shape = shape(r.samples), .precision = r.precision},
                                    .output_weights = shape_.channels * shape_.filter_height * shape_.filter_width,
@@ -112,7 +111,7 @@ class ConvolutionLayer final : public Layer {
 
   ImageShape input_;
   Precision precision_;
-  ConvShape shape_;  // of no samples
+  ConvShape shape_;  // its batch is 0
   std::array<LayerTensor, 2> tensors_;
 };
 

@@ -1,4 +1,5 @@
-#include "model/layers/dense.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers/layers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +8,7 @@
 
 #include "core/format.hpp"
 #include "kernels/loops.hpp"
-#include "model/layers/inference_product.hpp"
-#include "model/layers/plain_op.hpp"
-#include "model/passes.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -20,7 +19,7 @@ using kernels::Precision;
 using kernels::Problem;
 using kernels::Transpose;
 
-/// After the sum over tensor ranks, or every rank would add it once.
+/// The bias is added after the sum over tensor ranks, or every rank would add it once.
 void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activation activation,
               const runtime::Buffer& output) {
   const double elements = static_cast<double>(output.count());
@@ -30,22 +29,18 @@ void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activatio
                });
 }
 
-/// The products of the three passes; `bias` sums over samples where no other sum has the precision's bits.
+/// The products of the three passes; `bias` sums over samples if no other sum has the precision's bits.
 struct DenseProducts {
   Problem forward, weight, input, bias;
   const GemmShape& shape() const { return std::get<GemmShape>(forward.shape); }
   bool sums_bias() const { return kernels::info(forward.precision).logarithmic_sums; }
 };
 
-struct DenseOptions {
-  Activation activation;
-  LayerSums sums;
-};
-
 class PreparedDense final : public PreparedLayer {
  public:
-  PreparedDense(const DenseProducts& p, const DenseOptions& o, bool input_gradient, runtime::Device& device)
-      : width_(p.shape().n), o_(o), forward_(p.forward, device), weight_(p.weight, device) {
+  PreparedDense(const DenseProducts& p, Activation activation, const LayerSums& sums, bool input_gradient,
+                runtime::Device& device)
+      : activation_(activation), sums_(sums), forward_(p.forward, device), weight_(p.weight, device) {
     if (input_gradient) input_.emplace(p.input, device);
     if (!p.sums_bias()) return;
     bias_.emplace(p.bias, device);
@@ -53,23 +48,23 @@ class PreparedDense final : public PreparedLayer {
   }
 
   void forward(const LayerForward& f) override {
-    if (!o_.sums.output)
+    if (!sums_.output)
       return forward_.run(f.queue, "forward.gemm", "forward.pack", {f.input, f.parameters[0], f.parameters[1]},
                           {f.output});
     forward_.run(f.queue, "forward.gemm", "forward.pack", {f.input, f.parameters[0]}, {f.output});
     f.peers->sum(f.output);
-    add_bias(f.queue, f.parameters[1], o_.activation, f.output);
+    add_bias(f.queue, f.parameters[1], activation_, f.output);
   }
 
   void backward(const LayerBackward& b) override {
-    if (o_.activation == Activation::relu) submit_relu_backward(b.queue, b.output, b.output_gradient);
+    if (activation_ == Activation::relu) submit_relu_backward(b.queue, b.output, b.output_gradient);
     weight_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
     sum_bias(b.queue, b.output_gradient, b.gradients[1]);
     b.ready(1);
     if (!input_) return;
     input_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
-    if (o_.sums.input_gradient) b.peers->sum(b.input_gradient);
+    if (sums_.input_gradient) b.peers->sum(b.input_gradient);
   }
 
  private:
@@ -85,8 +80,8 @@ class PreparedDense final : public PreparedLayer {
     bias_->run(queue, "backward.bias", "backward.pack", {ones_.buffer, delta}, {to});
   }
 
-  std::size_t width_;
-  DenseOptions o_;
+  Activation activation_;
+  LayerSums sums_;
   PlainOp forward_, weight_;
   std::optional<PlainOp> input_, bias_;
   runtime::OwnedBuffer ones_;
@@ -94,7 +89,7 @@ class PreparedDense final : public PreparedLayer {
 
 class DenseLayer final : public Layer {
  public:
-  /// rows: products of a sample, each with its part of the input.
+  /// rows: number of products of a sample, each with its part of the input.
   DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, const StepDenseOptions& o)
       : input_(input),
         rows_(rows),
@@ -105,7 +100,7 @@ class DenseLayer final : public Layer {
         parts_(o.parts),
         tensors_{LayerTensor{"weight", {out, in_}, std::sqrt(3 * o.variance / static_cast<double>(in_))},
                  LayerTensor{"bias", {out}}} {
-    tensors_[0].is_lent = o.weight == Weight::tied;
+    tensors_[0].is_tied = o.weight == Weight::tied;
   }
 
   std::string name() const override { return fmt::format("dense:{}", out_); }
@@ -125,12 +120,12 @@ class DenseLayer final : public Layer {
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
-    return std::make_unique<PreparedDense>(products(samples), DenseOptions{activation_, sums_}, input_gradient, device);
+    return std::make_unique<PreparedDense>(products(samples), activation_, sums_, input_gradient, device);
   }
   LayerSums sums() const override { return sums_; }
   std::unique_ptr<Layer> part(Cut cut, std::size_t rank, std::size_t ranks) const override {
     // Ranks add in fp32, and one that shares a weight needs all of it.
-    if (precision_ != Precision::fp32 || tensors_[0].is_lent || cut == Cut::between || cut == Cut::within)
+    if (precision_ != Precision::fp32 || tensors_[0].is_tied || cut == Cut::between || cut == Cut::within)
       return nullptr;
     auto p = std::make_unique<DenseLayer>(*this);
     if (cut == Cut::outputs) {
@@ -140,7 +135,7 @@ class DenseLayer final : public Layer {
     }
     return p;
   }
-  std::string inference_refusal(Precision p) const override { return refusal_in(p, {products(1).forward}); }
+  std::string inference_refusal(Precision p) const override { return backend_refusal(p, {products(1).forward}); }
   std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
     Problem p = products(r.samples).forward;
     p.precision = r.precision;
@@ -149,7 +144,7 @@ class DenseLayer final : public Layer {
   }
 
  private:
-  /// share: outputs of each of its parts.
+  /// share: the outputs that the rank has of each part.
   void cut_outputs(std::size_t share, std::size_t rank) {
     const std::size_t out = share * parts_, first = rank * share, part = out_ / parts_;
     tensors_[0].shape = {out, in_};
@@ -188,7 +183,7 @@ class DenseLayer final : public Layer {
   Precision precision_;
   std::size_t parts_;
   std::array<LayerTensor, 2> tensors_;
-  LayerSums sums_ = {};  ///< of a part
+  LayerSums sums_ = {};  ///< the sums of a part
 };
 
 }  // namespace

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/layers/layer.hpp"
 
 #include <algorithm>
+#include <iterator>
 
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/op.hpp"
 
@@ -32,7 +35,7 @@ std::unique_ptr<InferenceLayer> Layer::prepare_inference(const InferenceRequest&
   return std::make_unique<InferredAsTrained>(prepare(r.samples, false, queue.device()), r.parameters);
 }
 
-std::string refusal_in(kernels::Precision precision, std::vector<kernels::Problem> problems) {
+std::string backend_refusal(kernels::Precision precision, std::vector<kernels::Problem> problems) {
   for (kernels::Problem& p : problems) {
     p.precision = precision;
     if (auto why = kernels::op_refusal(p); !why.empty()) return why;
@@ -54,6 +57,48 @@ std::size_t elements(const LayerTensor& t) {
   std::size_t n = 1;
   for (const std::size_t side : t.shape) n *= side;
   return n;
+}
+
+namespace {
+
+using Parts = std::vector<std::unique_ptr<Layer>>;
+
+/// The features of a sample, or of one step if it has steps.
+std::size_t features_of(const SampleShape& shape) {
+  const auto* const tokens = std::get_if<TokenShape>(&shape);
+  return tokens ? tokens->features : elements(shape);
+}
+
+/// The parts of the pair that begins a list, and of the layers between; empty: no pair begins there.
+Parts pair_of(std::span<const Layer* const> layers, std::size_t rank, std::size_t ranks) {
+  Parts parts;
+  parts.push_back(layers.front()->part(Cut::outputs, rank, ranks));
+  while (parts.back() && parts.size() < layers.size()) {
+    const Layer& next = *layers[parts.size()];
+    if (auto last = next.part(Cut::inputs, rank, ranks)) {
+      parts.push_back(std::move(last));
+      return parts;
+    }
+    parts.push_back(next.part(Cut::between, rank, ranks));
+  }
+  return {};
+}
+
+}  // namespace
+
+Parts cut_pairs(std::span<const Layer* const> layers, std::size_t rank, std::size_t ranks) {
+  Parts all(layers.size());
+  for (std::size_t l = 0; l < layers.size();) {
+    Parts pair = pair_of(layers.subspan(l), rank, ranks);
+    const std::size_t width = features_of(layers[l]->output());
+    if (!pair.empty() && width % ranks != 0)
+      throw core::UsageError(fmt::format(
+          "'{}' is a layer of width {}, which {} tensor ranks cannot share evenly; make it a multiple of {}",
+          layers[l]->name(), width, ranks, ranks));
+    std::ranges::move(pair, all.begin() + static_cast<std::ptrdiff_t>(l));
+    l += std::max<std::size_t>(1, pair.size());
+  }
+  return all;
 }
 
 }  // namespace gradmeter::model

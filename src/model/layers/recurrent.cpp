@@ -1,4 +1,5 @@
-#include "model/layers/recurrent.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers/layers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +8,9 @@
 
 #include "core/format.hpp"
 #include "kernels/loops.hpp"
-#include "kernels/quantization.hpp"
-#include "kernels/reference/rnn.hpp"
-#include "model/layers/plain_op.hpp"
+#include "kernels/number_format.hpp"
+#include "kernels/rnn/reference.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -21,7 +22,7 @@ using runtime::Buffer;
 using runtime::ConstBuffer;
 using runtime::OwnedBuffer;
 
-/// [rows × columns × width] to [columns × rows × width].
+/// Transposes [rows × columns × width] to [columns × rows × width].
 void transpose(runtime::Queue& queue, std::string_view label, const ConstBuffer& from, const Buffer& to,
                std::size_t rows, std::size_t columns, std::size_t width) {
   queue.submit(label, {.flops = 0, .bytes = 2.0 * static_cast<double>(from.bytes())},
@@ -64,7 +65,8 @@ class PreparedRecurrent final : public PreparedLayer {
     if (output_ == RecurrentOutput::every_step) {
       transpose(b.queue, "backward.transpose", b.output_gradient, y_gradient_.buffer, s_.batch, s_.steps, s_.hidden);
     } else {
-      b.queue.copy("backward.copy", b.output_gradient, last_step(y_gradient_));  // the other steps' are zero
+      // the gradients of the other steps are zero
+      b.queue.copy("backward.copy", b.output_gradient, last_step(y_gradient_));
     }
     auto read = inputs(b.parameters);
     read.insert(read.end(), {y_.buffer, kept_.buffer, y_gradient_.buffer});
@@ -99,18 +101,11 @@ class PreparedRecurrent final : public PreparedLayer {
   OwnedBuffer zero_, state_gradient_, memory_gradient_, kept_;
 };
 
-/// int8: inputs and states share a quantum, the weights of both a quantum for each gate and output.
+/// int8: inputs and states share a quantum, and the weights of both a quantum for each gate and output.
 kernels::OpOptions inference_options(const InferenceRequest& r, runtime::Queue& queue) {
-  if (!kernels::info(r.precision).exact) return {};
   // States of lstm and gru are within ±1.
-  kernels::Quantization q = kernels::quantize_range(std::min(r.input.least, -1.0F), std::max(r.input.greatest, 1.0F));
-  q.weight_quanta.resize(r.parameters.at(2).count());
-  queue.at_once([&] {
-    for (const ConstBuffer& weights : {r.parameters.at(0), r.parameters.at(1)})
-      kernels::raise_to_largest(weights.values<float>(), 1, q.weight_quanta);
-    kernels::to_weight_quanta(q.weight_quanta);
-  });
-  return {.quantization = std::move(q)};
+  const ActivationRange range{.least = std::min(r.input.least, -1.0F), .greatest = std::max(r.input.greatest, 1.0F)};
+  return quantized(r.precision, range, std::span(r.parameters).first(2), 1, r.parameters.at(2).count(), queue);
 }
 
 class RecurrentInference final : public InferenceLayer {
@@ -172,7 +167,7 @@ class RecurrentLayer final : public Layer {
                                          runtime::Device& device) const override {
     return std::make_unique<PreparedRecurrent>(shape(samples), o_, input_gradient, device);
   }
-  std::string inference_refusal(Precision p) const override { return refusal_in(p, problems(1, false).forward); }
+  std::string inference_refusal(Precision p) const override { return backend_refusal(p, problems(1, false).forward); }
   std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
     return std::make_unique<RecurrentInference>(shape(r.samples), o_.output, r, queue);
   }

@@ -1,12 +1,12 @@
-#include "model/layers/residual.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers/layers.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
 
 #include "core/format.hpp"
-#include "kernels/loops.hpp"
-#include "model/layers/cut.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -15,23 +15,11 @@ using runtime::Buffer;
 using runtime::ConstBuffer;
 using runtime::OwnedBuffer;
 
-/// Where a layer's tensors are among all.
-struct TensorRange {
-  std::size_t first, count;
-};
-
-void add(runtime::Queue& queue, std::string_view label, const ConstBuffer& a, const ConstBuffer& b, const Buffer& to) {
-  const double n = static_cast<double>(to.count());
-  queue.submit(label, {.flops = n, .bytes = 12 * n}, [=] { kernels::loops().add(a, b, to); });
-}
-
-/// Which of the buffers that peers see a layer's output and the gradient by it are, where tensor ranks add them.
-struct SharedPlaces {
-  std::optional<std::size_t> output, gradient;
-};
-
+/// Memory of a layer's output, or of its gradient: the layer's own, or if tensor ranks add it, memory that peers see
+/// and that each pass is given.
 class InnerBuffer {
  public:
+  /// shared: index among the buffers that peers see.
   InnerBuffer(const std::optional<std::size_t>& shared, std::size_t count, runtime::Device& device)
       : shared_(shared), count_(count) {
     if (!shared_) own_ = device.allocate(core::Element::f32, count);
@@ -48,8 +36,8 @@ class InnerBuffer {
 
 struct InnerLayer {
   std::unique_ptr<PreparedLayer> layer;
-  TensorRange tensors;
-  InnerBuffer output, gradient;  ///< of its output
+  std::size_t first_tensor, tensors;  ///< tensors among those of the residual layer
+  InnerBuffer output, gradient;       ///< its output and the gradient by it
 };
 
 class PreparedResidual final : public PreparedLayer {
@@ -61,53 +49,52 @@ class PreparedResidual final : public PreparedLayer {
     for (InnerLayer& l : layers_) {
       const Buffer output = l.output.of(f.shared);
       l.layer->forward({.queue = f.queue,
-                        .parameters = part(f.parameters, l.tensors),
+                        .parameters = f.parameters.subspan(l.first_tensor, l.tensors),
                         .input = input,
                         .output = output,
                         .peers = f.peers});
       input = output;
     }
-    add(f.queue, "forward.residual", f.input, input, f.output);
+    submit_sum(f.queue, "forward.residual", f.input, input, f.output);
   }
 
   void backward(const LayerBackward& b) override {
-    // The last layer may overwrite what it is given, and the connection needs it as well.
+    // The last layer may overwrite its gradient, which the connection needs as well.
     b.queue.copy("backward.copy", b.output_gradient, layers_.back().gradient.of(b.shared));
     for (std::size_t i = layers_.size(); i-- > 0;) {
       InnerLayer& l = layers_[i];
       l.layer->backward({.queue = b.queue,
-                         .parameters = part(b.parameters, l.tensors),
+                         .parameters = b.parameters.subspan(l.first_tensor, l.tensors),
                          .input = i == 0 ? b.input : ConstBuffer(layers_[i - 1].output.of(b.shared)),
                          .output = l.output.of(b.shared),
                          .output_gradient = l.gradient.of(b.shared),
                          .input_gradient = i == 0 ? b.input_gradient : layers_[i - 1].gradient.of(b.shared),
-                         .gradients = part(b.gradients, l.tensors),
-                         .ready = [&](std::size_t t) { b.ready(l.tensors.first + t); },
+                         .gradients = b.gradients.subspan(l.first_tensor, l.tensors),
+                         .ready = [&](std::size_t t) { b.ready(l.first_tensor + t); },
                          .peers = b.peers});
     }
     if (b.input_gradient.count() > 0)
-      add(b.queue, "backward.residual", b.input_gradient, b.output_gradient, b.input_gradient);
+      submit_sum(b.queue, "backward.residual", b.input_gradient, b.output_gradient, b.input_gradient);
   }
 
  private:
-  template <class AnyBuffer>
-  static kernels::BufferList<AnyBuffer> part(kernels::BufferList<AnyBuffer> all, const TensorRange& r) {
-    return all.subspan(r.first, r.count);
-  }
-
   std::vector<InnerLayer> layers_;
 };
 
 class ResidualLayer final : public Layer {
  public:
-  /// Its parts have the layers that are not cut from it.
+  /// A part shares the layers that are not cut.
   using Layers = std::vector<std::shared_ptr<const Layer>>;
-  explicit ResidualLayer(Layers layers) : layers_(std::move(layers)), ranges_(layers_.size()), places_(layers_.size()) {
+  explicit ResidualLayer(Layers layers)
+      : layers_(std::move(layers)),
+        first_tensor_(layers_.size()),
+        shared_output_(layers_.size()),
+        shared_gradient_(layers_.size()) {
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const std::size_t given = elements(layers_[(i + layers_.size() - 1) % layers_.size()]->output());
       if (given != elements(layers_[i]->input()))
         throw std::logic_error(fmt::format("residual: {} does not fit its neighbours", layers_[i]->name()));
-      ranges_[i] = {tensors_.size(), layers_[i]->tensors().size()};
+      first_tensor_[i] = tensors_.size();
       for (LayerTensor t : layers_[i]->tensors()) {
         t.name = fmt::format("{}.{}", i + 1, t.name);
         tensors_.push_back(std::move(t));
@@ -133,9 +120,9 @@ class ResidualLayer final : public Layer {
     }
     return all;
   }
-  std::size_t held_elements() const override {
+  std::size_t activation_elements() const override {
     std::size_t n = 0;
-    for (const auto& l : layers_) n += 2 * elements(l->output()) + l->held_elements();
+    for (const auto& l : layers_) n += 2 * elements(l->output()) + l->activation_elements();
     for (const auto& shared : {sums_.forward, sums_.backward})
       for (const std::size_t floats : shared) n -= floats;
     return n;
@@ -146,9 +133,10 @@ class ResidualLayer final : public Layer {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const std::size_t count = samples * elements(layers_[i]->output());
       prepared.push_back({.layer = layers_[i]->prepare(samples, input_gradient || i > 0, device),
-                          .tensors = ranges_[i],
-                          .output = {places_[i].output, count, device},
-                          .gradient = {places_[i].gradient, count, device}});
+                          .first_tensor = first_tensor_[i],
+                          .tensors = layers_[i]->tensors().size(),
+                          .output = {shared_output_[i], count, device},
+                          .gradient = {shared_gradient_[i], count, device}});
     }
     return std::make_unique<PreparedResidual>(std::move(prepared));
   }
@@ -169,20 +157,21 @@ class ResidualLayer final : public Layer {
   void place_sums() {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       if (!layers_[i]->sums().output) continue;
-      places_[i].output = sums_.forward.size();
+      shared_output_[i] = sums_.forward.size();
       sums_.forward.push_back(elements(layers_[i]->output()));
     }
     for (std::size_t i = layers_.size(); i-- > 1;) {
       if (!layers_[i]->sums().input_gradient) continue;
-      places_[i - 1].gradient = sums_.forward.size() + sums_.backward.size();
+      shared_gradient_[i - 1] = sums_.forward.size() + sums_.backward.size();
       sums_.backward.push_back(elements(layers_[i]->input()));
     }
     sums_.input_gradient = layers_.front()->sums().input_gradient;
   }
 
   Layers layers_;
-  std::vector<TensorRange> ranges_;   ///< by layer
-  std::vector<SharedPlaces> places_;  ///< by layer
+  std::vector<std::size_t> first_tensor_;  ///< by layer, as the next two
+  /// The indices, among the buffers that peers see, of a layer's output and of the gradient by it; none: not shared.
+  std::vector<std::optional<std::size_t>> shared_output_, shared_gradient_;
   LayerSums sums_ = {};
   std::vector<LayerTensor> tensors_;
 };

@@ -1,11 +1,16 @@
-// A table of a network's layers: one row for each tensor, in forward order, as data/models has it.
+// SPDX-License-Identifier: Apache-2.0
+// A table of a network's layers: one row for each tensor, in forward order, as in data/models.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "kernels/problems/csv.hpp"
+#include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::model {
 
@@ -24,24 +29,29 @@ enum class RowKind : std::uint8_t {
   vector
 };
 std::string_view name(RowKind);
+/// The number of gates; 1 for rows that are no lstm and no gru.
+std::size_t gates_of(RowKind);
+/// The elements of a shape; 1 for an empty one.
+std::size_t elements(const std::vector<std::size_t>& shape);
 
-/// One row. Without its geometry (`has_geometry` false) a row that computes runs as the product that its shape implies:
+/// One row. A row that computes without geometry (`has_geometry` false) runs as the product that its shape implies:
 /// then it has a shape, and its FLOP are a multiple of 2 for each element of it.
 struct TableRow {
   std::string layer;
   RowKind kind = RowKind::linear;
-  std::vector<std::size_t> shape = {};  ///< as the file has it; empty: no tensor ("-")
+  std::vector<std::size_t> shape = {};  ///< as in the file; empty: no tensor ("-")
   std::size_t parameters = 0;           ///< elements of its gradient; 0: it computes and sends nothing
-  double forward_flops = 0;             ///< of a sample, products alone, multiply and add counted as two
-  std::vector<std::size_t> input = {};  ///< of a sample: channels x height x width, channels x steps, or features
+  double forward_flops = 0;             ///< for one sample; only products count, multiply and add as two
+  /// shape of one sample: channels x height x width, channels x steps, or features
+  std::vector<std::size_t> input = {};
   std::array<std::size_t, 2> stride{1, 1}, padding{0, 0};  ///< height, width
   std::size_t groups = 1;
   std::size_t steps = 0;  ///< rows of a product, steps of a recurrent layer, tokens of an attention, per sample
   std::size_t heads = 0;
-  std::size_t line = 0;  ///< of the file, from 1
+  std::size_t line = 0;  ///< line in the file, from 1
   bool has_geometry = false;
 };
-/// Results of the row's products for a sample; 0 where it computes nothing.
+/// The number of results of the row's products for a sample; 0 if it computes nothing.
 double output_elements(const TableRow&);
 
 struct LayerTable {
@@ -49,19 +59,37 @@ struct LayerTable {
   std::string sample;  ///< "1 image 3x224x224"; empty: not known
   std::string source;
   std::vector<TableRow> rows;
+
   std::size_t parameters() const;
-  double forward_flops() const;  ///< of a sample
+  double forward_flops() const;  ///< for one sample
+  std::size_t tensors() const;   ///< number of rows with parameters: each is a gradient
+  /// The row with the largest tensor; the first of several.
+  const TableRow& largest() const;
+  double activation_bytes() const;  ///< for one sample: the results of all products, 4 bytes each
 };
 
 /// The tables of data/models, which are part of the program, by name.
 std::vector<std::string_view> shipped_layer_tables();
-/// With its sample and source. Errors: UsageError for a name that is not known, with those that are.
+/// The table of this name, with its sample and source. Errors: UsageError for an unknown name, with the known ones.
 LayerTable shipped_layer_table(std::string_view name);
-/// docs/models.md describes the format. Its parameters and FLOP are above 0, its rows agree with themselves.
-/// Cost:   O(rows log rows).
-/// Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
+/// docs/models.md describes the format. Its parameters and FLOP are above 0, and its rows are consistent. Cost:
+/// O(rows log rows). Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
 LayerTable parse_layer_table(std::string_view text, const std::string& file);
 /// Errors: UsageError when the file cannot be read, and as above.
 LayerTable read_layer_table(const std::string& path);
+
+/// Sets input, stride, padding, groups, steps, heads and has_geometry from the row's cells. Errors: CsvFault for a
+/// column that the kind does not have, and for a geometry that does not give the row's FLOP.
+void read_geometry(const kernels::CsvRow&, TableRow&);
+
+/// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could be both is taken as the
+/// weights of the input alone: (gates * hidden) x input.
+bool is_fused(const TableRow&);
+
+// The files of data/models, which are part of the program.
+
+using kernels::EmbeddedFile;
+/// One layer table in each, and "index": the sample, source and totals of each.
+std::span<const EmbeddedFile> embedded_layer_tables();
 
 }  // namespace gradmeter::model

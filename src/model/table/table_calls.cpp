@@ -1,10 +1,12 @@
-#include "model/table/table_calls.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "model/table/table_model.hpp"
 
 #include <algorithm>
 
 #include "core/format.hpp"
-#include "kernels/aligned.hpp"
-#include "kernels/problems/problem_text.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/problems/problem_file.hpp"
+#include "kernels/rnn/reference.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -29,13 +31,13 @@ class CallBuilder {
   }
 
  private:
-  /// What forward leaves for backward.
+  /// A layer's state from forward to backward.
   struct State {
     std::vector<Place> kept;      ///< the operands of the forward calls that backward reads
     bool reads_previous = false;  ///< its input is what the layer before wrote
-    bool gives_gradient = false;  ///< of its input: there is a layer before it
+    bool gives_gradient = false;  ///< it computes its input's gradient: there is a layer before it
   };
-  /// What the layer before wrote, or the one above gives down.
+  /// The memory between two layers: an output, or the gradient by it.
   struct Edge {
     Place place = {};
     bool exists = false;
@@ -51,7 +53,7 @@ class CallBuilder {
   void forward() {
     switch (plan().kind) {
       case TableLayer::Kind::tensor:
-        return;  // the edge passes it by
+        return;  // the edge skips this layer
       case TableLayer::Kind::embedding:
         calls().output = own_floats(plan().output_elements() * setting_.samples);
         above_or_before_ = {.place = calls().output, .exists = true};
@@ -86,7 +88,7 @@ class CallBuilder {
     }
   }
 
-  // ---- products and convolutions: forward (x, w) to y; of weights, of inputs
+  // ---- products and convolutions: forward (x, w) to y; then gradients of weights and of inputs
 
   LayerProblems problems() {
     state().gives_gradient = any_before_;
@@ -188,28 +190,24 @@ class CallBuilder {
     if (o.name == "weights gradient") return parameter_gradient(op, i, recurrent_part(0));
     if (o.name == "recurrent gradient") return parameter_gradient(op, i, recurrent_part(1));
     if (o.name == "bias gradient") return parameter_gradient(op, i, recurrent_part(2));
-    return scratch(o.stored_bytes, o.format);  // of the states before the first step: nobody reads them
+    return scratch(o.stored_bytes, o.format);  // the gradient of the states before the first step, which is not read
   }
 
   /// 0: weights of the input, 1: of the state, 2: the bias; a bias that the table does not have is count 0.
   TensorPlace recurrent_part(std::size_t part) const {
     const auto& s = std::get<kernels::RnnShape>(plan().shape);
     const TensorPlace first = tensors_[plan().rows[0]];
-    const std::size_t hidden = s.hidden, state_weights = gates() * hidden * hidden;
-    const bool is_fused = first.count == gates() * hidden * (s.input_width() + hidden);
-    if (part == 0) return {first.first, gates() * hidden * s.input_width()};
+    const std::size_t hidden = s.hidden, gates = kernels::gates_of(s.cell), state_weights = gates * hidden * hidden;
+    const bool is_fused = first.count == gates * hidden * (s.input_width() + hidden);
+    if (part == 0) return {first.first, gates * hidden * s.input_width()};
     if (part == 1)
       return is_fused ? TensorPlace{first.first + first.count - state_weights, state_weights}
                       : tensors_[plan().rows[1]];
     const std::size_t bias = is_fused ? 1 : 2;
     return bias < plan().rows.size() ? tensors_[plan().rows[bias]] : TensorPlace{};
   }
-  std::size_t gates() const {
-    const auto cell = std::get<kernels::RnnShape>(plan().shape).cell;
-    return cell == kernels::Cell::lstm ? 4 : cell == kernels::Cell::gru ? 3 : 1;
-  }
 
-  // ---- attention: queries, keys, values are random; what it writes nobody reads, since softmax is left out
+  // ---- attention: queries, keys and values are random; its output is not read, since softmax is left out
 
   void forward_attention() {
     const LayerProblems p = problems();
@@ -272,7 +270,7 @@ class CallBuilder {
     known->bytes = std::max(known->bytes, bytes);
     return {.kind = Place::Kind::random_gradient, .bytes = bytes, .format = &format};
   }
-  /// Not where the gradient from above lies.
+  /// Places a gradient apart from the one from above.
   Place flow_below(const Place& above, const kernels::Operand& o) {
     const std::size_t which = above.kind == Place::Kind::flow ? 1 - above.first : 0;
     made_.flow_bytes[which] = std::max(made_.flow_bytes[which], o.stored_bytes);
@@ -301,8 +299,8 @@ class CallBuilder {
   }
   Place zeros(const kernels::Operand& o) { return own(o.stored_bytes, o.format); }
 
-  /// The same numbers for an operation that wants other padding or another layout: as many bytes of them as it takes,
-  /// or memory of its own.
+  /// Gives the same numbers to an operation that wants other padding or another layout: as many of their bytes as it
+  /// takes, or memory of its own.
   Place refitted(const Place& p, const kernels::Operand& o) {
     if (p.bytes == o.stored_bytes) return p;
     if (p.kind == Place::Kind::own) return random(o);
@@ -329,7 +327,7 @@ class CallBuilder {
     if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, false);
     return p;
   }
-  /// As the flat buffers have it: plain, fp32.
+  /// Whether the operand has the form of the flat buffers: plain, fp32.
   static bool is_flat(const kernels::Operand& o) {
     return !o.packed && *o.format == kernels::number_format(core::Element::f32);
   }

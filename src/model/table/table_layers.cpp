@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/table/table_layers.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "model/table/row_geometry.hpp"
+#include "model/table/layer_table.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -19,15 +20,8 @@ using kernels::Problem;
 using kernels::RnnShape;
 using kernels::Transpose;
 
-std::size_t product_of(std::span<const std::size_t> extents) {
-  std::size_t n = 1;
-  for (const std::size_t e : extents) n *= e;
-  return n;
-}
-
 bool is_recurrent(RowKind k) { return k == RowKind::lstm || k == RowKind::gru || k == RowKind::rnn; }
 Cell cell_of(RowKind k) { return k == RowKind::lstm ? Cell::lstm : k == RowKind::gru ? Cell::gru : Cell::vanilla; }
-std::size_t gates_of(RowKind k) { return k == RowKind::lstm ? 4 : k == RowKind::gru ? 3 : 1; }
 
 /// Turns rows into layers, one after another.
 class LayerBuilder {
@@ -79,11 +73,11 @@ class LayerBuilder {
     return l;
   }
 
-  /// The product that a weight's shape and FLOP imply: n x k from the shape, m from the FLOP.
+  /// The product that follows from a weight's shape and FLOP: n x k from the shape, m from the FLOP.
   TableLayer implied(const TableRow& r) {
     if (r.shape.empty()) refuse(r, "has FLOP but no shape: give one, or input and steps");
     TableLayer l = named(r, TableLayer::Kind::product);
-    const std::size_t n = r.shape.front(), k = product_of(r.shape) / n;
+    const std::size_t n = r.shape.front(), k = elements(r.shape) / n;
     const double rows = r.forward_flops / (2.0 * static_cast<double>(n) * static_cast<double>(k));
     l.shape = GemmShape{.m = static_cast<std::size_t>(std::max(1.0, std::round(rows))), .n = n, .k = k};
     l.is_implied = true;
@@ -93,17 +87,17 @@ class LayerBuilder {
 
   TableLayer product(const TableRow& r) {
     TableLayer l = named(r, TableLayer::Kind::product);
-    // A vector is multiplied with rows of its own length.
-    const std::size_t k = product_of(r.kind == RowKind::vector ? r.shape : r.input);
-    l.shape = GemmShape{.m = std::max<std::size_t>(1, r.steps), .n = product_of(r.shape) / k, .k = k};
+    // A vector multiplies rows of its own length.
+    const std::size_t k = elements(r.kind == RowKind::vector ? r.shape : r.input);
+    l.shape = GemmShape{.m = std::max<std::size_t>(1, r.steps), .n = elements(r.shape) / k, .k = k};
     if (r.parameters == 0) tie(l, r);
     return l;
   }
 
-  /// A product without a tensor of its own has the embedding's of the same size.
+  /// Ties a product without a tensor of its own to the embedding of the same size.
   void tie(TableLayer& l, const TableRow& r) {
     for (TableLayer& e : layers_) {
-      if (e.kind != TableLayer::Kind::embedding || t_.rows[e.rows.front()].parameters != product_of(r.shape)) continue;
+      if (e.kind != TableLayer::Kind::embedding || t_.rows[e.rows.front()].parameters != elements(r.shape)) continue;
       l.rows = e.rows;
       l.is_tied = e.is_tied = true;
       return;
@@ -126,7 +120,7 @@ class LayerBuilder {
 
   TableLayer attention(const TableRow& r) const {
     TableLayer l = named(r, TableLayer::Kind::attention);
-    const std::size_t width = product_of(r.input);
+    const std::size_t width = elements(r.input);
     l.heads = std::max<std::size_t>(1, r.heads);
     if (width % l.heads != 0) refuse(r, fmt::format("has {} heads that do not divide its width {}", l.heads, width));
     l.shape = GemmShape{.m = r.steps, .n = r.steps, .k = width / l.heads};
@@ -135,10 +129,10 @@ class LayerBuilder {
     return l;
   }
 
-  /// One matrix for input and state, or two; then the biases.
+  /// Reads one matrix for input and state, or two; then the biases.
   void recurrent(const TableRow& r) {
     TableLayer l = named(r, TableLayer::Kind::recurrent);
-    const std::size_t gates = gates_of(r.kind), input = product_of(r.input);
+    const std::size_t gates = gates_of(r.kind), input = elements(r.input);
     const std::size_t hidden = (is_fused(r) ? r.shape[1] : r.shape[0]) / gates;
     const RowKind kind = r.kind;
     ++at_;
@@ -222,7 +216,7 @@ LayerProblems product_problems(const GemmShape& s, bool input_gradient) {
   return all;
 }
 
-/// scores = q kᵀ, context = scores v; backward: of scores, v, q and k.
+/// scores = q kᵀ, context = scores v; backward: the gradients of scores, v, q and k.
 LayerProblems attention_problems(const TableLayer& l, std::size_t samples) {
   const auto& s = std::get<GemmShape>(l.shape);
   const std::size_t tokens = s.m, width = s.k, count = samples * l.heads;
@@ -284,7 +278,7 @@ class Shrinker {
     }
     const double before = size(r.kind, t_.rows[index_of(r)]);
     if (!r.input.empty()) r.input.front() = divided(r.input.front(), divisor_);
-    r.parameters = r.parameters > 0 ? product_of(r.shape) : 0;
+    r.parameters = r.parameters > 0 ? elements(r.shape) : 0;
     if (r.forward_flops > 0) r.forward_flops *= size(r.kind, r) / before;
     return r;
   }
@@ -293,9 +287,9 @@ class Shrinker {
   std::size_t index_of(const TableRow& r) const {
     return static_cast<std::size_t>(std::ranges::find(t_.rows, r.line, &TableRow::line) - t_.rows.begin());
   }
-  /// What a row's FLOP are proportional to.
+  /// The size to which a row's FLOP are proportional.
   static double size(RowKind kind, const TableRow& r) {
-    return static_cast<double>(kind == RowKind::attention_matmul ? product_of(r.input) : product_of(r.shape));
+    return static_cast<double>(kind == RowKind::attention_matmul ? elements(r.input) : elements(r.shape));
   }
   void require_exact(const TableRow& r) const {
     std::vector<std::size_t> widths = r.shape;

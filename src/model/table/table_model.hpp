@@ -1,37 +1,155 @@
-// A network given by the table of its layers, as a workload: it runs every product, convolution and recurrent layer of
-// the table, forward and backward, and its gradients have the real sizes and become ready in the real order. It does
-// not learn.
+// SPDX-License-Identifier: Apache-2.0
+// A layer table as a model: the calls of operations that its layers make, the passes that submit them, and the model.
 #pragma once
+#include <array>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "kernels/op.hpp"
 #include "model/model.hpp"
-#include "model/table/table_passes.hpp"
+#include "model/network/pipeline.hpp"
+#include "model/table/table_layers.hpp"
 
 namespace gradmeter::model {
 
-struct TableModelOptions {
-  std::string name;                       ///< canonical: "resnet50:shrink=2"
-  std::size_t features = 0, classes = 0;  ///< of the data that a run draws; the table's operations do not read it
-  kernels::Precision precision = kernels::Precision::fp32;  ///< of its operations; parameters and gradients are fp32
-  std::uint64_t worker = 0;                                 ///< ranks with different numbers have different data
+/// The memory of a call's operand.
+struct Place {
+  enum class Kind : std::uint8_t {
+    own,              ///< memory of this layer, or of the edge between it and its neighbour
+    scratch,          ///< memory for one call
+    flow,             ///< the gradient that goes down from layer to layer
+    random_gradient,  ///< the gradient that enters where the layer above does not give one
+    tensor            ///< part of the flat buffers: a parameter, or its gradient
+  };
+  Kind kind = Kind::own;
+  runtime::Buffer memory = runtime::no_floats;  ///< for `own`
+  std::size_t first = 0;                        ///< scratch: byte offset; flow: which of two; tensor: element offset
+  std::size_t bytes = 0;                        ///< bytes of the stored form
+  const kernels::NumberFormat* format = nullptr;
+  // The next four describe a tensor.
+  std::size_t count = 0;  ///< elements in the flat buffers
+  /// converts to the stored form at scratch `stored_at`, or from it; null: the two forms are one
+  kernels::Op* conversion = nullptr;
+  std::size_t stored_at = 0;  ///< byte offset in scratch
+  bool is_added_to = false;   ///< the operation adds to it, so it is zeroed before
 };
 
-/// Layers run in the table's order. A layer reads what the one before wrote wherever the sizes agree, which skips
-/// activation functions, norms and pooling; elsewhere it reads random data. So does backward with gradients. Biases,
-/// norms and other tensors that no operation computes get a gradient that is copied from random data.
-/// Where a row has no geometry, the product that its shape and FLOP imply runs, and the note says so.
-///
+struct Call {
+  kernels::Op* op = nullptr;
+  std::string_view label, conversion_label;
+  std::vector<Place> inputs, outputs;
+};
+
+struct LayerCalls {
+  std::vector<Call> forward;
+  /// those of weights are first, so that their exchange can begin
+  std::vector<Call> weight_gradients, input_gradients;
+  Place output = {}, output_gradient = {};  ///< places of an embedding, fp32
+};
+
+/// The place of a row's tensor in the flat buffers; count 0: it has none.
+struct TensorPlace {
+  std::size_t first = 0, count = 0;
+};
+
+struct TableSetting {
+  std::size_t samples = 1;
+  kernels::Precision precision = kernels::Precision::fp32;
+};
+
+/// The calls of all layers for one number of samples: their operations and memory. Owns the operations and the memory
+/// that layers keep; scratch, flows and random gradients are the runner's. Equal problems share an operation.
+struct TableCalls {
+  std::vector<LayerCalls> layers;
+  std::size_t scratch_bytes = 0;
+  std::array<std::size_t, 2> flow_bytes{};
+  struct Random {
+    const kernels::NumberFormat* format;
+    std::size_t bytes;
+  };
+  std::vector<Random> random_gradients;  ///< the largest gradient of each format
+  std::map<std::string, std::unique_ptr<kernels::Op>> operations;
+  std::vector<runtime::OwnedBuffer> memory;
+};
+
+/// Makes calls for the queue's device and the calling thread's compute_threads(). tensors: by row. seed: for random
+/// inputs. Errors: UsageError or BackendError when no backend takes an operation; std::bad_alloc.
+TableCalls make_table_calls(std::span<const TableLayer>, std::span<const TensorPlace> tensors, const TableSetting&,
+                            runtime::Queue&, std::uint64_t seed);
+
+/// Calls kernels::fill_repeating within work of the buffer's device.
+void fill_random(const runtime::Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);
+
+/// The two passes over a table's layers at one number of samples. For the queue's device and the calling thread's
+/// compute_threads(). Layers and tensor places must outlive it. Errors: those of make_table_calls.
+class TablePasses {
+ public:
+  TablePasses(std::span<const TableLayer>, std::span<const TensorPlace>, const TableSetting&, Queue&,
+              std::uint64_t seed);
+
+  bool fits(std::size_t samples, Queue&) const;
+  void forward(Queue&, const ConstBuffer& parameters);
+  /// turn: selects the random gradients that enter if the layer above gives none. Calls `ready(row)` for each row that
+  /// has a tensor of its own, last first, once its gradient's work is submitted.
+  void backward(Queue&, Buffers, std::uint64_t turn, const std::function<void(std::size_t row)>& ready);
+
+ private:
+  /// Random numbers with both signs; a pass takes one sign, at one of a few distances from the begin.
+  struct RandomGradient {
+    const kernels::NumberFormat* format;
+    std::array<runtime::OwnedBuffer, 2> signs;
+  };
+  void run(Queue&, const Call&, const ConstBuffer& parameters, const Buffer& gradients);
+  Buffer memory_of(const Place&) const;
+  Buffer random_part(const Place&) const;
+  void embed(Queue&, std::size_t layer, const ConstBuffer& parameters) const;
+  void embedding_gradient(Queue&, std::size_t layer, const Buffer& gradients) const;
+  void fill_tensors(Queue&, std::size_t layer, const Buffer& gradients, const std::function<void(std::size_t)>& ready);
+  TensorPlace tensor(std::size_t row) const { return tensors_[row]; }
+
+  std::span<const TableLayer> layers_;
+  std::span<const TensorPlace> tensors_;
+  TableSetting setting_;
+  int threads_;
+  runtime::Device& device_;
+  TableCalls calls_;
+  runtime::OwnedBuffer scratch_;
+  std::array<runtime::OwnedBuffer, 2> flows_;
+  std::vector<RandomGradient> random_gradients_;
+  RandomGradient computed_by_none_;  ///< fp32 gradients of the tensors that no operation computes
+  std::uint64_t turn_ = 0;
+};
+
+struct TableModelOptions {
+  std::string name;                       ///< canonical: "resnet50:shrink=2"
+  std::size_t features = 0, classes = 0;  ///< those of the data that a run draws; the table's operations do not read it
+  /// precision of its operations; parameters and gradients are fp32
+  kernels::Precision precision = kernels::Precision::fp32;
+  std::uint64_t worker = 0;  ///< ranks with different numbers have different data
+  /// number of micro-batches into which a pass cuts its batch
+  std::size_t micro_batches = 1;
+};
+
+/// A network given by the table of its layers, as a workload: it runs every product, convolution and recurrent layer of
+/// the table, forward and backward, and its gradients have the real sizes and become ready in the real order. It does
+/// not learn. Layers run in the table's order. A layer reads the output of the one before if the sizes agree, which
+/// skips activation functions, norms and pooling; else it reads random data. Backward does the same with gradients.
+/// Biases, norms and other tensors that no operation computes get a gradient copied from random data. If a row has no
+/// geometry, the product that its shape and FLOP imply runs, and the note says so.
 /// Weights start with a variance of 1/(inputs), which keeps values near 1 through the layers. The gradient that enters
-/// from above is random with signs that vary from pass to pass, so that weights stay where they are however long it
+/// from above is random with signs that vary from pass to pass, so that weights stay near their start however long it
 /// runs.
-///
-/// Cost: the operations of `problems_of`, and where the library has other layouts, bringing weights into them and
+/// Cost: the operations of `problems_of`, and if the library has other layouts, converting weights to them and
 /// gradients back; an embedding's gradient is zeroed and its rows are added to. Memory: `workspace_bytes`.
-/// Errors: those of layers_of; UsageError when no backend takes an operation in this precision; std::invalid_argument
-/// on buffers of the wrong size.
+/// Micro-batches are taken one after another. Errors: those of layers_of; UsageError when no backend takes an operation
+/// in this precision, or a batch does not divide into micro-batches; std::invalid_argument on buffers of the wrong
+/// size.
 class TableModel final : public Model {
  public:
   TableModel(LayerTable, TableModelOptions);
@@ -44,11 +162,11 @@ class TableModel final : public Model {
   std::size_t classes() const override { return options_.classes; }
   bool learns() const override { return false; }
   std::string note() const override;
-  double step_flops(std::size_t samples) const override;
+  double step_flops(std::size_t samples) const override { return flops_of(problems(samples, true)); }
   std::vector<std::string> layer_names() const override;
-  std::vector<RepeatedProblem> pass_problems(std::size_t n) const override { return problems(n, true); }
+  std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
-  /// Activations, the two largest gradients of activations, and layouts of the library's; its own scratch is not
+  /// Activations, the two largest gradients of activations, and the library's layouts; the library's own scratch is not
   /// counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
@@ -60,15 +178,17 @@ class TableModel final : public Model {
   std::vector<RepeatedProblem> problems(std::size_t samples, bool backward) const;
   TablePasses& passes_for(Queue&, std::size_t samples);
   void check(Buffers, const Batch&, bool backward) const;
+  void pass_micro_batch(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&);
 
   LayerTable table_;
   TableModelOptions options_;
   std::vector<TableLayer> layers_;
   std::vector<Tensor> tensors_;             ///< last row first
   std::vector<TensorPlace> places_;         ///< by row
-  std::vector<std::size_t> tensor_of_row_;  ///< SIZE_MAX: it has none
+  std::vector<std::size_t> tensor_of_row_;  ///< SIZE_MAX: the row has none
   std::size_t element_count_ = 0;
-  std::uint64_t passes_done_ = 0;
+  GradientSum sum_{0, 1};                           ///< the sum over the micro-batches of a pass
+  std::uint64_t passes_done_ = 0;                   ///< counts micro-batches
   std::list<std::unique_ptr<TablePasses>> passes_;  ///< a run sees few numbers of samples
 };
 

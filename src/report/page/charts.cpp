@@ -1,14 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/page/charts.hpp"
+
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/print.hpp"
 
 namespace gradmeter::report {
 namespace {
@@ -64,7 +73,7 @@ Chart read_chart(const EmbeddedFile& file) {
   return chart;
 }
 
-bool takes(const Chart& chart, const Row& row) {
+bool takes(const Chart& chart, const PageRow& row) {
   using core::Status;
   const bool has_figures = row.point.status == Status::ok || (chart.doubtful && row.point.status == Status::mistrusted);
   return has_figures && std::ranges::find(chart.experiments, row.point.experiment) != chart.experiments.end() &&
@@ -75,7 +84,7 @@ bool takes(const Chart& chart, const Row& row) {
          });
 }
 
-std::vector<std::size_t> places_of(const Chart& chart, const std::vector<Row>& rows) {
+std::vector<std::size_t> places_of(const Chart& chart, const std::vector<PageRow>& rows) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (takes(chart, rows[i])) out.push_back(i);
@@ -83,7 +92,7 @@ std::vector<std::size_t> places_of(const Chart& chart, const std::vector<Row>& r
 }
 
 /// A panel of the page: rows that agree in their conditions and in what runs along the chart but its first.
-std::string panel_of(const Chart& chart, const Row& row) {
+std::string panel_of(const Chart& chart, const PageRow& row) {
   std::string out = row.text("panel");
   for (std::size_t i = 1; i < chart.along.size(); ++i) {
     // The samples of all ranks follow from those of a rank, and hosts from ranks.
@@ -92,7 +101,7 @@ std::string panel_of(const Chart& chart, const Row& row) {
   return out;
 }
 
-void keep_within_bounds(Chart& chart, const RowTable& table) {
+void keep_within_bounds(Chart& chart, const PageTable& table) {
   struct Curve {
     std::size_t panel;
     std::set<std::string> values;
@@ -100,7 +109,7 @@ void keep_within_bounds(Chart& chart, const RowTable& table) {
   std::vector<Curve> curves;
   std::vector<std::size_t> series;  // of each panel
   std::unordered_map<std::string, std::size_t> panels, places;
-  const auto curve_of = [&](const Row& row) {
+  const auto curve_of = [&](const PageRow& row) {
     std::string name = panel_of(chart, row);
     const std::size_t panel = panels.try_emplace(name, panels.size()).first->second;
     series.resize(panels.size());
@@ -121,7 +130,8 @@ void keep_within_bounds(Chart& chart, const RowTable& table) {
     std::vector<std::size_t> kept;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Curve& curve = curves[of[i]];
-      if (chart.values.hold(curve.values.size()) && chart.series.hold(series[curve.panel])) kept.push_back(rows[i]);
+      if (chart.values.contains(curve.values.size()) && chart.series.contains(series[curve.panel]))
+        kept.push_back(rows[i]);
     }
     rows = std::move(kept);
   };
@@ -141,27 +151,23 @@ void for_each_series_colour(Json& json, const Use& use) {
   }
 }
 
-/// Colours of series, in the order in which the page shows them first.
-class SeriesColours {
- public:
-  void give(Chart& chart, const RowTable& table) {
+/// Gives each series one colour on the whole page, in the order in which the page shows them first.
+void colour_series(std::vector<Chart>& charts, const PageTable& table) {
+  std::map<std::string, std::size_t> places;
+  for (Chart& chart : charts)
     for_each_series_colour(chart.spec, [&](Json& channel) {
       Json domain = Json::array(), range = Json::array();
       std::set<std::string> known;
       for (const std::size_t i : chart.rows) {
         const std::string series = table.rows[i].text(channel["field"].template get<std::string>());
         if (!known.insert(series).second) continue;
-        const auto place = places_.try_emplace(series, places_.size()).first->second;
+        const auto place = places.try_emplace(series, places.size()).first->second;
         domain.push_back(series);
         range.push_back(palette.at(place % palette.size()));
       }
       channel["scale"] = {{"domain", std::move(domain)}, {"range", std::move(range)}};
     });
-  }
-
- private:
-  std::map<std::string, std::size_t> places_;
-};
+}
 
 Json ranges_of(const std::vector<std::size_t>& places) {
   Json out = Json::array();
@@ -197,7 +203,7 @@ std::string fill(std::string_view frame, const std::map<std::string, std::string
   return out;
 }
 
-std::vector<Chart> charts_for(const RowTable& table) {
+std::vector<Chart> charts_for(const PageTable& table) {
   std::vector<Chart> out;
   for (const auto& file : chart_files()) {
     Chart chart = read_chart(file);
@@ -207,14 +213,109 @@ std::vector<Chart> charts_for(const RowTable& table) {
     if (!chart.rows.empty()) out.push_back(std::move(chart));
   }
   std::ranges::stable_sort(out, {}, &Chart::order);
-  SeriesColours colours;
-  for (Chart& chart : out) colours.give(chart, table);
+  colour_series(out, table);
   return out;
 }
 
 Json to_json(const Chart& c) {
   return {{"name", c.name}, {"along", c.along},          {"spans", c.spans},
           {"spec", c.spec}, {"rows", ranges_of(c.rows)}, {"starts", ranges_of(c.starts)}};
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using core::Json;
+
+// Reads {"pictures": [{"path", "spec"}]} from standard input. Ends with 9 where there is no vl-convert.
+constexpr std::string_view program =
+    "import json, sys\n"
+    "try:\n"
+    "    import vl_convert as v\n"
+    "except ImportError:\n"
+    "    sys.exit(9)\n"
+    "for p in json.load(sys.stdin)[\"pictures\"]:\n"
+    "    if p[\"path\"].endswith(\".svg\"):\n"
+    "        open(p[\"path\"], \"w\", encoding=\"utf-8\").write(v.vegalite_to_svg(p[\"spec\"]))\n"
+    "    else:\n"
+    "        open(p[\"path\"], \"wb\").write(v.vegalite_to_png(p[\"spec\"], scale=2))\n";
+constexpr int no_library = 9, no_program = 127;  // the latter is the shell's
+
+std::string python() {
+  const char* given = std::getenv("GRADMETER_CHARTS_PYTHON");
+  return given && *given ? given : GRADMETER_BUILT_CHARTS_PYTHON;
+}
+
+[[noreturn]] void refuse_without_library() {
+  throw core::UsageError(
+      "pictures need vl-convert, and there is none; run scripts/charts.sh, or set GRADMETER_CHARTS_PYTHON to a Python "
+      "that has the package vl-convert-python");
+}
+
+Json config() {
+  return {{"background", "white"},
+          {"font", "sans-serif"},
+          {"legend", {{"orient", "bottom"}, {"columns", 2}, {"labelLimit", 360}, {"symbolOpacity", 1}}},
+          {"header", {{"labelAnchor", "start"}, {"labelFontWeight", "bold"}, {"labelLimit", 500}}},
+          {"axis", {{"labelOverlap", "greedy"}, {"labelSeparation", 6}}},
+          {"tick", {{"color", "#000000"}}},
+          {"range", {{"category", palette}}}};
+}
+
+Json filled(const Chart& chart, const PageTable& table) {
+  Json spec = chart.spec, values = Json::array();
+  for (const std::size_t i : chart.starts) values.push_back(to_json(table.curve_starts[i]));
+  for (const std::size_t i : chart.rows) values.push_back(to_json(table.rows[i]));
+  spec["data"] = {{"name", "points"}, {"values", std::move(values)}};
+  spec["config"] = config();
+  spec["title"] = {{"text", chart.title}, {"anchor", "start"}};
+  spec["padding"] = {{"left", 24}, {"top", 10}, {"right", 10}, {"bottom", 10}};  // a viewer's font may be wider
+  return spec;
+}
+
+/// A process that ends before it has read everything must not end this one.
+class IgnoredBrokenPipe {
+ public:
+  IgnoredBrokenPipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredBrokenPipe() { std::signal(SIGPIPE, before_); }
+  IgnoredBrokenPipe(const IgnoredBrokenPipe&) = delete;
+  IgnoredBrokenPipe& operator=(const IgnoredBrokenPipe&) = delete;
+
+ private:
+  void (*before_)(int);
+};
+
+void draw(const std::string& interpreter, const std::string& pictures) {
+  const IgnoredBrokenPipe ignored;
+  const std::string command = fmt::format("{} -c {}", core::shell_quoted(interpreter), core::shell_quoted(program));
+  std::FILE* pipe = ::popen(command.c_str(), "w");
+  if (!pipe) throw core::BackendError("vl-convert", "popen", "the process could not be started");
+  const bool written = std::fwrite(pictures.data(), 1, pictures.size(), pipe) == pictures.size();
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == no_library || WEXITSTATUS(status) == no_program))
+    refuse_without_library();
+  if (status != 0 || !written)
+    throw core::BackendError("vl-convert", "draw", "a picture could not be drawn or written; the reason stands above");
+}
+
+}  // namespace
+
+std::vector<fs::path> write_pictures(const PageTable& table, const fs::path& folder, std::string_view format) {
+  const std::string interpreter = python();
+  if (interpreter.empty()) refuse_without_library();
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw core::BackendError("file system", "mkdir", fmt::format("'{}': {}", folder.string(), error.message()));
+  Json pictures = Json::array();
+  std::vector<fs::path> paths;
+  for (const auto& chart : charts_for(table)) {
+    paths.push_back(folder / fmt::format("{}.{}", chart.name, format));
+    pictures.push_back({{"path", paths.back().string()}, {"spec", filled(chart, table)}});
+  }
+  if (!paths.empty())
+    draw(interpreter, Json{{"pictures", std::move(pictures)}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return paths;
 }
 
 }  // namespace gradmeter::report

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Charts as declarative specifications: each is one file of charts/, which says itself when it applies. The same
-// specification is drawn in the page and, by `draw`, without a browser.
+// specification is drawn in the page and, by `write_pictures`, without a browser.
 #pragma once
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <span>
@@ -22,18 +24,18 @@ inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
 struct EmbeddedFile {
   std::string_view name, text;
 };
-/// charts/*.json by name.
+/// The files charts/*.json by name.
 std::span<const EmbeddedFile> chart_files();
-/// The page's frame.html, style.css, page.js and so on by name, and `library`, which draws.
+/// The page's frame.html, style.css, page.js and so on by name, and `library`, the code that draws.
 std::span<const EmbeddedFile> page_files();
 std::string_view page_file(std::string_view name);
-/// Replaces each {{name}} once, in one pass: what is filled in is not looked at again.
+/// Replaces each {{name}} once, in one pass: parts that were filled in are not searched again.
 std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);
 
-/// How many of something a chart takes.
+/// The least and the most of something that a chart takes.
 struct Bounds {
   std::size_t least = 0, most = std::numeric_limits<std::size_t>::max();
-  bool hold(std::size_t count) const { return least <= count && count <= most; }
+  bool contains(std::size_t count) const { return least <= count && count <= most; }
 };
 
 /// A Vega-Lite specification (v6) over the data set "points". Its file has beside it: title, about (one sentence that
@@ -44,23 +46,32 @@ struct Bounds {
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
-  std::vector<std::string> spans;       ///< columns of spans that it draws: its data have a row for each span
+  std::vector<std::string> spans;       ///< columns of spans that it draws; its data have a row for each span
   std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
-  std::map<std::string, double> least;  ///< of columns: what a row must have at least
-  Bounds values;  ///< different values of the first factor of `along` that a series of a panel has
-  Bounds series;  ///< different series in a panel
+  std::map<std::string, double> least;  ///< by column: the least value that a row must have
+  Bounds values;  ///< number of different values that a series of a panel has of the first factor of `along`
+  Bounds series;  ///< number of different series in a panel
   int order = 0;
-  bool curves = false;    ///< over ranks: takes the table's curve_starts too
-  bool doubtful = false;  ///< draws rows that are mistrusted, marked
+  bool curves = false;    ///< the chart is over ranks, and takes the table's curve_starts too
+  bool doubtful = false;  ///< rows that are mistrusted are drawn too, with a mark
   core::Json spec;
-  std::vector<std::size_t> rows, starts;  ///< places of its rows in the table's rows and curve_starts
+  std::vector<std::size_t> rows, starts;  ///< places of its rows in the table's rows and in curve_starts
 };
 
-/// In the order of the page; only those that have a row. In the specifications each series has its colour: one on the
-/// whole page, of `palette` in turn.
-std::vector<Chart> charts_for(const RowTable&);
+/// The charts that have a row, in the order of the page. In the specifications each series has its colour, which is the
+/// same on the whole page, of `palette` in turn.
+std::vector<Chart> charts_for(const PageTable&);
 
-/// What a page needs: {"name", "along", "spans", "spec", "rows", "starts"}; places as [begin, end, begin, end, …].
+/// The data that a page needs of a chart: {"name", "along", "spans", "spec", "rows", "starts"}; places as [begin, end,
+/// begin, end, …].
 core::Json to_json(const Chart&);
+
+// Charts as pictures without a browser: vl-convert draws the same specifications, in a Python of its own.
+
+/// Writes a file NAME.FORMAT to the folder for every chart that applies, and returns their paths. The format is png or
+/// svg. `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; else the one that gradmeter was built with.
+/// Errors: UsageError where there is no such Python; BackendError where a picture could not be drawn or written.
+std::vector<std::filesystem::path> write_pictures(const PageTable&, const std::filesystem::path& folder,
+                                                  std::string_view format);
 
 }  // namespace gradmeter::report

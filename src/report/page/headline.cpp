@@ -1,4 +1,5 @@
-#include "report/page/headline.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "report/page/page.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +16,9 @@
 namespace gradmeter::report {
 namespace {
 
-using Rows = std::vector<const Row*>;
+using Rows = std::vector<const PageRow*>;
 
-/// As the terminal has rates: three digits and a letter for thousands.
+/// Shows a rate as the terminal does: with three digits and a letter for thousands.
 std::string short_rate(double per_second) {
   if (!std::isfinite(per_second)) return "-";
   if (per_second >= 1e6) return digits(per_second / 1e6) + "M";
@@ -33,23 +34,22 @@ std::string ends(double low, double high, const std::function<std::string(double
 
 std::string ms_text(double seconds) { return digits(1e3 * seconds); }
 
-LargeFigure time_figure(const Row& row, const std::string& what) {
+HeadlineFigure time_figure(const PageRow& row, const std::string& what) {
   return {.value = ms_text(row.number("time_s")) + " ms",
-          .interval = ends(row.number("time_s_ci95_low"), row.number("time_s_ci95_high"), ms_text),
-          .what = what};
+          .what = what,
+          .interval = ends(row.number("time_s_ci95_low"), row.number("time_s_ci95_high"), ms_text)};
 }
 
-LargeFigure rate_figure(double bytes_per_s, const std::string& what) {
-  return {.value = digits(bytes_per_s / 1e9) + " GB/s", .interval = "", .what = what};
+HeadlineFigure rate_figure(double bytes_per_s, const std::string& what) {
+  return {.value = digits(bytes_per_s / 1e9) + " GB/s", .what = what};
 }
 
 /// The row with the largest `value`, those in doubt only where all are; null where none has one.
-const Row* best(const Rows& rows, const std::function<double(const Row&)>& value) {
-  const Row* out = nullptr;
-  const auto key = [&](const Row& row) { return std::pair(!row.has("doubt"), value(row)); };
-  for (const Row* row : rows) {
+const PageRow* best(const Rows& rows, const std::function<double(const PageRow&)>& value) {
+  const PageRow* out = nullptr;
+  const auto key = [&](const PageRow& row) { return std::pair(!row.has("doubt"), value(row)); };
+  for (const PageRow* row : rows)
     if (std::isfinite(value(*row)) && (!out || key(*out) < key(*row))) out = row;
-  }
   return out;
 }
 
@@ -57,10 +57,10 @@ const Row* best(const Rows& rows, const std::function<double(const Row&)>& value
 void keep_first_panel(Rows& rows) {
   if (rows.empty()) return;
   const std::string panel = rows.front()->text("panel");
-  std::erase_if(rows, [&](const Row* row) { return row->text("panel") != panel; });
+  std::erase_if(rows, [&](const PageRow* row) { return row->text("panel") != panel; });
 }
 
-std::string described(const Row& row) {
+std::string described(const PageRow& row) {
   std::string out;
   const auto add = [&](const std::string& words) {
     if (!words.empty()) out += fmt::format("{}{}", out.empty() ? "" : ", ", words);
@@ -75,8 +75,8 @@ std::string described(const Row& row) {
   return out;
 }
 
-/// What most of the lost time went to, and its share of it; empty where too little was lost to say.
-LargeFigure largest_loss(const Row& row) {
+/// The cause of most of the lost time, and its share of it; empty where too little was lost to say.
+HeadlineFigure largest_loss(const PageRow& row) {
   constexpr std::array parts{std::pair{"contention_s", "shared cores and memory"},
                              std::pair{"straggle_s", "a slow rank's computation"},
                              std::pair{"interference_s", "computation that the exchange slows down"},
@@ -95,25 +95,25 @@ LargeFigure largest_loss(const Row& row) {
   if (!(lost > 0) || bound == "compute") return {};
   const std::string unsure = bound == "undecided" ? ", but intervals leave it undecided" : "";
   return {.value = whole_percent(largest / lost) + " %",
-          .interval = fmt::format("{} of {} ms", ms_text(largest), ms_text(lost)),
-          .what = fmt::format("of the lost time: {}{}", name, unsure)};
+          .what = fmt::format("of the lost time: {}{}", name, unsure),
+          .interval = fmt::format("{} of {} ms", ms_text(largest), ms_text(lost))};
 }
 
 Headline of_scale(const Rows& all) {
-  const auto ranks_of = [](const Row& row) { return row.whole("ranks"); };
+  const auto ranks_of = [](const PageRow& row) { return row.whole("ranks"); };
   const std::string model = all.front()->text("model");
   Rows rows;
   std::int64_t most = 0;
-  for (const Row* row : all) {
+  for (const PageRow* row : all) {
     if (row->text("model") != model || row->text("strategy") == "independent") continue;
     if (!row->has("efficiency")) continue;
     most = std::max(most, ranks_of(*row));
     rows.push_back(row);
   }
-  std::erase_if(rows, [&](const Row* row) { return ranks_of(*row) != most; });
+  std::erase_if(rows, [&](const PageRow* row) { return ranks_of(*row) != most; });
   keep_first_panel(rows);
-  const Row* row = best(rows, [](const Row& r) { return r.number("samples_per_s"); });
-  if (!row) row = best(rows, [](const Row& r) { return r.number("efficiency"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return r.number("samples_per_s"); });
+  if (!row) row = best(rows, [](const PageRow& r) { return r.number("efficiency"); });
   if (!row) return {};
   Headline out{.figures = {}, .of = described(*row)};
   if (rows.size() > 1)
@@ -121,12 +121,11 @@ Headline of_scale(const Rows& all) {
   const std::string doubt = row->text("doubt");
   out.figures.push_back(
       {.value = whole_percent(row->number("efficiency")) + " %" + (doubt.empty() ? "" : " ?"),
-       .interval = ends(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent),
-       .what =
-           fmt::format("efficiency on {} rank{}{}{}", most, most == 1 ? "" : "s", doubt.empty() ? "" : ": ", doubt)});
-  if (LargeFigure loss = largest_loss(*row); !loss.value.empty()) out.figures.push_back(std::move(loss));
+       .what = fmt::format("efficiency on {} rank{}{}{}", most, most == 1 ? "" : "s", doubt.empty() ? "" : ": ", doubt),
+       .interval = ends(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent)});
+  if (HeadlineFigure loss = largest_loss(*row); !loss.value.empty()) out.figures.push_back(std::move(loss));
   if (const double per_s = row->number("samples_per_s"); std::isfinite(per_s))
-    out.figures.push_back({.value = short_rate(per_s), .interval = "samples/s", .what = "of all ranks together"});
+    out.figures.push_back({.value = short_rate(per_s), .what = "of all ranks together", .interval = "samples/s"});
   else
     out.figures.push_back(time_figure(*row, "a step"));
   return out;
@@ -134,84 +133,80 @@ Headline of_scale(const Rows& all) {
 
 Headline of_allreduce(const Rows& all) {
   double largest = 0;
-  for (const Row* row : all) largest = std::max(largest, row->number("size_bytes"));
+  for (const PageRow* row : all) largest = std::max(largest, row->number("size_bytes"));
   Rows rows = all;
-  std::erase_if(rows, [&](const Row* row) { return row->number("size_bytes") != largest; });
+  std::erase_if(rows, [&](const PageRow* row) { return row->number("size_bytes") != largest; });
   keep_first_panel(rows);
-  const Row* row = best(rows, [](const Row& r) { return -r.number("time_s"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return -r.number("time_s"); });
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a call of the fastest exchange of the largest buffer")},
                .of = described(*row)};
   if (const double bus = row->number("busbw_bytes_per_s"); bus > 0)
     out.figures.push_back(rate_figure(bus, "bus bandwidth"));
   if (const double share = row->number("limit_s") / row->number("time_s"); std::isfinite(share))
-    out.figures.push_back({.value = whole_percent(share) + " %", .interval = "", .what = "of the limit by the link"});
+    out.figures.push_back({.value = whole_percent(share) + " %", .what = "of the limit by the link"});
   return out;
 }
 
 Headline of_kernels(const Rows& rows) {
-  const Row* row = best(rows, [](const Row& r) { return r.number("flops_per_s"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return r.number("flops_per_s"); });
   if (!row) return {};
-  Headline out{.figures = {{.value = digits(row->number("flops_per_s") / 1e9) + " GFLOP/s",
-                            .interval = "",
-                            .what = "the fastest kernel"}},
-               .of = described(*row)};
+  Headline out{
+      .figures = {{.value = digits(row->number("flops_per_s") / 1e9) + " GFLOP/s", .what = "the fastest kernel"}},
+      .of = described(*row)};
   if (const double share = row->number("roofline"); std::isfinite(share))
-    out.figures.push_back({.value = whole_percent(share) + " %", .interval = "", .what = "of its roofline"});
+    out.figures.push_back({.value = whole_percent(share) + " %", .what = "of its roofline"});
   out.figures.push_back(time_figure(*row, "a call"));
   return out;
 }
 
 Headline of_links(const Rows& rows) {
-  const Row* row = best(rows, [](const Row& r) { return -r.number("link_bytes_per_s"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return -r.number("link_bytes_per_s"); });
   if (!row) return {};
   Headline out{
       .figures = {rate_figure(row->number("link_bytes_per_s"), "the slowest link")},
       .of = fmt::format("rank {} to rank {}, {}", row->whole("from_rank"), row->whole("to_rank"), described(*row))};
   if (const double seconds = row->number("latency_s"); std::isfinite(seconds))
-    out.figures.push_back({.value = digits(1e6 * seconds) + " µs", .interval = "", .what = "its latency"});
+    out.figures.push_back({.value = digits(1e6 * seconds) + " µs", .what = "its latency"});
   return out;
 }
 
 Headline of_infer(const Rows& rows) {
-  const Row* row = best(rows, [](const Row& r) { return r.number("samples_per_s"); });
-  if (!row) row = best(rows, [](const Row& r) { return r.number("batch_per_rank") / r.number("time_s"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return r.number("samples_per_s"); });
+  if (!row) row = best(rows, [](const PageRow& r) { return r.number("batch_per_rank") / r.number("time_s"); });
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a forward pass")}, .of = described(*row)};
   out.figures.push_back({.value = short_rate(row->number("batch_per_rank") / row->number("time_s")),
-                         .interval = "samples/s",
-                         .what = "the most of all points"});
+                         .what = "the most of all points",
+                         .interval = "samples/s"});
   if (const double speedup = row->number("speedup"); std::isfinite(speedup))
-    out.figures.push_back({.value = digits(speedup) + " ×", .interval = "", .what = "the speed of fp32"});
+    out.figures.push_back({.value = digits(speedup) + " ×", .what = "the speed of fp32"});
   return out;
 }
 
 Headline of_train(const Rows& rows) {
-  const Row* row = best(rows, [](const Row& r) { return r.number("accuracy"); });
+  const PageRow* row = best(rows, [](const PageRow& r) { return r.number("accuracy"); });
   if (!row) return {};
-  Headline out{.figures = {{.value = digits(100 * row->number("accuracy")) + " %",
-                            .interval = "",
-                            .what = "accuracy, the highest"}},
+  Headline out{.figures = {{.value = digits(100 * row->number("accuracy")) + " %", .what = "accuracy, the highest"}},
                .of = described(*row)};
   const double seconds = row->number("step") * row->number("time_s");
   if (std::isfinite(seconds))
-    out.figures.push_back({.value = digits(seconds) + " s", .interval = "", .what = "of training until then"});
+    out.figures.push_back({.value = digits(seconds) + " s", .what = "of training until then"});
   if (std::isfinite(row->number("time_s"))) out.figures.push_back(time_figure(*row, "a step"));
   return out;
 }
 
 }  // namespace
 
-Headline headline(const RowTable& table) {
-  struct Maker {
-    std::string_view experiment;
-    Headline (*make)(const Rows&);
-  };
-  constexpr std::array makers{Maker{"scale", of_scale},     Maker{"allreduce", of_allreduce}, Maker{"train", of_train},
-                              Maker{"kernels", of_kernels}, Maker{"infer", of_infer},         Maker{"links", of_links}};
-  for (const auto& [experiment, make] : makers) {
+Headline headline(const PageTable& table) {
+  for (const auto& [experiment, make] : {std::pair{"scale", &of_scale},
+                                         {"allreduce", &of_allreduce},
+                                         {"train", &of_train},
+                                         {"kernels", &of_kernels},
+                                         {"infer", &of_infer},
+                                         {"links", &of_links}}) {
     Rows rows;
-    for (const Row& row : table.rows)
+    for (const PageRow& row : table.rows)
       if (row.point.experiment == experiment && row.point.status == core::Status::ok) rows.push_back(&row);
     if (rows.empty()) continue;
     if (Headline out = make(rows); !out.figures.empty()) return out;

@@ -1,35 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/page/page.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <ostream>
 #include <set>
+#include <utility>
 
 #include "core/format.hpp"
 #include "core/result.hpp"
 #include "report/cells.hpp"
+#include "report/comparison_table.hpp"
 #include "report/page/charts.hpp"
-#include "report/page/headline.hpp"
-#include "report/tables.hpp"
 
 namespace gradmeter::report {
-
 namespace {
 
 using core::Json;
 
-/// JSON for a script element: no "<", which could end it or open a comment. Bytes that are not UTF-8 are replaced.
-std::string embedded(const Json& json) {
-  std::string out;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
-    if (c == '<') {
-      out += "\\u003c";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
+/// The library that draws charts, embedded at configure time; empty in a build without it, whose pages have tables
+/// only.
+std::string_view chart_library() { return page_file("library"); }
 
 std::string figure_list(const Headline& headline) {
   if (headline.figures.empty()) return "";
@@ -43,7 +35,7 @@ std::string figure_list(const Headline& headline) {
 }
 
 /// The large figures, the most important sentence, and what to run next.
-std::string lead(const RowTable& table, const Said& said) {
+std::string summary_section(const PageTable& table, const ReportText& said) {
   std::string out =
       "<section aria-labelledby=\"lead-head\">\n<h2 id=\"lead-head\">In short</h2>\n" + figure_list(headline(table));
   if (!said.sentences.empty()) out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(said.sentences.front()));
@@ -83,7 +75,7 @@ Json units_of_columns() {
   return out;
 }
 
-/// Of filters and heads, by key, where the words are others than the key's.
+/// The words that filters and heads show for a key, where they are others than the key.
 Json words_of_columns(std::span<const core::Factor> keys) {
   Json out = Json::object();
   const auto add = [&out](std::string_view key) {
@@ -103,12 +95,11 @@ std::string figures(const std::vector<Chart>& charts) {
   return out;
 }
 
-/// What was not measured, or is not trusted, with its reason: equal reasons together.
-std::string skipped(const RowTable& table) {
+/// The points that were not measured, or are not trusted, by reason: those of equal reasons together.
+std::string skipped(const PageTable& table) {
   std::map<std::pair<std::string, std::string>, std::size_t> reasons;
-  for (const Row& row : table.rows) {
+  for (const PageRow& row : table.rows)
     if (row.point.status != core::Status::ok) ++reasons[{std::string(core::name(row.point.status)), row.point.reason}];
-  }
   if (reasons.empty()) return "";
   std::string out =
       "<section aria-labelledby=\"skipped-head\">\n<h2 id=\"skipped-head\">What has no figure, and "
@@ -139,9 +130,8 @@ std::string described(const std::string& source, const core::RunInfo& i) {
       {"MPI", i.mpi},
       {"binding", i.binding},
       {"libraries", libraries}};
-  for (const auto& [name, value] : facts) {
+  for (const auto& [name, value] : facts)
     if (!value.empty()) out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, markup_text(value));
-  }
   return out + "</dl>\n";
 }
 
@@ -184,11 +174,10 @@ std::string summary_of(std::span<const analysis::Side> sides, std::size_t points
 
 }  // namespace
 
-std::string_view chart_library() { return page_file("library"); }
-
-void write_html_page(const RowTable& table, const Said& said, std::span<const analysis::Side> sides, std::ostream& to) {
+void write_html_page(const PageTable& table, const ReportText& said, std::span<const analysis::Side> sides,
+                     std::ostream& to) {
   const auto points = static_cast<std::size_t>(
-      std::ranges::count_if(table.rows, [](const Row& row) { return row.point.experiment != compared; }));
+      std::ranges::count_if(table.rows, [](const PageRow& row) { return row.point.experiment != compared; }));
   const auto charts = charts_for(table);
   Json varying = Json::array();
   for (const core::Factor f : table.varying) varying.push_back(core::name(f));
@@ -203,13 +192,13 @@ void write_html_page(const RowTable& table, const Said& said, std::span<const an
       {"title", markup_text(title_of(sides))},
       {"summary", markup_text(summary_of(sides, points))},
       {"style", std::string(page_file("style"))},
-      {"headline", lead(table, said)},
+      {"headline", summary_section(table, said)},
       {"findings", findings_list(said.sentences)},
       {"charts", figures(charts)},
       {"skipped", skipped(table)},
       {"runs", machines(sides)},
       {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
-      {"specs", embedded(specs)},
+      {"specs", script_json(specs)},
       {"library", std::string(chart_library())},
       {"fit", std::string(page_file("fit"))},
       {"script", std::string(page_file("page"))}};
@@ -220,6 +209,114 @@ void write_html_page(const RowTable& table, const Said& said, std::span<const an
   to << fill(frame.substr(0, at), parts);
   write_compact(table, to);
   to << fill(frame.substr(at + data.size()), parts);
+}
+
+namespace {
+
+/// Takes the first three of each kind and experiment. The others are counted, and --findings has them.
+std::vector<std::string> first_sentences(std::span<const analysis::Finding> findings) {
+  constexpr std::size_t most_of_a_kind = 3;
+  std::map<std::pair<std::string, analysis::FindingKind>, std::size_t> told;
+  std::vector<std::string> out;
+  std::size_t more = 0;
+  for (const auto& finding : findings) {
+    if (++told[{finding.experiment, finding.kind}] > most_of_a_kind) {
+      ++more;
+    } else {
+      out.push_back(finding.sentence);
+    }
+  }
+  if (more > 0) out.push_back(fmt::format("And {} more: gradmeter report FILES --findings - has all of them.", more));
+  return out;
+}
+
+}  // namespace
+
+ReportText summarise_findings(std::span<const analysis::Side> sides,
+                              std::span<const std::vector<analysis::Finding>> findings,
+                              std::span<const analysis::Comparison> comparisons) {
+  ReportText out;
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    for (const auto& sentence : first_sentences(findings[i]))
+      out.sentences.push_back(sides.size() > 1 ? fmt::format("{}: {}", sides[i].name, sentence) : sentence);
+    const auto advised = std::ranges::find_if(findings[i], [](const auto& f) { return !f.next.empty(); });
+    if (out.next.empty() && advised != findings[i].end()) out.next = advised->next;
+  }
+  for (const auto& c : comparisons) {
+    out.sentences.push_back(fmt::format("{} against {}: {}", c.b_name, c.a_name, comparison_summary(c)));
+    out.sentences.push_back(comparison_verdict(c).sentence);
+  }
+  return out;
+}
+
+namespace {
+
+constexpr std::size_t most_rows = 40;
+/// Metrics worth a column, where an experiment has them.
+constexpr std::array main_metrics{"time_s",   "efficiency", "bound_by",  "busbw_bytes_per_s", "flops_per_s",
+                                  "roofline", "error",      "wire_bits", "accuracy",          "loss"};
+
+/// Pipes, line ends and angle brackets are no Markdown of ours.
+std::string markdown_cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') {
+      out += "\\|";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else {
+      out += c == '\n' || c == '\r' ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+std::string markdown_table(const std::string& experiment, const PageTable& all) {
+  std::vector<const PageRow*> rows;
+  for (const PageRow& row : all.rows)
+    if (row.point.experiment == experiment) rows.push_back(&row);
+  std::vector<std::string_view> columns;
+  const auto add_if = [&](std::string_view key, std::size_t least) {
+    std::set<std::string> values;
+    for (const PageRow* row : rows)
+      if (const core::Value value = row->at(key); !value.is_null()) values.insert(core::to_text(value));
+    if (values.size() >= least) columns.push_back(key);
+  };
+  for (const core::Factor factor : all.varying) add_if(core::name(factor), 2);
+  for (const char* metric : main_metrics) add_if(metric, 1);
+  std::vector<std::string> heads;
+  for (const auto& column : columns) heads.push_back(column_words(column));
+  std::string out = fmt::format("### {}\n\n| {} |\n|", experiment, fmt::join(heads, " | "));
+  for (std::size_t i = 0; i < columns.size(); ++i) out += " --- |";
+  out += '\n';
+  for (std::size_t r = 0; r < std::min(most_rows, rows.size()); ++r) {
+    out += '|';
+    for (const auto& column : columns) {
+      const core::Value value = rows[r]->at(column);
+      const auto* text = value.as<std::string>();
+      out += fmt::format(" {} |", value.is_null() ? "" : markdown_cell(text ? *text : to_json(value).dump()));
+    }
+    out += '\n';
+  }
+  if (rows.size() > most_rows) out += fmt::format("\n{} more rows\n", rows.size() - most_rows);
+  out += '\n';
+  return out;
+}
+
+}  // namespace
+
+std::string markdown(const PageTable& rows, const ReportText& said) {
+  std::string out = "## gradmeter\n\n";
+  for (const auto& sentence : said.sentences) out += fmt::format("- {}\n", markdown_cell(sentence));
+  out += '\n';
+  std::vector<std::string> experiments;
+  for (const PageRow& row : rows.rows) {
+    const std::string& experiment = row.point.experiment;
+    if (experiment != compared && std::ranges::find(experiments, experiment) == experiments.end())
+      experiments.push_back(experiment);
+  }
+  for (const auto& experiment : experiments) out += markdown_table(experiment, rows);
+  return out;
 }
 
 }  // namespace gradmeter::report

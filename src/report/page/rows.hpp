@@ -1,4 +1,5 @@
-// Points as rows of one wide table: what charts, the page's table and data for other programs are made from.
+// SPDX-License-Identifier: Apache-2.0
+// Points as rows of one wide table, from which charts, the page's table and data for other programs are made.
 #pragma once
 #include <functional>
 #include <iosfwd>
@@ -30,69 +31,72 @@ namespace gradmeter::report {
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
 ///  - `codec_gain` of rows with a codec whose point was also measured without: how many times shorter they take, with
 ///    its interval, and `series_over_links`, `panel_over_links`, which do not name the link and what belongs to it.
-class Row {
+class PageRow {
  public:
-  explicit Row(core::Point of = {}) : point(std::move(of)) {}
+  explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
   core::Point point;
 
   /// `column` must be a literal: it is kept as it is.
   void put(std::string_view column, core::Value);
-  /// Likewise, before the factors.
+  /// Puts nothing for a number that is not finite.
+  void put_number(std::string_view column, double);
+  /// Puts a column before the factors.
   void put_first(std::string_view column, core::Value);
-  /// Null where the row lacks it.
+  /// The value of a column; null where the row lacks it.
   core::Value at(std::string_view column) const;
   bool has(std::string_view column) const;
-  /// Empty where it is no text.
+  /// The value as a text; empty where it is none.
   std::string text(std::string_view column) const;
-  /// NaN where it is no number.
+  /// The value as a number; NaN where it is none.
   double number(std::string_view column) const;
-  /// 0 where it is no whole number.
+  /// The value as a whole number; 0 where it is none.
   std::int64_t whole(std::string_view column) const;
-  /// visit(column, value) for each that the row has, in their order.
+  /// Calls visit(column, value) for each column that the row has, in their order.
   void each(const std::function<void(std::string_view, const core::Value&)>& visit) const;
 
  private:
-  struct Cell {
-    std::string_view column;
-    core::Value value;
-  };
+  using Cells = std::vector<std::pair<std::string_view, core::Value>>;  // columns and their values
   const core::Value* find(std::string_view column) const;
-  std::vector<Cell> first_, last_;
+  Cells first_, last_;
 };
 
-struct RowTable {
-  std::vector<Row> rows;
-  /// Copies of points of one rank, for the curves that begin there: on one rank an exchange's factors do not apply.
-  std::vector<Row> curve_starts;
+struct PageTable {
+  std::vector<PageRow> rows;
+  /// Copies of points of one rank, for the curves that begin there, since an exchange's factors do not apply on one
+  /// rank.
+  std::vector<PageRow> curve_starts;
   std::vector<core::Factor> varying;  ///< factors in which rows of one experiment differ
 };
 
 core::Json to_json(const core::Value&);
-core::Json to_json(const Row&);
+core::Json to_json(const PageRow&);
+/// JSON for a script element. It has no "<", which could end the element or open a comment. Bytes that are not UTF-8
+/// are replaced.
+std::string script_json(const core::Json&);
 
-/// merged: launches of one source, machine and build that measured the same point are one row, with the median of each
-/// number over launches, the 95 % interval over launches of what has one, and `launches`. separate: a row for each
-/// point.
-enum class Launches { merged, separate };
-RowTable make_rows(std::span<const analysis::Side>, Launches = Launches::merged);
+/// Launches of one source, machine and build that measured the same point are one row, with the median of each number
+/// over launches, the 95 % interval over launches of what has one, and `launches`.
+PageTable make_rows(std::span<const analysis::Side>);
+/// Makes a row for each point of each launch.
+PageTable make_separate_rows(std::span<const analysis::Side>);
 
-/// Gives sides the names of their files without folder and extension; with the folder where two files have one name.
+/// Gives sides the names of their files without folder and extension, or with the folder where two files have one name.
 void name_by_label(std::span<analysis::Side>);
 
 /// The experiment of rows that compare two points.
 inline constexpr std::string_view compared = "compare";
 /// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
-void add_comparison(RowTable&, const analysis::Comparison&);
+void add_comparison(PageTable&, const analysis::Comparison&);
 
-/// {"columns": [...], "rows": [[...], ...]} as JSON: a third of the bytes of objects. Without "<", which could end a
-/// script element or open a comment; bytes that are not UTF-8 are replaced. Cost: of memory one row.
-void write_compact(const RowTable&, std::ostream&);
+/// Writes {"columns": [...], "rows": [[...], ...]} as `script_json`, which has a third of the bytes of objects. Cost:
+/// the memory of one row.
+void write_compact(const PageTable&, std::ostream&);
 
-/// What a person reads as the name of a column, in the words of the charts: "mini-batch of a rank" of batch_per_rank.
-/// A time or a rate has its unit.
+/// The name of a column that a person reads, in the words of the charts: "mini-batch of a rank" for batch_per_rank. The
+/// name of a time or a rate has its unit.
 std::string column_words(std::string_view key);
 
-/// All rows as CSV with every column that any row has, but for spans.
-std::string rows_csv(const RowTable&);
+/// All rows as CSV, with every column that any row has, except spans.
+std::string rows_csv(const PageTable&);
 
 }  // namespace gradmeter::report

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/device.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ void* allocate_device_memory(std::size_t bytes, std::source_location where) {
   void* address = nullptr;
   const cudaError_t error = cudaMalloc(&address, bytes);
   if (error != cudaErrorMemoryAllocation) return check_cuda(error, "cudaMalloc", where), address;
-  cudaGetLastError();  // it is remembered, and must not be the next call's
+  cudaGetLastError();  // clears the error, which must not be reported by the next call
   int device = 0;
   std::size_t free = 0, total = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -67,7 +68,7 @@ std::size_t CudaDevice::free_bytes() const {
 }
 
 void CudaDevice::select() const {
-  static thread_local int current = -1;  // what this thread has chosen, whichever device asks
+  static thread_local int current = -1;  // the device that this thread has chosen, whichever device asks
   if (current == number_) return;
   check_cuda(cudaSetDevice(number_), "cudaSetDevice");
   current = number_;
@@ -75,7 +76,7 @@ void CudaDevice::select() const {
 
 std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const Allocator& allocator) {
   select();
-  // An empty buffer has an address too: CUDA gives none for nothing.
+  // An empty buffer has an address too: CUDA gives none for zero bytes.
   void* const address = allocator.allocate(std::max<std::size_t>(bytes, 1));
   auto* const begin = static_cast<std::byte*>(address);
   const auto free = [this, free_memory = allocator.free](void* a) {

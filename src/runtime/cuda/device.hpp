@@ -1,28 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU as a Device: memory of its own, and queues that are streams.
-//
-// Work is run when it is submitted, on the submitter's thread. What has a kernel launches it in `gpu::stream()`, and is
-// done when the stream got there. What has none is host code: it asks buffers for their memory, and gets a copy in
-// pinned memory that goes back when it is done (`HostView`). So everything works on a GPU, and what has no kernel pays
-// two copies and a wait for it.
+// Work runs when it is submitted, on the submitter's thread. Work with a kernel launches it in `gpu::stream()`, and is
+// done when the stream has run it. Work without one is host code: it asks buffers for their memory and gets a copy in
+// pinned memory, which is copied back afterwards (`HostView`). So everything works on a GPU, and work without a kernel
+// pays two copies and a wait for them.
 #pragma once
 #include <map>
 #include <mutex>
 
 #include "runtime/cuda/handles.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 
 namespace gradmeter::runtime {
 
-/// Of a node's GPUs, as the process sees them. It outlives its buffers and queues. All members: any thread.
+/// One of a node's GPUs, by its number in this process. It outlives its buffers and queues. Any thread may call all
+/// members.
 class CudaDevice final : public Device {
  public:
   /// Errors: BackendError when there is no GPU of this number, or no driver.
   explicit CudaDevice(int number);
   std::string_view name() const override { return "cuda"; }
   OwnedBuffer allocate(core::Element, std::size_t count) override;
-  /// Memory of the GPU beside the given one, which is where transports reach it: see Queue::to_transport.
+  /// Allocates GPU memory beside the given memory, which transports reach: see Queue::to_transport.
   OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
-  /// Another allocator than cudaMalloc. `allocate` throws where there is no memory left.
+  /// An allocator in place of cudaMalloc. `allocate` throws when no memory is left.
   struct Allocator {
     void* (*allocate)(std::size_t bytes);
     void (*free)(void*) noexcept;
@@ -38,17 +39,17 @@ class CudaDevice final : public Device {
   std::unique_ptr<Queue> make_queue() override;
 
   int number() const { return number_; }
-  /// Makes it the calling thread's current one. Errors: BackendError.
+  /// Makes this GPU the calling thread's current one. Errors: BackendError.
   void select() const;
 
-  /// An allocation of this device. Errors: std::logic_error when none has all these bytes.
+  /// An allocation of this device. Errors: std::logic_error when no allocation holds all these bytes.
   struct Range {
     std::byte* begin;
     std::size_t bytes;
-    std::byte* twin;  ///< where transports reach it; null: they do not
+    std::byte* twin;  ///< address at which transports reach it; null: they do not
   };
   Range range_of(const std::byte* address, std::size_t bytes) const;
-  /// Errors: std::logic_error also when transports do not reach it.
+  /// Errors: also std::logic_error when transports do not reach it.
   std::byte* twin_of(const std::byte* address, std::size_t bytes) const;
 
  private:

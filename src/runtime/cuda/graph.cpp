@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/graph.hpp"
 
 #include "runtime/cuda/stream.hpp"
@@ -5,7 +6,13 @@
 namespace gradmeter::runtime {
 namespace {
 
-/// A capture of the queue's stream, which ends with this at the latest.
+struct GraphTraits {
+  using type = cudaGraph_t;
+  static type null() noexcept { return nullptr; }
+  static void free(type graph) noexcept { release_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
+};
+
+/// A capture of the queue's stream, which this object ends at the latest.
 class Capturing {
  public:
   explicit Capturing(Queue& queue) : queue_(queue) {
@@ -17,7 +24,7 @@ class Capturing {
     if (!goes_on_) return;
     Handle<GraphTraits> graph;
     queue_.submit("graph.captured", {}, [&graph] {
-      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an error is on its way, and is the one to tell
+      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an earlier error is the one to tell
     });
     cudaGetLastError();
   }
@@ -26,7 +33,7 @@ class Capturing {
 
   Handle<GraphTraits> end() {
     Handle<GraphTraits> graph;
-    goes_on_ = false;  // whatever this call says
+    goes_on_ = false;  // the capture is over, whatever this call returns
     queue_.submit("graph.captured", {}, [&graph] {
       check_cuda(cudaStreamEndCapture(gpu::stream(), graph.receive()), "cudaStreamEndCapture");
     });
@@ -46,7 +53,8 @@ CudaGraph::CudaGraph(Queue& queue, const std::function<void()>& body) : queue_(q
   const auto captured = capture.end();
   check_cuda(cudaGraphInstantiate(graph_.receive(), captured.get(), 0), "cudaGraphInstantiate");
   queue.submit("graph.upload", {}, [this] {
-    check_cuda(cudaGraphUpload(graph_.get(), gpu::stream()), "cudaGraphUpload");  // else the first launch does
+    // otherwise the first launch would upload it
+    check_cuda(cudaGraphUpload(graph_.get(), gpu::stream()), "cudaGraphUpload");
   });
 }
 

@@ -1,18 +1,14 @@
-// Work of a GPU's queue as a CUDA graph: captured once, launched as often as wanted.
+// SPDX-License-Identifier: Apache-2.0
+// Work of a GPU's queue as a CUDA graph: captured once, launched any number of times.
 #pragma once
 #include <functional>
 
 #include "runtime/cuda/handles.hpp"
-#include "runtime/queue.hpp"
+#include "runtime/device.hpp"
 
 #ifdef GRADMETER_HAS_CUDA
 namespace gradmeter::runtime {
 
-struct GraphTraits {
-  using type = cudaGraph_t;
-  static type null() noexcept { return nullptr; }
-  static void free(type graph) noexcept { release_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
-};
 struct GraphExecTraits {
   using type = cudaGraphExec_t;
   static type null() noexcept { return nullptr; }
@@ -21,12 +17,12 @@ struct GraphExecTraits {
 
 class CudaGraph {
  public:
-  /// Captures what `body` submits to the queue, on this thread; none of it runs. The capture is this thread's alone:
-  /// others may go on calling CUDA. `body` may not wait for the queue, nor allocate or free.
-  /// Errors: BackendError with CUDA's own text, also where `body` made a call that cannot be captured; what it throws.
+  /// Captures the work that `body` submits to the queue on this thread, without running it. Other threads may go on
+  /// calling CUDA. `body` may not wait for the queue, nor allocate or free. Errors: BackendError with CUDA's own text,
+  /// also where `body` made a call that cannot be captured; and exceptions of `body`.
   CudaGraph(Queue& queue, const std::function<void()>& body);
-  /// Submits all of it. A launch begins when the one before is done. The queue outlives it, and so does what was
-  /// captured.
+  /// Submits the captured work. A launch begins when the one before is done. The queue and all that was captured
+  /// outlive it.
   void launch() const;
 
  private:

@@ -1,4 +1,5 @@
-// CUDA's streams, events and memory as owners with checked calls. Empty where CUDA is not compiled in.
+// SPDX-License-Identifier: Apache-2.0
+// Owners of CUDA's streams, events and memory, with checked calls. Empty where CUDA is not compiled in.
 #pragma once
 #ifdef GRADMETER_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -50,7 +51,7 @@ struct DeviceAllocationTraits {
 
 class CudaEvent;
 
-/// A queue of work on the device that is current when it is made. Does not wait for the default stream.
+/// A queue of work on the device that is current when it is made. It does not wait for the default stream.
 class Stream {
  public:
   Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.receive(), cudaStreamNonBlocking), "cudaStreamCreate"); }
@@ -91,10 +92,12 @@ inline void Stream::wait(const CudaEvent& event) const {
   check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 
-/// Of the current device, not initialised. Errors: BackendError, which says how much is free where there is too little.
+/// Allocates memory of the current device, not initialised. Errors: BackendError, which says how much is free where
+/// there is too little.
 void* allocate_device_memory(std::size_t bytes, std::source_location where = std::source_location::current());
 
-/// `count` elements on the current device, not initialised. Errors: BackendError when there is no such memory.
+/// Allocates `count` elements on the current device, not initialised. Errors: BackendError when there is no such
+/// memory.
 template <class T>
 class DeviceBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "device memory is copied byte by byte");
@@ -123,8 +126,8 @@ class DeviceBuffer {
   std::size_t count_ = 0;
 };
 
-/// Both have equal sizes. Returns when queued; host memory must stay until the stream got there.
-/// Errors: BackendError also when the sizes differ.
+/// Copies between memory of equal sizes. It returns when the copy is queued; host memory must stay until the stream has
+/// run it. Errors: BackendError also when the sizes differ.
 template <class T>
 void copy(DeviceSpan<T> to, std::span<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {

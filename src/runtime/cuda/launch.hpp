@@ -1,5 +1,5 @@
-// What a .cu file includes: one source for nvcc and, in the tests' emulated build, for g++.
-//
+// SPDX-License-Identifier: Apache-2.0
+// Every .cu file includes this header, which makes it one source for nvcc and, in the tests' emulated build, for g++.
 // A kernel is a __global__ function with plain parameters. It takes shared memory by GPU_SHARED or `dynamic_shared`,
 // pauses in every loop that waits for another block, and is launched by `gpu::launch`, never by <<<...>>>.
 #pragma once
@@ -14,7 +14,7 @@
 #define GPU_SHARED(type, name, extent)       \
   static const char name##_key = 0;          \
   auto& name = *static_cast<type(*) extent>( \
-      cuda_emulator::shared_memory(&name##_key, sizeof(type extent)))  // extent: [n], or nothing
+      cuda_emulator::shared_memory(&name##_key, sizeof(type extent)))  // extent: [n], or empty
 #else
 #include <cooperative_groups.h>
 #define GPU_SHARED(type, name, extent) __shared__ type name extent
@@ -38,18 +38,18 @@ inline std::uint32_t acquire_from_all(std::uint32_t* at) {
   return std::atomic_ref(*at).load(std::memory_order_acquire);
 }
 #else
-/// The bytes that the launch asked for. Aligned to 16.
+/// The shared memory that the launch asked for, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared_bytes[];
   return reinterpret_cast<T*>(gpu_dynamic_shared_bytes);
 }
-/// All blocks of a cooperative launch.
+/// Waits for all blocks of a cooperative launch.
 __device__ inline void grid_barrier() { cooperative_groups::this_grid().sync(); }
-/// In every loop that waits for another block or another GPU.
+/// Belongs in every loop that waits for another block or another GPU.
 __device__ inline void spin_pause() { __nanosleep(20); }
-/// For every thread of every GPU and the host: who reads the value sees all that this thread has seen before.
-/// Source: PTX ISA, "Memory consistency model", scope .sys
+/// Stores for every thread of every GPU and the host: a thread that reads the value also sees all that this thread has
+/// seen before. Source: PTX ISA, "Memory consistency model", scope .sys
 __device__ inline void release_to_all(std::uint32_t* at, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }

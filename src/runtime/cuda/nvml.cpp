@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/nvml.hpp"
 
 #include <dlfcn.h>
@@ -50,7 +51,8 @@ struct NvmlFunctions {
   nvml::Result (*power)(nvml::Device, unsigned*);
   nvml::Result (*temperature)(nvml::Device, nvml::Temperature*);  // null before NVML 12.9
   nvml::Result (*old_temperature)(nvml::Device, int, unsigned*);  // deprecated since, may go
-  nvml::Result (*events)(nvml::Device, unsigned long long*);      // by its name before NVML 12.2 where that is all
+  // its name before NVML 12.2, used if there is no other
+  nvml::Result (*events)(nvml::Device, unsigned long long*);
   nvml::Result (*version)(char*, unsigned);
   nvml::Result (*driver)(char*, unsigned);
 };
@@ -87,7 +89,7 @@ std::string system_text(nvml::Result (*read)(char*, unsigned)) {
   return read(text.data(), nvml::text_bytes) == nvml::success ? text.data() : "unknown";
 }
 
-/// Reads one value after the other, and remembers the first that could not be read.
+/// Reads one value after the other, and keeps the first error.
 class DeviceReader {
  public:
   DeviceReader(const NvmlFunctions& f, nvml::Device device) : f_(f), device_(device) {}
@@ -140,7 +142,8 @@ std::vector<std::string> clock_event_names(std::uint64_t bits) {
 
 void LibraryTraits::free(type library) noexcept { dlclose(library); }
 
-Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
+GpuGauge::GpuGauge(std::string bus_id, const char* library)
+    : bus_id_(std::move(bus_id)), library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
   if (!library_) {
     const char* reason = dlerror();
     problem_ = fmt::format("NVML cannot be loaded: {}", reason ? reason : library);
@@ -158,22 +161,22 @@ Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL
   functions_ = std::move(functions);
 }
 
-Nvml::~Nvml() {
+GpuGauge::~GpuGauge() {
   if (functions_) functions_->shut_down();
 }
 
-std::string Nvml::version() const {
+std::string GpuGauge::version() const {
   if (!functions_) return {};
   return fmt::format("NVML {}, driver {}", system_text(functions_->version), system_text(functions_->driver));
 }
 
-GpuState Nvml::read(const std::string& pci_bus_id) const {
+GpuState GpuGauge::read() const {
   GpuState none;
   none.problem = problem_;
   if (!functions_) return none;
   nvml::Device device = nullptr;
-  if (const auto result = functions_->device(pci_bus_id.c_str(), &device); result != nvml::success) {
-    none.problem = fmt::format("nvmlDeviceGetHandleByPciBusId_v2 for {}: {}", pci_bus_id, functions_->error(result));
+  if (const auto result = functions_->device(bus_id_.c_str(), &device); result != nvml::success) {
+    none.problem = fmt::format("nvmlDeviceGetHandleByPciBusId_v2 for {}: {}", bus_id_, functions_->error(result));
     return none;
   }
   return DeviceReader(*functions_, device).all();

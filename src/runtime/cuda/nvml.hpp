@@ -1,28 +1,30 @@
-// NVML, loaded at run time: what a GPU's clock, power and temperature are while a block is measured, and what slows it.
-// Neither NVML's header nor the library is needed to build.
+// SPDX-License-Identifier: Apache-2.0
+// NVML, loaded at run time: a GPU's clock, power and temperature while a block is measured, and the causes that slow
+// it. Neither NVML's header nor the library is needed to build.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/handle.hpp"
 
 namespace gradmeter::runtime {
 
-/// One reading. What the device or the driver does not tell is nothing, and `problem` says why for the first of these.
+/// One reading. A value that the device or the driver does not give is empty, and `problem` gives the reason for the
+/// first of them.
 struct GpuState {
   std::optional<double> sm_clock_hz;
-  std::optional<double> power_watts;  ///< of the board; an average over a second on most devices since Ampere
+  std::optional<double> power_watts;  ///< power of the board; an average over a second on most devices since Ampere
   std::optional<double> temperature_celsius;
-  std::optional<std::uint64_t> clock_events;  ///< bits: clock_event_names
+  std::optional<std::uint64_t> clock_events;  ///< bits as clock_event_names lists them
   std::string problem;
 };
 
-/// Names of the bits that hold the clock below its highest, "idle" included: {"power cap", "hardware thermal"}.
-/// A bit without a name is its number: "0x200".
-/// Source: NVML API Reference, nvmlClocksEventReasons.
+/// Names the bits that hold the clock below its highest, "idle" included: {"power cap", "hardware thermal"}. A bit
+/// without a name is its number: "0x200". Source: NVML API Reference, nvmlClocksEventReasons.
 std::vector<std::string> clock_event_names(std::uint64_t bits);
 
 struct LibraryTraits {
@@ -32,24 +34,26 @@ struct LibraryTraits {
 };
 struct NvmlFunctions;
 
-/// The library, started. Thread-safe as NVML is.
-class Nvml {
+/// Reads NVML for the GPU that a rank computes on, after each block that is measured on it. Thread-safe as NVML is.
+class GpuGauge {
  public:
+  /// bus_id: as cudaDeviceGetPCIBusId gives it, "0000:65:00.0"; CUDA's numbers are not NVML's. Loads the library.
   /// Errors: none; without a library, a driver or a function, `problem` is one line.
-  explicit Nvml(const char* library = "libnvidia-ml.so.1");
-  ~Nvml();
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
+  explicit GpuGauge(std::string bus_id, const char* library = "libnvidia-ml.so.1");
+  ~GpuGauge();
+  GpuGauge(const GpuGauge&) = delete;
+  GpuGauge& operator=(const GpuGauge&) = delete;
 
-  /// Empty where it can be used.
+  /// Why NVML cannot be used; empty: it can.
   const std::string& problem() const { return problem_; }
   /// "NVML 13.580.65, driver 580.65.06"; empty with a problem.
   std::string version() const;
-  /// `pci_bus_id`: as cudaDeviceGetPCIBusId gives it, "0000:65:00.0"; CUDA's numbers are not NVML's.
-  /// Cost: some tens of microseconds to some milliseconds, by the driver. Errors: none; all is nothing with a problem.
-  GpuState read(const std::string& pci_bus_id) const;
+  /// Cost: some tens of microseconds to some milliseconds, by the driver. Errors: none; with a problem all values are
+  /// empty.
+  GpuState read() const;
 
  private:
+  std::string bus_id_;
   Handle<LibraryTraits> library_;
   std::unique_ptr<const NvmlFunctions> functions_;
   std::string problem_;

@@ -1,5 +1,6 @@
-// Names for a profiler's time line (Nsight Systems): ranges of NVTX with the labels of a queue's work. Nothing without
-// NVTX's headers, which come with the CUDA toolkit; almost nothing while no profiler is attached.
+// SPDX-License-Identifier: Apache-2.0
+// Names for a profiler's time line (Nsight Systems): NVTX ranges with the labels of a queue's work. It does nothing
+// without NVTX's headers, which come with the CUDA toolkit, and almost nothing while no profiler is attached.
 #pragma once
 #include <string_view>
 
@@ -15,10 +16,9 @@ struct NvtxDomain {
   static constexpr const char* name = "gradmeter";
 };
 
-/// From here to the end of the scope, on this thread; ranges of a thread may lie within one another. Kernels that are
-/// launched within it are shown below it.
-/// `label`: a literal, as a queue's labels are: it is read up to its terminating null.
-/// Cost: a load and a branch without a profiler. Source: NVTX 3, nvtx3.hpp.
+/// Marks a range on this thread from here to the end of the scope; ranges may nest. Kernels launched within it are
+/// shown below it. `label`: a literal, as a queue's labels are, read up to its terminating null. Cost: a load and a
+/// branch without a profiler. Source: NVTX 3, nvtx3.hpp.
 class NvtxRange {
  public:
   explicit NvtxRange(std::string_view label) : range_(label.data()) {}

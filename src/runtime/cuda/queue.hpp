@@ -1,28 +1,79 @@
-// A stream of a GPU as a Queue.
+// SPDX-License-Identifier: Apache-2.0
+// A stream of a GPU as a queue, and the host's view of the GPU's memory while its work runs: copies in pinned memory.
 #pragma once
+#include <boost/icl/interval_set.hpp>
+
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 
 #include "runtime/cuda/device.hpp"
-#include "runtime/cuda/host_view.hpp"
 
 namespace gradmeter::runtime {
 
-/// Its work runs beside that of other queues of the device. Errors of all members: BackendError with CUDA's own text.
+struct PinnedTraits {
+  using type = void*;
+  static type null() noexcept { return nullptr; }
+  static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
+};
+
+/// The access that one queue's work has to its device, for the queue's thread. Each allocation that host code asks for
+/// has a copy of its size, kept for the next time.
+class HostView final : public DeviceAccess {
+ public:
+  HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
+  /// Waits for the stream and copies what has not been copied yet. Errors: std::logic_error for an address that is not
+  /// the device's; BackendError.
+  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
+  /// Queues the copies back of memory that was asked for writing; the next `host_address` copies anew.
+  void flush() const;
+  /// The stream for kernels, after the copies of what host code has written.
+  cudaStream_t stream() const {
+    flush();
+    return stream_.get();
+  }
+  std::string_view kernels() const override { return "cuda"; }
+  bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const override;
+  void to_transport(const std::byte* device_address, std::size_t bytes) const override;
+  void from_transport(std::byte* device_address, std::size_t bytes) const override;
+  EventPtr mark() const override;
+  /// The number of requests of host code for memory so far.
+  std::size_t requests() const { return requests_; }
+
+ private:
+  using Addresses = boost::icl::interval_set<std::uintptr_t>;
+  struct Copy {
+    std::size_t bytes = 0;
+    Handle<PinnedTraits> memory;
+    std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(memory.get()) + offset; }
+  };
+  Copy& copy_of(const CudaDevice::Range&) const;
+  /// The host's address for an address of the device.
+  std::byte* seen(std::uintptr_t device_address) const;
+
+  const CudaDevice& device_;
+  const Stream& stream_;
+  mutable std::map<std::uintptr_t, Copy> copies_;  ///< by the allocation's first address
+  mutable Addresses present_, written_;
+  mutable std::size_t requests_ = 0;
+};
+
+/// A stream of a GPU. Its work runs in parallel with that of other queues of the device. Errors of all members:
+/// BackendError with CUDA's own text.
 class CudaQueue final : public Queue {
  public:
   explicit CudaQueue(CudaDevice&);
   ~CudaQueue() override;
   CudaDevice& device() override { return device_; }
-  /// Runs it here, with this queue's stream and what host code sees of its memory.
+  /// Runs the work here, with this queue's stream and the host's view of its memory.
   void submit(std::string_view label, Cost, const Work&) override;
   EventPtr record() override;
-  /// Of an event of another kind than a stream's the caller waits.
+  /// For an event that is not a stream's, the caller waits.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
-  /// What the host does for want of kernels: labels of work that asked for copies of memory, each of which waits for
-  /// the stream, and how often.
+  /// Work that the host did for want of kernels: labels of work that asked for copies of memory, each of which waits
+  /// for the stream, and how often.
   using HostWork = std::map<std::string, std::size_t, std::less<>>;
   const HostWork& host_work() const { return host_work_; }
 

@@ -1,12 +1,16 @@
-// The settings around this program that change its times. Never the whole environment: it holds secrets.
+// SPDX-License-Identifier: Apache-2.0
+// Facts from the environment: settings that change this program's times, and its launcher. Results never record the
+// whole environment, since it holds secrets.
 #pragma once
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace gradmeter::runtime {
 
-/// Is this variable one that results record? A fixed list of names, and the name spaces of Open MPI's tuning
+/// Whether results record this variable: a fixed list of names, and the name spaces of Open MPI's tuning
 /// parameters, NCCL and the like; never one that looks like a key, token or password, and none of those that mpirun
 /// sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
@@ -14,7 +18,30 @@ bool is_recorded_variable(std::string_view name);
 /// The recorded ones among "NAME=value" strings, by name. `block` ends with a null pointer; by default this process'.
 std::map<std::string, std::string> named_environment(const char* const* block = nullptr);
 
-/// hwloc, glibc and the compiler; MPI and CUDA state their own.
+/// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
 std::map<std::string, std::string> library_versions();
+
+/// The launcher of this process, told from the environment alone: before MPI runs, and when MPI does not recognise it.
+struct Launcher {
+  std::string name;  ///< "mpirun (Open MPI)", "mpiexec (MPICH)", "srun", "PMIx"; empty: nothing started us but a shell
+  int rank = 0;
+  int size = 1;  ///< number of ranks it started; PMIx alone names no size: then a lower bound, rank + 1
+};
+
+/// Reads a variable as getenv does: null where it is not set.
+using ReadVariable = std::function<const char*(const char*)>;
+
+/// The nearest launcher wins: ranks of mpirun inside a Slurm job inherit the variables of the step that carries the
+/// daemons, so Slurm's are read last.
+/// Source: Open MPI 4.1 mpirun(1) "Environment variables"; MPICH hydra; Slurm 22.05 srun(1) "OUTPUT ENVIRONMENT".
+Launcher read_launcher(const ReadVariable& variable);
+Launcher read_launcher();  ///< the launcher of this process
+
+/// Whether this is a task of srun. A batch script has most of a task's variables too, but is none.
+bool in_slurm_step(const ReadVariable& variable);
+
+/// Finds N processes that each are a world of one rank, a mistake that can cost a user a whole run. Gives one line with
+/// what to do, or nothing when the world is as the launcher made it.
+std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size);
 
 }  // namespace gradmeter::runtime

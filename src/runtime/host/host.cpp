@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/host.hpp"
 
 #include <hwloc.h>
@@ -16,11 +17,10 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/printable.hpp"
+#include "core/print.hpp"
 #include "core/units.hpp"
 #include "runtime/handle.hpp"
-#include "runtime/host/cgroup.hpp"
-#include "runtime/host/proc_files.hpp"
+#include "runtime/host/kernel_files.hpp"
 
 namespace gradmeter::runtime {
 
@@ -47,7 +47,7 @@ void check_hwloc(int result, const char* call) {
 Topology load_topology() {
   Topology topology;
   check_hwloc(hwloc_topology_init(topology.receive()), "hwloc_topology_init");
-  // The whole machine: a job's share is stated apart, and must not change the fingerprint.
+  // Loads the whole machine: a job's share is stated apart, and must not change the fingerprint.
   check_hwloc(hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),
               "hwloc_topology_set_flags");
   check_hwloc(hwloc_topology_load(topology.get()), "hwloc_topology_load");
@@ -85,7 +85,7 @@ struct Affinity {
 Affinity read_affinity(hwloc_topology_t topology) {
   const Bitmap set(hwloc_bitmap_alloc());
   if (!set) throw core::BackendError("hwloc", "hwloc_bitmap_alloc", "out of memory");
-  // The union over all threads: a bound main thread says nothing of its OpenMP team.
+  // Uses the union over all threads: a bound main thread says nothing of its OpenMP team.
   if (hwloc_get_cpubind(topology, set.get(), HWLOC_CPUBIND_PROCESS) != 0) {
     check_hwloc(hwloc_bitmap_copy(set.get(), hwloc_topology_get_allowed_cpuset(topology)), "hwloc_bitmap_copy");
   }
@@ -100,11 +100,6 @@ Affinity read_affinity(hwloc_topology_t topology) {
 std::string kernel_release() {
   utsname names{};
   return ::uname(&names) == 0 ? std::string(names.release) : std::string();
-}
-
-std::size_t kib_in(std::string_view meminfo, std::string_view key) {
-  const auto value = value_of(meminfo, key);
-  return value ? leading_number<std::size_t>(*value).value_or(0) * 1024 : 0;
 }
 
 std::string trimmed_file(const std::filesystem::path& path) {
@@ -130,8 +125,8 @@ std::string virtualisation() {
 
 void read_memory(HostFacts& host, const CgroupLimits& limits) {
   const auto meminfo = read_small_file("/proc/meminfo").value_or(std::string());
-  host.memory_bytes = kib_in(meminfo, "MemTotal:");
-  host.available_memory_bytes = kib_in(meminfo, "MemAvailable:");
+  host.memory_bytes = kib_value_of(meminfo, "MemTotal:").value_or(0);
+  host.available_memory_bytes = kib_value_of(meminfo, "MemAvailable:").value_or(0);
   if (limits.memory_bytes) host.available_memory_bytes = std::min(host.available_memory_bytes, *limits.memory_bytes);
   host.shm_free_bytes = shm_free_bytes();
 }
@@ -145,7 +140,7 @@ std::uint64_t fnv1a(std::string_view text) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Docker names a container by 12 hexadecimal digits of its identity: another one at every start.
+/// Whether it looks like a container's name: Docker uses 12 hexadecimal digits of its identity, new at every start.
 bool looks_random(std::string_view name) {
   return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -164,7 +159,7 @@ LeftSegments left_segments(const std::filesystem::path& shm, const std::filesyst
     const std::string file = entry.path().filename().string();
     const bool is_segment =
         file.starts_with("vader_segment.") || file.starts_with("sm_segment.") || file.starts_with("osc_");
-    // Maps of other users' processes cannot be read, so nothing is known of their segments.
+    // Maps of other users' processes cannot be read, so their segments are left alone.
     struct stat status {};
     const bool is_known =
         ::stat(entry.path().c_str(), &status) == 0 && (::geteuid() == 0 || status.st_uid == ::geteuid());

@@ -1,4 +1,5 @@
-// What this machine is, as far as it decides how long things take. The adapter of hwloc.
+// SPDX-License-Identifier: Apache-2.0
+// The facts of this machine that decide how long work takes. The adapter of hwloc.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -11,16 +12,16 @@ namespace gradmeter::runtime {
 struct HostFacts {
   std::string hostname;
   std::string cpu_model;  ///< with family and model number: virtual machines name no product
-  // Of the whole machine, also where a job may use a part of it only.
+  // Counts of the whole machine, even where a job may use only a part.
   std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
-  /// In this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
+  /// Processing units in this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
   std::size_t available_units = 0;
   std::size_t l2_bytes = 0, l3_bytes = 0;  ///< one cache of that level, as one core sees it
   std::size_t memory_bytes = 0;
-  std::size_t available_memory_bytes = 0;  ///< without swapping, and within the control groups' limit
-  std::size_t shm_free_bytes = 0;          ///< in /dev/shm: where shared windows live
+  std::size_t available_memory_bytes = 0;  ///< memory without swapping, within the control groups' limit
+  std::size_t shm_free_bytes = 0;          ///< free in /dev/shm, which holds shared windows
   std::string kernel;
-  std::string governor;               ///< of the first CPU that we may use
+  std::string governor;               ///< governor of the first CPU that we may use
   std::string transparent_hugepages;  ///< "always", "madvise" or "never"
   std::string virtualisation;         ///< "vm" under a hypervisor, "none" on bare metal
   std::string binding;                ///< the affinity as a list: "0-1"
@@ -28,25 +29,24 @@ struct HostFacts {
 
 /// Cost: some milliseconds. Errors: BackendError when hwloc cannot read the topology.
 HostFacts read_host();
-/// In /dev/shm, where MPI keeps the windows that processes share; 0 where there is none.
+/// Bytes free in /dev/shm, where MPI keeps the windows that processes share; 0 without one.
 std::size_t shm_free_bytes();
-/// This user's segments of Open MPI in `shm` (root: all) that none of the processes under `proc` maps: an mpirun that
-/// was killed leaves them.
 struct LeftSegments {
   std::size_t count = 0, bytes = 0;
 };
+/// This user's segments of Open MPI in `shm` (for root: all users') that none of the processes under `proc` maps: a
+/// killed mpirun leaves them.
 LeftSegments left_segments(const std::filesystem::path& shm = "/dev/shm", const std::filesystem::path& proc = "/proc");
 /// "needs 64 MiB of /dev/shm where 48 MiB are free: ...", with what to do about it.
 std::string short_of_shm(std::size_t needs, std::size_t free);
 /// Empty when the system does not tell.
 std::string host_name();
 
-/// 16 hexadecimal digits, equal where times may be compared: processor, counts, caches, memory (rounded to GiB, as the
-/// kernel's own share varies), virtual or not, MPI version (up to its first comma: build dates do not matter),
-/// accelerators, and the stem of the host name. The stem is there because an interconnect cannot be seen from a node:
-/// clusters with equal processors and other networks have other names, while nodes of one partition share theirs. The
-/// kernel is left out: an update would make every old result foreign.
-/// `accelerators`: names of the GPUs in use, empty for none.
+/// 16 hexadecimal digits, equal where times may be compared. They cover processor, counts, caches, memory (rounded to
+/// GiB, as the kernel's own share varies), virtual or not, MPI version (up to its first comma: build dates do not
+/// matter), accelerators, and the stem of the host name. A node does not show its interconnect, but clusters with other
+/// networks have other names, while nodes of one partition share theirs: hence the stem. The kernel is left out: an
+/// update would make every old result foreign. `accelerators`: names of the GPUs in use, empty for none.
 std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_version,
                                 std::string_view accelerators = {});
 

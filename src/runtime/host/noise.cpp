@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/noise.hpp"
 
 #include <pthread.h>
@@ -15,14 +16,14 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/host/proc_files.hpp"
+#include "runtime/host/kernel_files.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::runtime {
 
 namespace {
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-/// Each frequency read may interrupt its CPU: a few tell the mean.
+/// Each frequency read may interrupt its CPU, so only a few are read for the mean.
 constexpr int most_frequencies = 16;
 
 std::int64_t preemptions_of(int whom) {
@@ -45,7 +46,7 @@ std::optional<StolenTicks> read_ticks(const std::filesystem::path& root) {
 double cpufreq(const std::filesystem::path& root) {
   cpu_set_t ours;
   CPU_ZERO(&ours);
-  if (::sched_getaffinity(0, sizeof ours, &ours) != 0) return unknown;  // over 1024 CPUs: cpuinfo will do
+  if (::sched_getaffinity(0, sizeof ours, &ours) != 0) return unknown;  // with over 1024 CPUs cpuinfo is used
   double sum = 0;
   int found = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE && found < most_frequencies; ++cpu) {
@@ -66,6 +67,19 @@ double read_frequency(const std::filesystem::path& root) {
   return cpuinfo ? parse_frequency(*cpuinfo) : unknown;
 }
 
+/// Times of a thread since it began.
+struct RunTimes {
+  std::uint64_t on_cpu_ns = 0, waiting_ns = 0;
+};
+/// Source: kernel document sched-stats, /proc/PID/schedstat. None if there are not two numbers.
+std::optional<RunTimes> parse_schedstat(std::string_view schedstat) {
+  const auto fields = words(schedstat);
+  if (fields.size() < 2) return std::nullopt;
+  const auto on_cpu = leading_number<std::uint64_t>(fields[0]), waiting = leading_number<std::uint64_t>(fields[1]);
+  if (!on_cpu || !waiting) return std::nullopt;
+  return RunTimes{*on_cpu, *waiting};
+}
+
 bool starts_with_cpu_number(std::string_view line) {
   return line.size() > 3 && line.starts_with("cpu") && line[3] >= '0' && line[3] <= '9';
 }
@@ -81,14 +95,6 @@ std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat) {
   StolenTicks ticks{.steal = leading_number<std::uint64_t>(fields[steal_field]).value_or(0)};
   for (const std::string_view line : lines(proc_stat)) ticks.cpus += starts_with_cpu_number(line);
   return ticks;
-}
-
-std::optional<RunTimes> parse_schedstat(std::string_view schedstat) {
-  const auto fields = words(schedstat);
-  if (fields.size() < 2) return std::nullopt;
-  const auto on_cpu = leading_number<std::uint64_t>(fields[0]), waiting = leading_number<std::uint64_t>(fields[1]);
-  if (!on_cpu || !waiting) return std::nullopt;
-  return RunTimes{*on_cpu, *waiting};
 }
 
 double parse_frequency(std::string_view cpuinfo) {
@@ -117,21 +123,21 @@ NoiseGauge::NoiseGauge(std::filesystem::path root)
 
 NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
   RunDelays out;
-  bool counted = false;  // where nothing has ever run, the kernel leaves zeros
+  bool counted = false;  // zeros for all threads mean that the kernel does not count
   std::error_code ended;
   for (const auto& thread : std::filesystem::directory_iterator(root_ / "proc/self/task", ended)) {
     if (!rank_.empty() && trimmed(read_small_file(thread.path() / "comm").value_or("")) != rank_) continue;
     const auto text = read_small_file(thread.path() / "schedstat");
     const auto times = text ? parse_schedstat(*text) : std::nullopt;
     const auto id = leading_number<long>(thread.path().filename().native());
-    if (!times || !id) continue;  // a thread that has just ended
+    if (!times || !id) continue;  // the thread has just ended
     out[*id] = times->waiting_ns;
     counted |= times->on_cpu_ns > 0;
   }
   return counted ? out : RunDelays{};
 }
 
-/// Of a rank that is a thread: its own thread's, which are most of them; no call sums over some threads.
+/// For a rank that is a thread: its own thread's preemptions, which are most of them; no call sums over some threads.
 std::int64_t NoiseGauge::preemptions() const { return preemptions_of(rank_.empty() ? RUSAGE_SELF : RUSAGE_THREAD); }
 
 double NoiseGauge::longest_run_delay() const {
@@ -153,7 +159,7 @@ NoiseReading NoiseGauge::read() const {
   reading.involuntary_switches = preemptions() - involuntary_switches_;
   reading.steal_share = unknown;
   if (const auto ticks = read_ticks(root_); ticks && ticks_) {
-    // The kernel's counters may step back a little when CPUs go idle: then nothing was taken.
+    // The kernel's counters may step back a little when CPUs go idle: then the difference counts as 0.
     const auto stolen = ticks->steal > ticks_->steal ? static_cast<double>(ticks->steal - ticks_->steal) : 0.0;
     const double whole = reading.elapsed_s * static_cast<double>(ticks->cpus);
     if (whole > 0) reading.steal_share = stolen / static_cast<double>(::sysconf(_SC_CLK_TCK)) / whole;

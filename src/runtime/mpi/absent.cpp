@@ -1,8 +1,8 @@
-// Of a build without MPI: ranks are threads.
+// SPDX-License-Identifier: Apache-2.0
+// Stand-ins for a build without MPI: ranks are threads.
 #include <cstdlib>
 
 #include "core/error.hpp"
-#include "runtime/mpi/cuda_aware.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {

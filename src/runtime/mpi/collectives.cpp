@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/mpi/collectives.hpp"
 
 #include <array>
@@ -95,7 +96,7 @@ Reduction::Reduction(core::Element e, Combine c)
 
 Reduction::Reduction(core::Element e, Combiner combiner) : bytes_(core::size_of(e)) {
   auto h = std::make_shared<Handles>();
-  const MpiTurn turn;  // ends before the handles, which take one to be freed
+  const MpiTurn turn;  // destroyed before the handles, which need a turn to be freed
   check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, h->own_type.receive()), "MPI_Type_contiguous");
   h->type = h->own_type.get();
   check_mpi(MPI_Type_commit(&h->type), "MPI_Type_commit");

@@ -1,4 +1,5 @@
-// The vendor's collectives as they are, one call each: blocking, or under way behind a request.
+// SPDX-License-Identifier: Apache-2.0
+// The vendor's collectives as they are, one call each: blocking, or non-blocking behind a request.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -12,17 +13,17 @@ namespace gradmeter::runtime {
 /// Narrows a count for MPI 3's int arguments. Errors: BackendError when it does not fit.
 int mpi_count(std::size_t n);
 
-/// inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
+/// Computes inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
 using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
 
-/// What MPI must be told to reduce elements of one type by one operation.
+/// A type and an operation in the form in which MPI reduces by them.
 class Reduction {
  public:
   struct Handles;
-  /// MPI's own type and operator. NaN, and zeros of both signs, in its min and max are as its vendor made them: the
-  /// result may depend on the order of operands. Errors: BackendError for 16-bit and 8-bit floats, which MPI lacks.
+  /// MPI's own type and operator. Its min and max treat NaN, and zeros of both signs, as the vendor decided: the result
+  /// may depend on the order of operands. Errors: BackendError for 16-bit and 8-bit floats, which MPI lacks.
   Reduction(core::Element, Combine);
-  /// Any element, as so many bytes that only `combiner` understands. At most 64 different combiners a process.
+  /// Takes any element as bytes that only `combiner` understands. At most 64 different combiners a process.
   Reduction(core::Element, Combiner);
 
   const Handles& handles() const { return *handles_; }
@@ -33,7 +34,7 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// Calls under way, at most two of them. MPI may use the buffers and cuts until `done`; whoever owns this waits for it.
+/// At most two calls under way. MPI may use the buffers and cuts until `done`; the owner of this waits for it.
 class MpiRequests {
  public:
   struct State;
@@ -41,7 +42,7 @@ class MpiRequests {
   ~MpiRequests();
   MpiRequests(MpiRequests&&) noexcept;
   MpiRequests& operator=(MpiRequests&&) noexcept;
-  /// MPI_Test on each.
+  /// Calls MPI_Test on each.
   bool done();
   State& state() { return *state_; }
 
@@ -49,12 +50,12 @@ class MpiRequests {
   std::unique_ptr<State> state_;
 };
 
-/// How n elements are cut into blocks, one for each rank.
+/// The cut of n elements into blocks, one for each rank.
 struct MpiCuts {
   std::vector<int> counts, begins;
 };
 
-/// in == out: in place. Elements are counted in the reduction's type.
+/// in == out: in place. Counts are in elements of the reduction's type.
 struct MpiBuffers {
   const std::byte* in;
   std::byte* out;
@@ -65,18 +66,19 @@ struct MpiBuffers {
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// The rank's block goes to where `out` holds it; in place, to the beginning of the buffer, as MPI has it.
+/// Writes the rank's block at its place in `out`; in place, to the beginning of the buffer, as MPI does.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// The rank gives its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// The same two for equal blocks, as most callers have them: the count is a multiple of the ranks.
+/// The same two for equal blocks, the usual case: the count is a multiple of the ranks.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// In place only: `out`.
+/// Works only in place: `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
 /// The count must be a multiple of the ranks.
 void mpi_all_to_all(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// To the next rank, from the one before. In place only as the blocking call (MPI 3.1 has no MPI_Isendrecv_replace).
+/// Sends to the next rank, receives from the one before. In place only as the blocking call (MPI 3.1 has no
+/// MPI_Isendrecv_replace).
 void mpi_send_receive(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 
 }  // namespace gradmeter::runtime

@@ -1,18 +1,19 @@
-// MPI's beginning and end, and its world. No MPI header is needed to include this.
+// SPDX-License-Identifier: Apache-2.0
+// The part of MPI that a program needs without its header: its beginning, end and world, whether it takes device
+// memory, and Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
 
 #include "runtime/communicator.hpp"
-#include "runtime/mpi/session.hpp"
 
 namespace gradmeter::runtime {
 
-/// Who may call MPI. serialized: one thread at a time, and a progress thread may be that one. funneled: the main thread
-/// alone, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce of 0.61 us takes 0.65 serialized
-/// (and 0.53 in a program without any other thread).
+/// The threads that may call MPI. serialized: one thread at a time, and a progress thread may be that one. funneled:
+/// the main thread alone, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce of 0.61 us takes
+/// 0.65 serialized (and 0.53 in a program without any other thread).
 enum class MpiThreads { funneled, serialized };
 
-/// MPI from here to the end of the scope.
+/// Initialises MPI and finalises it at the end of the scope.
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv, MpiThreads threads = MpiThreads::serialized);
@@ -23,7 +24,8 @@ class MpiSession {
   /// A duplicate of MPI's world. Collective.
   static Communicator world();
   static bool running();
-  /// What the library grants: "funneled", "serialized" (it counts in the time of small calls); empty while none runs.
+  /// The level that the library grants: "funneled", "serialized" (which adds to the time of small calls); empty without
+  /// a session.
   static std::string thread_level();
   static int world_size();
   /// Ends all ranks, now, with this exit code.
@@ -37,5 +39,43 @@ class MpiSession {
 
 /// Why no MPI collective can be called in this process, with what to do; empty: it can be, once a session runs.
 std::string mpi_refusal();
+
+/// Whether MPI takes device memory.
+enum class CudaAwareMpi {
+  no_mpi,   ///< a build without MPI
+  unknown,  ///< this MPI cannot be asked; a checked send of device memory decides
+  no,       ///< device memory goes through our own host memory
+  yes
+};
+
+/// The library's own answer while it runs (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support) or, before MPI runs,
+/// how it was built. A `no` may be wrong where UCX carries device memory all the same. Source: Open MPI 4.1 and 5.0,
+/// MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
+CudaAwareMpi cuda_aware_mpi();
+
+/// One of Open MPI's all-reduce algorithms, which MPI_T can force for one communicator; numbers and names are
+/// coll/tuned's (Open MPI 4.1, coll_tuned_allreduce_decision.c).
+enum class ForcedAllReduce : int {
+  basic_linear = 1,
+  nonoverlapping = 2,
+  recursive_doubling = 3,
+  ring = 4,
+  segmented_ring = 5,
+  rabenseifner = 6
+};
+
+/// Must be called before MPI starts: Open MPI accepts forced algorithms only if told so at its start. Without a forced
+/// algorithm it decides as usual. A value that the user set stays.
+void listen_to_forced_algorithms();
+
+/// Why no algorithm can be forced here, with what to do; empty: it can. Without a session: empty for Open MPI.
+/// Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then microseconds.
+std::string forced_all_reduce_refusal(ForcedAllReduce);
+
+/// Collective. Makes a duplicate whose MPI_Allreduce uses this algorithm whatever the size. coll/tuned reads the forced
+/// values when a communicator is made: they are set around the duplication alone, so that all others stay as they were.
+/// `segment_bytes`: for the segmented ring, which divides by it, so at least 1; the others have no segments and take 0.
+/// Errors: BackendError where MPI_T refuses; UsageError with forced_all_reduce_refusal, or for a wrong segment.
+Communicator duplicate_forced(const Communicator&, ForcedAllReduce, int segment_bytes);
 
 }  // namespace gradmeter::runtime

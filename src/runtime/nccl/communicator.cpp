@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adapter of NCCL. In a build without NCCL each call refuses.
 #include "runtime/nccl/communicator.hpp"
 
 #include <atomic>
@@ -5,27 +7,95 @@
 #include <cstdlib>
 #include <new>
 #include <optional>
+#include <source_location>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/nccl/memory.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/threads/thread_group.hpp"
-#include "runtime/time/clock.hpp"
 
 #ifdef GRADMETER_HAS_NCCL
 #include <nccl.h>
 
+#include "runtime/cuda/device.hpp"
 #include "runtime/cuda/handles.hpp"
-#include "runtime/nccl/calls.hpp"
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+#define GRADMETER_NCCL_REGISTERS
+#endif
 #endif
 
 namespace gradmeter::runtime {
 
 #ifdef GRADMETER_HAS_NCCL
 namespace {
+
+ncclDataType_t nccl_type(core::Element e) {
+  switch (e) {
+    case core::Element::f64:
+      return ncclFloat64;
+    case core::Element::f32:
+      return ncclFloat32;
+    case core::Element::i64:
+      return ncclInt64;
+    case core::Element::i32:
+      return ncclInt32;
+    case core::Element::f16:
+      return ncclFloat16;
+    case core::Element::bf16:
+      return ncclBfloat16;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+    case core::Element::e4m3:
+      return ncclFloat8e4m3;
+    case core::Element::e5m2:
+      return ncclFloat8e5m2;
+#else
+    case core::Element::e4m3:
+    case core::Element::e5m2:
+      return ncclUint8;  // only to be moved, see nccl_sum_refusal
+#endif
+    case core::Element::i8:
+      break;
+  }
+  return ncclInt8;
+}
+
+ncclRedOp_t nccl_operation(Combine c) {
+  switch (c) {
+    case Combine::min:
+      return ncclMin;
+    case Combine::max:
+      return ncclMax;
+    case Combine::product:
+      return ncclProd;
+    case Combine::sum:
+      break;
+  }
+  return ncclSum;
+}
+
+/// NCCL's text for a result, with the first line of its log: it logs several when several things went wrong.
+std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
+  std::string detail = ncclGetLastError(comm);
+  detail = detail.substr(0, detail.find('\n'));
+  const std::string text = ncclGetErrorString(result);
+  return detail.empty() ? text : fmt::format("{} ({})", text, detail);
+}
+
+/// For destructors: notes an error that cannot be thrown.
+void release_nccl(ncclResult_t result, const char* call) noexcept {
+  if (result != ncclSuccess) core::note_failed_release("NCCL", call, ncclGetErrorString(result));
+}
+
+/// Errors: BackendError with NCCL's own text. A communicator that does not block answers ncclInProgress where others
+/// would wait.
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
+                std::source_location where = std::source_location::current()) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
+}
 
 /// An environment variable with another value until the end of the scope.
 class OverriddenVariable {
@@ -53,7 +123,30 @@ constexpr double destruction_patience_s = 10;
 
 }  // namespace
 
-/// How many calls each rank of this node has made.
+void NcclCalls::all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const {
+  check_nccl(ncclAllReduce(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclAllReduce", comm_);
+}
+void NcclCalls::reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c, int root) const {
+  check_nccl(ncclReduce(in, out, n, nccl_type(e), nccl_operation(c), root, comm_, stream_), "ncclReduce", comm_);
+}
+void NcclCalls::reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element e, Combine c) const {
+  check_nccl(ncclReduceScatter(in, out, n, nccl_type(e), nccl_operation(c), comm_, stream_), "ncclReduceScatter",
+             comm_);
+}
+void NcclCalls::all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element e) const {
+  check_nccl(ncclAllGather(in, out, n, nccl_type(e), comm_, stream_), "ncclAllGather", comm_);
+}
+void NcclCalls::broadcast(const std::byte* in, std::byte* out, std::size_t n, core::Element e, int root) const {
+  check_nccl(ncclBroadcast(in, out, n, nccl_type(e), root, comm_, stream_), "ncclBroadcast", comm_);
+}
+void NcclCalls::send(const std::byte* from, std::size_t n, core::Element e, int peer) const {
+  check_nccl(ncclSend(from, n, nccl_type(e), peer, comm_, stream_), "ncclSend", comm_);
+}
+void NcclCalls::receive(std::byte* to, std::size_t n, core::Element e, int peer) const {
+  check_nccl(ncclRecv(to, n, nccl_type(e), peer, comm_, stream_), "ncclRecv", comm_);
+}
+
+/// The number of calls that each rank of this node has made.
 class NcclCallCounts {
  public:
   explicit NcclCallCounts(const Communicator& c)
@@ -65,7 +158,7 @@ class NcclCallCounts {
     node_.barrier();
   }
   void add_one() { count(mine_).fetch_add(1, std::memory_order_release); }
-  /// Of the ranks that have made fewer calls than this one.
+  /// The ranks that have made fewer calls than this one.
   std::vector<int> late() const {
     std::vector<int> out;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -122,7 +215,7 @@ struct NcclCommunicator::State {
   int rank, size;
   ncclComm_t comm = nullptr;
   const char* call = "";
-  double begin_s = 0;  ///< of the call
+  double begin_s = 0;  ///< begin of the call
   bool is_under_way = false;
   std::function<void()> before_abort = {};
   std::vector<void*> registrations = {};
@@ -130,7 +223,7 @@ struct NcclCommunicator::State {
   void join(const Communicator&, const ncclUniqueId&);
   /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
   ncclResult_t state();
-  /// The same. Errors: as `check`.
+  /// The same, and watches peers and the patience. Errors: as `check`.
   ncclResult_t patient_state();
   void abort() noexcept;
   void free() noexcept;
@@ -145,19 +238,20 @@ void NcclCommunicator::State::require_alive() const {
 
 void NcclCommunicator::State::abort() noexcept {
   if (comm && before_abort) before_abort();
-  if (comm) (void)ncclCommAbort(comm);  // there is nothing left to be done with an error of it
+  if (comm) (void)ncclCommAbort(comm);  // an error of the abort cannot be handled any more
   comm = nullptr;
 }
 
-/// An abort does it too.
+/// Deregisters memory; an abort does it too.
 void NcclCommunicator::State::deregister() noexcept {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+#ifdef GRADMETER_NCCL_REGISTERS
   for (void* const handle : registrations) release_nccl(ncclCommDeregister(comm, handle), "ncclCommDeregister");
 #endif
   registrations.clear();
 }
 
-/// With all calls done. While an exception is on its way the peers may be elsewhere, and a call under way never ends.
+/// Frees the communicator when all calls are done. While an exception propagates, the peers may not come, and a call
+/// under way would never end.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
   if (is_under_way || !may_free()) return abort();
@@ -205,12 +299,12 @@ ncclResult_t NcclCommunicator::State::patient_state() {
 }
 
 void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id) {
-  // Threads share one environment, so one of them changes it; the barriers are around what reads it.
+  // Threads share one environment, so one of them changes it; barriers surround the calls that read it.
   const bool sets = c.ranks_as() == RanksAs::processes || rank == 0;
   std::optional<OverriddenVariable> algorithm, protocol;
   if (sets && !options.algorithm.empty()) algorithm.emplace("NCCL_ALGO", options.algorithm);
   if (sets && !options.protocol.empty()) protocol.emplace("NCCL_PROTO", options.protocol);
-  // Communicators that are used side by side: their kernels begin in the order of the calls.
+  // The communicators are used in parallel: their kernels begin in the order of the calls.
   constexpr int keep_the_users = 0;
   if (sets) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", keep_the_users);
   c.barrier();
@@ -245,9 +339,9 @@ void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(c
   s.require_alive();
   check_nccl(ncclGroupStart(), "ncclGroupStart", s.comm);
   try {
-    body(GroupCalls(s.comm, stream));
+    body(NcclCalls(s.comm, stream));
   } catch (...) {
-    (void)ncclGroupEnd();  // the thread must not stay within a group; the first error is the one to tell
+    (void)ncclGroupEnd();  // the thread must leave the group; the first error is the one to tell
     s.abort();
     throw;
   }
@@ -267,7 +361,7 @@ void NcclCommunicator::completed() {
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
 void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+#ifdef GRADMETER_NCCL_REGISTERS
   state_->require_alive();
   void* handle = nullptr;
   check_nccl(ncclCommRegister(state_->comm, at, bytes, &handle), "ncclCommRegister", state_->comm);
@@ -299,27 +393,69 @@ std::string nccl_refusal() {
 std::string nccl_library() { return {}; }
 std::string nccl_sum_refusal(core::Element) { return nccl_refusal(); }
 
-NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) {  // NOLINT(performance-unnecessary-value-param)
-  throw core::UsageError(nccl_refusal());
-}
-void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) {
-  throw core::UsageError(nccl_refusal());
-}
-void NcclCommunicator::begin(const char*) { throw core::UsageError(nccl_refusal()); }
-void NcclCommunicator::add_group(CUstream_st*, const std::function<void(const NcclCalls&)>&) {
-  throw core::UsageError(nccl_refusal());
-}
-bool NcclCommunicator::launched() { throw core::UsageError(nccl_refusal()); }
-void NcclCommunicator::check() { throw core::UsageError(nccl_refusal()); }
+namespace {
+[[noreturn]] void refuse() { throw core::UsageError(nccl_refusal()); }
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) {
+  refuse();
+}  // NOLINT(performance-unnecessary-value-param)
+void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) { refuse(); }
+void NcclCommunicator::begin(const char*) { refuse(); }
+void NcclCommunicator::add_group(CUstream_st*, const std::function<void(const NcclCalls&)>&) { refuse(); }
+bool NcclCommunicator::launched() { refuse(); }
+void NcclCommunicator::check() { refuse(); }
 void NcclCommunicator::completed() {}
 void NcclCommunicator::abort() noexcept {}
-void NcclCommunicator::register_memory(std::byte*, std::size_t) { throw core::UsageError(nccl_refusal()); }
+void NcclCommunicator::register_memory(std::byte*, std::size_t) { refuse(); }
 void NcclCommunicator::before_abort(std::function<void()>) {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }
 int NcclCommunicator::late_peer() const { return -1; }
+
+void NcclCalls::all_reduce(const std::byte*, std::byte*, std::size_t, core::Element, Combine) const { refuse(); }
+void NcclCalls::reduce(const std::byte*, std::byte*, std::size_t, core::Element, Combine, int) const { refuse(); }
+void NcclCalls::reduce_scatter(const std::byte*, std::byte*, std::size_t, core::Element, Combine) const { refuse(); }
+void NcclCalls::all_gather(const std::byte*, std::byte*, std::size_t, core::Element) const { refuse(); }
+void NcclCalls::broadcast(const std::byte*, std::byte*, std::size_t, core::Element, int) const { refuse(); }
+void NcclCalls::send(const std::byte*, std::size_t, core::Element, int) const { refuse(); }
+void NcclCalls::receive(std::byte*, std::size_t, core::Element, int) const { refuse(); }
 #endif
 
 NcclCommunicator::~NcclCommunicator() = default;
+
+#ifdef GRADMETER_NCCL_REGISTERS
+namespace {
+
+void* allocate_registrable(std::size_t bytes) {
+  void* address = nullptr;
+  if (const ncclResult_t result = ncclMemAlloc(&address, bytes); result != ncclSuccess) {
+    throw core::BackendError("NCCL", "ncclMemAlloc",
+                             fmt::format("{}, of {} for --buffers registered; take arena, or a smaller problem",
+                                         ncclGetErrorString(result), core::to_text(core::Bytes{bytes})));
+  }
+  return address;
+}
+void free_registrable(void* address) noexcept { release_nccl(ncclMemFree(address), "ncclMemFree"); }
+
+}  // namespace
+
+std::string nccl_registration_refusal() { return {}; }
+
+OwnedBuffer map_registrable(Device& device, core::Element element, std::span<std::byte> memory) {
+  auto* const gpu = dynamic_cast<CudaDevice*>(&device);
+  if (!gpu) throw core::BackendError("NCCL", "ncclMemAlloc", "it is memory of a GPU: take --device cuda");
+  return gpu->map(element, memory, {.allocate = allocate_registrable, .free = free_registrable});
+}
+#else
+std::string nccl_registration_refusal() {
+  if (auto why = nccl_refusal(); !why.empty()) return why;
+  return "built with an NCCL before 2.19, which registers no buffers: build with a later one, or take --buffers arena";
+}
+
+OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte>) {
+  throw core::UsageError(nccl_registration_refusal());
+}
+#endif
 
 }  // namespace gradmeter::runtime

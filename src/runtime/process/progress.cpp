@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/process/progress.hpp"
 
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 #include <algorithm>
 
 #include "core/format.hpp"
-#include "core/printable.hpp"
-#include "runtime/host/launcher.hpp"
+#include "core/print.hpp"
+#include "runtime/host/environment.hpp"
 
 namespace gradmeter::runtime {
 
@@ -22,7 +23,7 @@ constexpr std::string_view erase = "\r\033[K";
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
 
-/// A character is what starts no continuation byte: good enough for the Latin text here.
+/// Counts a character for each byte that is no continuation byte: good enough for the Latin text here.
 std::string cut_to(std::string_view text, std::size_t columns) {
   const auto width = static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !is_continuation(c); }));
   if (width <= columns) return std::string(text);
@@ -39,7 +40,7 @@ bool is_pipe(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-/// A descriptor of our own for the terminal that a person sees `descriptor` on, or an empty one.
+/// A descriptor of our own for the terminal on which a person sees `descriptor`, or an empty one.
 Descriptor find_terminal(int descriptor) {
   if (::isatty(descriptor)) return Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
   if (!is_pipe(descriptor) || read_launcher().name.empty()) return {};

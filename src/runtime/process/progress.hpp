@@ -1,4 +1,5 @@
-// The line that says how far a long run is. For a person at a terminal only; results never share its line.
+// SPDX-License-Identifier: Apache-2.0
+// The line that shows the progress of a long run, only for a person at a terminal: results never share its line.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -6,19 +7,19 @@
 #include <string_view>
 
 #include "core/units.hpp"
-#include "runtime/descriptor.hpp"
+#include "runtime/handle.hpp"
 
 namespace gradmeter::runtime {
 
 struct ProgressState {
-  std::string_view what;  ///< what is counted, in the plural: "points"
+  std::string_view what;  ///< the plural of what is counted: "points"
   std::size_t done = 0, total = 0;
   core::Seconds elapsed;
   std::string_view now_doing;  ///< may come from a user's file: control characters are made visible
 };
 
-/// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left supposes that
-/// the rest goes as fast as what is done; before the first is done there is none.
+/// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left assumes that the
+/// rest goes as fast as the part done; before the first is done it is left out.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
 /// Draws on the terminal behind standard error, if there is one and `enabled`; else every call does nothing. mpirun
@@ -34,7 +35,7 @@ class Progress {
   void update(std::size_t done, std::string_view now_doing);
   /// Empties the line, so that a result can be printed; the next update after a tenth of a second draws again.
   void clear();
-  /// Clears for good.
+  /// Clears the line for good.
   void finish();
   bool shown() const { return static_cast<bool>(terminal_); }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/process/signals.hpp"
 
 #include <poll.h>
@@ -145,7 +146,7 @@ void SignalWatch::end(int signal, const char* why) {
 }
 
 namespace {
-/// Never destroyed: whoever ends the process may do so while its statics are.
+/// Never destroyed: a thread may end the process while its statics are destroyed.
 struct LastDeed {
   std::mutex mutex;
   std::function<void(int, const std::string&)> what;

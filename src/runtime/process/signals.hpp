@@ -1,6 +1,7 @@
-// Clean endings: SIGINT, SIGTERM and SIGHUP become a flag that the program looks at, with a deadline; schedulers'
-// warnings (SIGUSR1, SIGUSR2, SIGXCPU) one that it looks at between points. And what is still done where a process ends
-// at once.
+// SPDX-License-Identifier: Apache-2.0
+// Clean endings: SIGINT, SIGTERM and SIGHUP set a flag that the program checks, with a deadline; schedulers' warnings
+// (SIGUSR1, SIGUSR2, SIGXCPU) set one that it checks between points. Also the last actions of a process that ends at
+// once.
 #pragma once
 #include <signal.h>
 
@@ -13,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/descriptor.hpp"
+#include "runtime/handle.hpp"
 
 namespace gradmeter::runtime {
 
-/// What the process still does where it ends at once: a line in a file. `last` is called once, in the thread of who
-/// ends it, and must neither throw nor wait for long. An empty one takes it back. Any thread.
+/// Sets the last action of a process that ends at once: writing a line to a file. `last` is called once, in the thread
+/// that ends the process, and must neither throw nor wait for long. An empty one removes it. Any thread.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
-/// Does that, then _exit: destructors would wait for ranks that hang.
+/// Runs the action of `before_sudden_end`, then _exit: destructors would wait for ranks that hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
 
 /// Blocks these signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them
@@ -38,22 +39,22 @@ class SignalWatch {
   static constexpr std::chrono::milliseconds usual_grace{500};
 
   explicit SignalWatch(std::chrono::milliseconds grace = usual_grace);
-  /// Stops the thread and restores the mask: in the thread that made it.
+  /// Stops the thread and restores the mask; runs in the thread that made it.
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
-  /// The same, or else the first warning, for who is between two points: the one under way is still measured.
+  /// The same, or else the first warning; to be asked between two points, so that the one under way is still measured.
   int pending_or_warned() const noexcept {
     const int now = pending();
     return now != 0 ? now : warned_.load(std::memory_order_relaxed);
   }
 
-  /// What to say of a rank of this process in the last lines, "rank 2 waits for rank 3: ...", one for each `rank` (any
-  /// address of its own). Called from the watching thread; when this returns, the former function of this rank is not
-  /// running and will not be called again. Empty: nothing to say any more. Any thread.
+  /// Sets what the last lines say of a rank of this process, "rank 2 waits for rank 3: ...", one for each `rank` (any
+  /// address of its own). The watching thread calls it; when this returns, the former function of this rank is not
+  /// running and will not be called again. Empty: removes it. Any thread.
   void describe_with(const void* rank, std::function<std::string()> describe);
 
  private:

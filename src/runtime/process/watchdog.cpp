@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/process/watchdog.hpp"
 
 #include <algorithm>
@@ -5,10 +6,51 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/descriptor.hpp"
+#include "runtime/handle.hpp"
 #include "runtime/process/signals.hpp"
 
 namespace gradmeter::runtime {
+namespace {
+std::string rounds_text(const ActivitySnapshot& wait) {
+  if (wait.round < 0) return {};
+  if (wait.rounds < 0) return fmt::format(", round {}", wait.round + 1);
+  return fmt::format(", round {} of {}", wait.round + 1, wait.rounds);
+}
+
+std::string wait_text(int rank, const ActivitySnapshot& wait) {
+  if (wait.peer < 0) return fmt::format("rank {} waits in {}{}", rank, wait.operation, rounds_text(wait));
+  return fmt::format("rank {} waits for rank {}: {}{}", rank, wait.peer, wait.operation, rounds_text(wait));
+}
+}  // namespace
+
+ActivitySnapshot Activity::doing() const noexcept {
+  return {.operation = operation_.load(std::memory_order_relaxed),
+          .peer = peer_.load(std::memory_order_relaxed),
+          .round = round_.load(std::memory_order_relaxed),
+          .rounds = rounds_.load(std::memory_order_relaxed),
+          .computing = computing_.load(std::memory_order_relaxed)};
+}
+
+std::string describe(int rank, const ActivitySnapshot& doing) {
+  if (doing.operation) return wait_text(rank, doing);
+  if (doing.computing) return fmt::format("rank {} computes {}", rank, doing.computing);
+  return fmt::format("rank {} is in no exchange and no computation", rank);
+}
+
+std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds silent) {
+  if (doing.operation) {
+    // Waiting ranks all print; a rank that is stopped, lost or busy with something else does not.
+    return fmt::format("{}, for {:.3g} s; the rank that prints no such line is the culprit", wait_text(rank, doing),
+                       silent.value);
+  }
+  if (doing.computing) {
+    return fmt::format("rank {} has been computing {} for {:.3g} s; if that is right, raise --timeout", rank,
+                       doing.computing, silent.value);
+  }
+  return fmt::format(
+      "rank {} has been in no exchange and no computation for {:.3g} s; if that is right, raise --timeout", rank,
+      silent.value);
+}
 
 namespace {
 using Clock = std::chrono::steady_clock;
@@ -67,7 +109,7 @@ void Watchdog::look(core::Seconds passed) {
     b.told = true;
     ending_.print("gradmeter: " + describe_hang(b.rank, b.activity->doing(), b.stall_detector.silent()));
   }
-  // Another process's look may come a period later than ours: let it print before mpirun ends everybody.
+  // Another process may look a period later than this one: let it print before mpirun ends everybody.
   if (!any_told || since_told_ < ending_.grace + slowest_period) return;
   ending_.exit(static_cast<int>(core::ExitCode::backend));
   stop_ = true;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/threads/thread_group.hpp"
 
 #include <pthread.h>
@@ -16,20 +17,21 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/host/host.hpp"
-#include "runtime/time/backoff.hpp"
+#include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/arena.hpp"
 
 namespace gradmeter::runtime {
 namespace {
 
-/// What all groups of one world share.
+/// The state that all groups of one world share.
 struct World {
   std::atomic<bool> abandoned{false};
   SpinPolicy spin_policy;
 };
 
-/// What the members of one group share. A collective is: everybody publishes a copy of its data, a barrier, everybody
-/// reads, a barrier. The copies are the group's: a member that fails, and takes its own data with it, may be read.
+/// The state that the members of one group share. In a collective every rank publishes a copy of its data, waits at a
+/// barrier, reads the others' and waits again. The group owns the copies, so they can be read even after a member has
+/// failed.
 struct SharedGroup {
   SharedGroup(std::size_t n, std::shared_ptr<World> w) : size(n), world(std::move(w)), published(n) {}
   const std::size_t size;
@@ -38,7 +40,7 @@ struct SharedGroup {
   alignas(64) std::atomic<std::uint64_t> phase{0};
   std::vector<std::shared_ptr<const void>> published;  ///< by rank
 
-  std::mutex mutex;  ///< of what follows
+  std::mutex mutex;  ///< protects the members below
   std::condition_variable posted;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages;  ///< by sender and receiver
 };
@@ -95,7 +97,7 @@ class ThreadMember final : public GroupMember {
   void publish(std::span<T> values) const {
     publish(std::vector<std::remove_const_t<T>>(values.begin(), values.end()));
   }
-  /// Everybody has read.
+  /// Waits until all ranks have read.
   void end_reading() const {
     barrier();
     group_->published[static_cast<std::size_t>(rank_)].reset();
@@ -114,7 +116,7 @@ class ThreadMember final : public GroupMember {
 template <class Wait>
 void ThreadMember::meet(Wait wait) const {
   SharedGroup& g = *group_;
-  const std::uint64_t phase = g.phase.load(std::memory_order_relaxed);  // stays until this rank has arrived
+  const std::uint64_t phase = g.phase.load(std::memory_order_relaxed);  // the phase stays until this rank has arrived
   if (g.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == g.size) {
     g.arrived.store(0, std::memory_order_relaxed);
     g.phase.store(phase + 1, std::memory_order_release);
@@ -151,8 +153,8 @@ void ThreadMember::gather(std::span<const std::byte> mine, std::span<std::byte> 
   end_reading();
 }
 
-/// In the order in which processes do it (mpi/member.cpp), so that sums have their bits: of ranks beyond a power of two
-/// the first ones go in pairs, then neighbours, then pairs of these.
+/// Sums in the order of processes (mpi/communicator.cpp), so that bits are equal: beyond a power of two the first ranks
+/// go in pairs, then neighbours, then pairs of these.
 double combined(std::vector<double> values, Combine c) {
   std::size_t power = 1;
   while (2 * power <= values.size()) power *= 2;
@@ -250,7 +252,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body) 
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      // Threads that this one makes have its name, by which a rank's share of the noise is told from the others'.
+      // Threads that this one makes inherit its name, which tells one rank's share of the noise from the others'.
       pthread_setname_np(pthread_self(), fmt::format("rank {}", r).c_str());
       try {
         body(Communicator(std::make_unique<ThreadMember>(group, r)));
@@ -268,7 +270,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body) 
 
 void bind_to_share(const Communicator& world) {
   cpu_set_t usable;
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;  // over 1024 CPUs
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;  // fails with over 1024 CPUs
   std::vector<std::size_t> cpus;
   for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &usable)) cpus.push_back(cpu);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of one process: a world of them without a launcher, for bare machines, sanitizers and tests.
 #pragma once
 #include <functional>
@@ -7,7 +8,7 @@
 
 namespace gradmeter::runtime {
 
-/// What a rank's wait throws when another rank of its world has ended by an error.
+/// The exception of a rank's wait when another rank of its world has ended by an error.
 class PeerFailed : public std::runtime_error {
  public:
   PeerFailed() : std::runtime_error("another rank has ended by an error") {}
@@ -15,18 +16,18 @@ class PeerFailed : public std::runtime_error {
 
 /// Runs `body` on `ranks` threads, each with the world's communicator of its rank, and returns when all have ended.
 /// Each has the floating-point mode of the calling thread; its threads (OpenMP's, progress) are named after its rank.
-/// Errors: of the first rank that threw; calls of communicators that wait throw PeerFailed on the others then. Whoever
-/// polls a transport asks `throw_if_abandoned`. UsageError for less than one rank.
+/// Errors: those of the first rank that threw; on other ranks, calls of communicators that wait then throw PeerFailed.
+/// Loops that poll a transport call `throw_if_abandoned`. UsageError for less than one rank.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
 /// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, side by
 /// side, as launchers bind processes. With fewer cores than ranks, and where the kernel refuses, nothing is bound.
 void bind_to_share(const Communicator& world);
 
-/// Are there ranks of `run_thread_ranks` in this process now? MPI knows nothing of them.
+/// Whether ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.
 bool thread_ranks_running();
 
-/// Ends by PeerFailed where another rank of the group has ended by an error. Cost: a load.
+/// Throws PeerFailed where another rank of the group has ended by an error. Cost: a load.
 void throw_if_abandoned(const Communicator&);
 
 }  // namespace gradmeter::runtime

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/arena.hpp"
 
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 #include "core/format.hpp"
 #include "core/units.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/placement.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -32,30 +34,32 @@ std::span<std::byte> Arena::take(std::size_t bytes) {
   return out;
 }
 
-PrivateArena::PrivateArena(std::size_t bytes, Pages pages) : mapped_(round_up(bytes + 1, huge_page) + huge_page) {
+PrivateArena::PrivateArena(std::size_t bytes, Pages pages) {
+  const std::size_t offset = draw_page_offset(bytes);
+  mapped_ = round_up(offset + bytes + 1, huge_page) + huge_page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
-  memory_ = {reinterpret_cast<std::byte*>(aligned), round_up(bytes, page_bytes)};
+  memory_ = {reinterpret_cast<std::byte*>(aligned + offset), round_up(bytes, page_bytes)};
   // Advice only: a kernel without transparent huge pages refuses, and small pages serve.
-  if (pages == Pages::advised) (void)madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE);
+  if (pages == Pages::advised) (void)madvise(memory_.data() - offset, offset + memory_.size(), MADV_HUGEPAGE);
 }
 
 PrivateArena::~PrivateArena() { munmap(mapping_, mapped_); }
 
 std::size_t shm_for(std::size_t window_bytes) { return window_bytes + window_bytes / 16; }
 
-SharedWindow::SharedWindow(const Communicator& node, std::size_t bytes) {
+SharedParts share_memory(const Communicator& node, std::size_t bytes) {
   if (node.ranks_as() == RanksAs::processes) {
     const auto needs = shm_for(static_cast<std::size_t>(node.sum(static_cast<double>(bytes + 2 * page_bytes))));
     const auto free = node.broadcast_value(shm_free_bytes());
     if (free > 0 && needs > free) throw core::BackendError("shared memory", "window", short_of_shm(needs, free));
   }
-  parts_ = node.member().share(bytes);
+  return node.member().share(bytes);
 }
 
-SharedArena::SharedArena(const Communicator& node, std::size_t bytes) : window_(node, bytes) {
-  memory_ = window_.of(node.rank());
+SharedArena::SharedArena(const Communicator& node, std::size_t bytes) : parts_(share_memory(node, bytes)) {
+  memory_ = parts_.of(node.rank());
 }
 
 }  // namespace gradmeter::runtime

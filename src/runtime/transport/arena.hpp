@@ -1,4 +1,5 @@
-// Where buffers live that a transport can move best: aligned, on huge pages where the kernel gives them, and, for the
+// SPDX-License-Identifier: Apache-2.0
+// Memory for buffers that a transport can move best: aligned, on huge pages where the kernel gives them, and, for the
 // shared-memory transport, mapped by every rank of the node.
 #pragma once
 #include <cstddef>
@@ -36,7 +37,7 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-/// advised: huge where the kernel grants them. ordinary: what malloc's memory lies on.
+/// advised: huge pages where the kernel grants them. ordinary: the pages of malloc's memory.
 enum class Pages : std::uint8_t { advised, ordinary };
 
 /// This process' own memory.
@@ -52,27 +53,22 @@ class PrivateArena final : public Arena {
   std::size_t mapped_;
 };
 
-/// What processes need in /dev/shm for windows of so many bytes in all: MPI takes none that would nearly fill it.
+/// Bytes of /dev/shm that processes need for windows of this size in all: MPI refuses windows that would nearly fill
+/// it.
 std::size_t shm_for(std::size_t window_bytes);
 
-/// Memory over the ranks of a node: every rank has `bytes` in it and sees all the others'. Collective over `node`.
-class SharedWindow {
- public:
-  /// Errors: BackendError when /dev/shm has not the room.
-  SharedWindow(const Communicator& node, std::size_t bytes);
-  std::span<std::byte> of(int rank) const { return parts_.parts[static_cast<std::size_t>(rank)]; }
+/// Memory shared by the ranks of a node: every rank has `bytes` in it and sees all the others'. Collective over `node`.
+/// Errors: BackendError when /dev/shm has too little room.
+SharedParts share_memory(const Communicator& node, std::size_t bytes);
 
- private:
-  SharedParts parts_;
-};
-
+/// The same memory as an arena.
 class SharedArena final : public Arena {
  public:
   SharedArena(const Communicator& node, std::size_t bytes);
-  std::span<std::byte> of(int rank) const { return window_.of(rank); }
+  std::span<std::byte> of(int rank) const { return parts_.of(rank); }
 
  private:
-  SharedWindow window_;
+  SharedParts parts_;
 };
 
 }  // namespace gradmeter::runtime

@@ -1,14 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/network.hpp"
 
 #include <array>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "runtime/mpi/cuda_aware.hpp"
-#include "runtime/time/clock.hpp"
-#include "runtime/transport/hybrid_transport.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/mpi/session.hpp"
+#include "runtime/transport/decorators.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
-#include "runtime/transport/unreliable_transport.hpp"
 
 namespace gradmeter::runtime {
 namespace {
@@ -16,12 +16,6 @@ namespace {
 Communicator split_by(const Communicator& all, const std::vector<int>& fake_nodes) {
   if (fake_nodes.empty()) return all.split_by_node();
   return all.split(fake_nodes.at(static_cast<std::size_t>(all.rank())), all.rank());
-}
-
-/// Cells of the members that share this rank's node, in the memory of the first of them.
-std::unique_ptr<SharedWindow> make_cells(const Communicator& local, int channels) {
-  return std::make_unique<SharedWindow>(
-      local, local.rank() == 0 ? sizeof(SharedMemoryCell) * shared_memory_cell_count(local.size(), channels) : 0);
 }
 
 std::string cuda_mpi_refusal(std::string_view device) {
@@ -75,7 +69,7 @@ Network::Network(const Communicator& all, const NetworkOptions& o)
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
   }
-  // A device is the queues', which are not made yet: whoever asks for one has been told.
+  // Queues, which know the device, are not made yet, so this asks as for a GPU; callers have checked theirs.
   if (auto why = transport_refusal(transport_, all.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
   if (is_mpi_alone()) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
@@ -121,34 +115,32 @@ std::vector<std::shared_ptr<void>> Network::pin(Device& device) const {
   return out;
 }
 
-OwnedTransport Network::connect(const Communicator& members, int channels) const {
-  OwnedTransport out = connect_reliably(members, channels);
-  if (!faults_.any()) return out;
+std::unique_ptr<Transport> Network::connect(const Communicator& members, int channels) const {
+  auto reliable = connect_reliably(members, channels);
+  if (!faults_.any()) return reliable;
   std::vector<int> world_ranks;
   for (int r : ranks_of(members)) world_ranks.push_back(world_ranks_[static_cast<std::size_t>(r)]);
-  out.replace([&](std::unique_ptr<Transport> t) {
-    return std::make_unique<UnreliableTransport>(std::move(t), faults_, std::move(world_ranks), connected_s_);
-  });
-  return out;
+  return std::make_unique<UnreliableTransport>(std::move(reliable), faults_, std::move(world_ranks), connected_s_);
 }
 
-OwnedTransport Network::connect_reliably(const Communicator& members, int channels) const {
+std::unique_ptr<Transport> Network::connect_reliably(const Communicator& members, int channels) const {
   auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
-  if (is_mpi_alone()) return {nullptr, mpi()};
+  if (is_mpi_alone()) return mpi();
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
-  auto cells = make_cells(local, channels);
-  auto* first = reinterpret_cast<SharedMemoryCell*>(cells->of(0).data());
-  const std::span<SharedMemoryCell> all_cells{first, shared_memory_cell_count(local.size(), channels)};
-  auto shm = std::make_unique<SharedMemoryTransport>("shm", local.rank(), local.size(), channels, all_cells,
-                                                     SharedMemoryMap{arenas_of(local)});
-  if (transport_ == TransportKind::shm) return {std::move(cells), std::move(shm)};
+  const std::size_t count = shared_memory_cell_count(local.size(), channels);
+  // All cells of a node are in the memory of its first rank.
+  const SharedParts shared = share_memory(local, local.rank() == 0 ? sizeof(SharedMemoryCell) * count : 0);
+  const std::span<SharedMemoryCell> cells{reinterpret_cast<SharedMemoryCell*>(shared.of(0).data()), count};
+  auto shm = std::make_unique<SharedMemoryTransport>("shm", local.rank(), local.size(), channels, cells,
+                                                     arenas_of(local), shared.owner);
+  if (transport_ == TransportKind::shm) return shm;
   std::vector<int> local_rank(static_cast<std::size_t>(members.size()), HybridTransport::elsewhere);
   const auto nodes = nodes_of(members);
   for (int r = 0, next = 0; r < members.size(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     if (nodes[at] == node_of_[static_cast<std::size_t>(rank_)]) local_rank[at] = next++;
   }
-  return {std::move(cells), std::make_unique<HybridTransport>(std::move(shm), mpi(), std::move(local_rank))};
+  return std::make_unique<HybridTransport>(std::move(shm), mpi(), std::move(local_rank));
 }
 
 }  // namespace gradmeter::runtime

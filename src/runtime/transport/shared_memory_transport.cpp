@@ -1,9 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/shared_memory_transport.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::runtime {
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is a word");
+
+// One of two fences is first: either the ringer sees that it is armed, or the sleeper sees the message.
+void Doorbell::arm(bool yes) {
+  armed_.store(yes ? 1 : 0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Doorbell::ring() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (armed_.load(std::memory_order_relaxed) != 0) wake();
+}
+
+// Both calls may fail because another process was quicker: then there is nothing to sleep or to wake for.
+void Doorbell::sleep(std::uint32_t seen, double at_most) {
+  const double whole = std::floor(at_most);
+  const timespec limit{static_cast<time_t>(whole), static_cast<long>((at_most - whole) * 1e9)};
+  syscall(SYS_futex, &rings_, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void Doorbell::wake() {
+  rings_.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &rings_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
 
 using namespace core::literals;
 
@@ -13,11 +46,13 @@ std::size_t shared_memory_cell_count(int size, int channels) {
 }
 
 SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, int size, int channels,
-                                             std::span<SharedMemoryCell> cells, SharedMemoryMap memory)
+                                             std::span<SharedMemoryCell> cells,
+                                             std::vector<std::span<std::byte>> memory, std::shared_ptr<void> owner)
     : name_(name),
       rank_(rank),
       size_(size),
       channels_(channels),
+      owner_(std::move(owner)),
       cells_(cells),
       memory_(std::move(memory)),
       sent_(counter(size, 0)),
@@ -37,14 +72,14 @@ SharedMemoryCell* SharedMemoryTransport::cell(int source, int destination, int c
 }
 
 bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const {
-  if (memory_.parts.empty() || data.empty()) return true;
-  const auto own = memory_.parts[static_cast<std::size_t>(rank_)];
+  if (memory_.empty() || data.empty()) return true;
+  const auto own = memory_[static_cast<std::size_t>(rank_)];
   return data.data() >= own.data() && data.data() + data.size() <= own.data() + own.size();
 }
 
-/// Where the places of that rank's memory begin; null in one address space, where a place is an address.
+/// The begin of that rank's memory; null in one address space, where a place is an address.
 std::byte* SharedMemoryTransport::base(int rank) const {
-  return memory_.parts.empty() ? nullptr : memory_.parts[static_cast<std::size_t>(rank)].data();
+  return memory_.empty() ? nullptr : memory_[static_cast<std::size_t>(rank)].data();
 }
 
 std::optional<std::uint64_t> SharedMemoryTransport::place_of(std::span<const std::byte> data) const {
@@ -65,14 +100,12 @@ bool SharedMemoryTransport::post(const Offer& o) {
 }
 
 Doorbell* SharedMemoryTransport::use_doorbell() {
-  if (doorbells_.empty()) {
-    for (auto& c : cells_.last(static_cast<std::size_t>(size_))) doorbells_.emplace_back(c.doorbell);
-  }
-  return &doorbells_[static_cast<std::size_t>(rank_)];
+  uses_doorbells_ = true;
+  return &doorbell(rank_);
 }
 
 void SharedMemoryTransport::ring(int peer) {
-  if (!doorbells_.empty()) doorbells_[static_cast<std::size_t>(peer)].ring();
+  if (uses_doorbells_) doorbell(peer).ring();
 }
 
 MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
@@ -109,7 +142,7 @@ const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
 void SharedMemoryTransport::release(MessageHandle& t) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
   static_cast<SharedMemoryCell*>(t.place)->done.store(t.id & sequence_bits, std::memory_order_release);
-  ring(static_cast<int>(t.id >> peer_shift));  // it may wait for room
+  ring(static_cast<int>(t.id >> peer_shift));  // the message may wait for room
 }
 
 }  // namespace gradmeter::runtime

@@ -1,15 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between ranks that can read each other's memory: threads of one process, or processes over a shared
 // window. One class for both, so that the thread sanitizer tests the shared-memory protocol.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "runtime/transport/doorbell.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
+
+/// A thread sleeps at it until a message comes: a word of memory that several processes see. Zeroed memory is a
+/// doorbell without a sleeper. A sleeper arms it, takes the number of rings, checks once more for its message, and
+/// sleeps until there are more rings. A rank that has something for it rings: without a system call unless it is armed.
+/// One sleeper, any number of ringers. Cost: a ring is a fence, and a system call where somebody sleeps.
+class Doorbell {
+ public:
+  void arm(bool yes);
+  std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
+  /// Sleeps until there are more rings than these, at most this long [s].
+  void sleep(std::uint32_t seen, double at_most);
+  void ring();
+  /// Rings whether it is armed or not.
+  void wake();
+
+ private:
+  std::atomic<std::uint32_t> rings_{0}, armed_{0};
+};
 
 /// One message's slot: the sender writes where its data lies and publishes `full`; the receiver reads the sender's
 /// memory and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
@@ -17,23 +36,20 @@ struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
   std::uint64_t offset = 0;
   alignas(64) std::atomic<std::uint64_t> done{0};
-  DoorbellMemory doorbell;  ///< of the last cells alone, one for each rank
+  Doorbell doorbell;  ///< used in the last cells only, one for each rank
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");
 
 /// Cells that a group of `size` ranks needs: size² × channels × 4 messages in flight, and their doorbells.
 std::size_t shared_memory_cell_count(int size, int channels);
 
-/// Where each rank's readable memory lies in *this* process. Threads share one address space: {nullptr, whole}.
-struct SharedMemoryMap {
-  std::vector<std::span<std::byte>> parts;  ///< empty: one address space
-};
-
 /// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when they are offered.
 class SharedMemoryTransport final : public Transport {
  public:
+  /// memory: where each rank's readable memory lies in *this* process; empty: threads, which share one address space.
+  /// owner: of the cells' memory, where nobody else keeps it.
   SharedMemoryTransport(std::string_view name, int rank, int size, int channels, std::span<SharedMemoryCell> cells,
-                        SharedMemoryMap memory);
+                        std::vector<std::span<std::byte>> memory, std::shared_ptr<void> owner = nullptr);
   std::string_view name() const override { return name_; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -53,7 +69,8 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   static constexpr std::uint64_t in_flight = 4;
-  static constexpr int peer_shift = 48;  ///< a receive ticket's id: peer above, sequence below
+  /// a receive handle's id has the peer above this bit, the sequence number below
+  static constexpr int peer_shift = 48;
   struct Offer {
     SharedMemoryCell* cell;
     std::uint64_t sequence, offset;
@@ -63,6 +80,9 @@ class SharedMemoryTransport final : public Transport {
   std::byte* base(int rank) const;
   SharedMemoryCell* cell(int source, int destination, int channel, std::uint64_t sequence);
   bool post(const Offer&);
+  Doorbell& doorbell(int rank) {
+    return cells_.last(static_cast<std::size_t>(size_))[static_cast<std::size_t>(rank)].doorbell;
+  }
   void ring(int peer);
   std::size_t counter(int peer, int channel) const {
     return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
@@ -70,11 +90,12 @@ class SharedMemoryTransport final : public Transport {
 
   std::string_view name_;
   int rank_, size_, channels_;
+  std::shared_ptr<void> owner_;
   std::span<SharedMemoryCell> cells_;
-  SharedMemoryMap memory_;
+  std::vector<std::span<std::byte>> memory_;
   std::vector<std::uint64_t> sent_, received_;
-  std::vector<Offer> waiting_;       ///< offers that found their cell still in use
-  std::vector<Doorbell> doorbells_;  ///< by rank; empty: nobody sleeps at one
+  std::vector<Offer> waiting_;   ///< offers that found their cell still in use
+  bool uses_doorbells_ = false;  ///< some ranks sleep at theirs
 };
 
 }  // namespace gradmeter::runtime

@@ -1,4 +1,5 @@
-// Moves bytes between two ranks. What a schedule's messages travel over.
+// SPDX-License-Identifier: Apache-2.0
+// The interface that moves a schedule's messages: bytes between two ranks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,29 +9,33 @@
 
 namespace gradmeter::runtime {
 
-/// No transport cuts buffers into longer messages of its own accord [bytes].
+/// No transport cuts buffers into messages longer than this by itself [bytes].
 inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
 class Doorbell;
 
-/// A message on its way. Opaque: only the transport that gave it reads it. A default ticket is a message of no bytes.
+/// A message on its way. Opaque: only the transport that gave it reads it. A default handle is a message of no bytes.
 struct MessageHandle {
   std::uint64_t id = 0;
   void* place = nullptr;
 };
 
-/// Payload as counted where it leaves the sender; headers apart.
+/// Counts payload where it leaves the sender, without headers.
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
   Traffic operator-(const Traffic& o) const {
     return {bytes - o.bytes, messages - o.messages, bytes_between_nodes - o.bytes_between_nodes};
   }
+  Traffic& operator+=(const Traffic& o) {
+    bytes += o.bytes, messages += o.messages, bytes_between_nodes += o.bytes_between_nodes;
+    return *this;
+  }
   bool operator==(const Traffic&) const = default;
 };
 
-/// Messages between two ranks in one channel arrive in the order of their posting; channels are independent.
-/// One thread at a time. Nothing blocks: whoever waits calls `progress`, asks, and calls `idle` when nothing moved.
-/// Errors: BackendError when the layer below fails.
+/// Messages between two ranks in one channel arrive in the order of their posting; channels are independent. One thread
+/// at a time. Nothing blocks: a waiting caller calls `progress`, asks, and calls `idle` when nothing moved. Errors:
+/// BackendError when the layer below fails.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -38,12 +43,12 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int channels() const = 0;
-  /// True: what comes from this peer is seen in its own memory, so no landing is needed; what goes there has
-  /// `send_done` when it was read.
+  /// True: data from this peer is read in the peer's own memory, so no landing is needed; a send to it is `send_done`
+  /// when the peer has read it.
   virtual bool zero_copy_from(int peer) const = 0;
-  /// May messages be sent from this memory? (Peers can only read what is mapped by them.)
+  /// Whether messages can be sent from this memory. (Peers can only read memory that they map.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
-  /// A number by which `peer_memory` of ranks that map this memory finds it; none: it is mapped by nobody else.
+  /// A number by which `peer_memory` of ranks that map this memory finds it; none: no other rank maps it.
   virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
   /// The memory that the peer has at this place, to be read or written here; null: this rank does not map it.
   virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
@@ -51,18 +56,18 @@ class Transport {
   virtual std::size_t message_bytes() const = 0;
 
   virtual MessageHandle send(int peer, int channel, std::span<const std::byte> data) = 0;
-  /// `landing` is where the bytes go unless the transport reads peers; it has the message's exact size.
+  /// `landing` receives the bytes unless the transport reads peers' memory; it has the message's exact size.
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
-  /// May the source of this send be overwritten?
+  /// Whether the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// Null: not yet. Else where the bytes are: the landing buffer or the peer's memory, valid until `release`.
+  /// Null: not yet. Else the address of the bytes: the landing buffer or the peer's memory, valid until `release`.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
-  /// The bytes of this receive are no longer needed.
+  /// Releases the bytes of this receive.
   virtual void release(MessageHandle&) {}
-  /// This rank's doorbell, which peers of this transport ring from now on when something has come or a message of this
-  /// rank was read. All of them must call it. Null: whoever waits must poll.
+  /// This rank's doorbell, which peers of this transport ring from now on when a message has arrived or one of this
+  /// rank's was read. All of them must call it. Null: the caller must poll.
   virtual Doorbell* use_doorbell() { return nullptr; }
-  /// Once a pass, before any `try_receive` or `send_done`.
+  /// Must be called once a pass, before any `try_receive` or `send_done`.
   virtual void progress() {}
 
   const Traffic& traffic() const { return traffic_; }

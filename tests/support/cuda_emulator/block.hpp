@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block's threads, and where they meet: barriers, and operations of a warp.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cublasLtMatmul as a reference product on the emulated streams, as far as gradmeter calls it. What the real library
 // has no algorithm for, by its tables of types, transposes and alignments, is refused here too.
 #include <cublasLt.h>

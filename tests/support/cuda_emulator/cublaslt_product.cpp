@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/cuda_emulator/cublaslt_product.hpp"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/memory.hpp"
 

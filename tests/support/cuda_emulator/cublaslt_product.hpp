@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A product of cublasLtMatmul: whether the library has an algorithm for it, and its computation.
 #pragma once
 #include <cublasLt.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of 2:4 by cuSPARSELt as a reference on the emulated streams, as far as gradmeter calls it. What the real
 // library does not check, or answers by wrong numbers, is reported: structures that are not made, matrices that are not
 // compressed, workspaces that are too short.
@@ -11,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/small_float.hpp"
+#include "core/element.hpp"
 #include "support/cuda_emulator/cublaslt_product.hpp"
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/lock.hpp"

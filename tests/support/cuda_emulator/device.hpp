@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's device language for g++: the threads of a block are fibers, so barriers and warp operations are exact.
 #pragma once
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of CUDA's runtime API about the device and its errors.
 #include <cuda_runtime_api.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An adversarial CUDA runtime on the host, for tests: what they ask of it. See README.md.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stack of its own, to run a function that may be left and resumed.
 #pragma once
 #include <boost/context/detail/fcontext.hpp>

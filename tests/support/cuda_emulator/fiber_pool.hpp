@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fibers for a kernel's threads, used again by later kernels.
 #pragma once
 #include <cstddef>

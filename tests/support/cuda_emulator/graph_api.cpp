@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Capture of streams, and calls of CUDA's runtime API about graphs.
 #include <cuda_runtime_api.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs: the work of streams that record instead of running.
 #pragma once
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the threads of a kernel.
 #pragma once
 #include "support/cuda_emulator/device.hpp"

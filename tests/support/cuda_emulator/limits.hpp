@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device of the emulator has. Made up: kernels must not depend on them.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mutex that all state of the emulator is under.
 #pragma once
 #include <cstdint>

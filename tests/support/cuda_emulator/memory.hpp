@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory that the host cannot touch, and pinned memory of the host. Under a lock.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of CUDA's runtime API about memory.
 #include <cuda_runtime_api.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's own symbols over the emulated runtime: ranks are threads, or processes that all wait by asking CUDA or NCCL.
 //
 // Calls run in their stream; those of one communicator one group after another, in the order of their issue. With a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulated NCCL refuses of its callers, and says about what they give.
 #pragma once
 #include <nccl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One NCCL call's way through its pieces, over memory that all ranks of a communicator map.
 #pragma once
 #include <nccl.h>

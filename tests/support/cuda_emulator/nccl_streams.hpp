@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's calls as pieces of work in streams, and in the graphs that record them.
 #pragma once
 #include <cuda_runtime_api.h>

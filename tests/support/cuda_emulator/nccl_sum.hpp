@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's reductions on the host: a value at a time, rounded to its type after every operation.
 #pragma once
 #include <nccl.h>

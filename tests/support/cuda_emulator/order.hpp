@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of this process's work.
 #pragma once
 #include "support/order.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is wrong: reports, and errors that stay.
 #include <unistd.h>
 

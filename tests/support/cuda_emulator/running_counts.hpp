@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is counted. Under a lock.
 #pragma once
 #include "support/cuda_emulator/emulator.hpp"

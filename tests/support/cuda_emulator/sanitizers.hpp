@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the sanitizers of a program are told. The emulator itself is compiled without them: weak symbols find theirs.
 #pragma once
 #include <cstddef>

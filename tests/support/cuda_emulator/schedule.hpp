@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When work runs: only when somebody waits for it, when the order of a seed says so, or when nobody has called CUDA for
 // a while. Under a lock, as all.
 #pragma once

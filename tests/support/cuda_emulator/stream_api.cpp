@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of CUDA's runtime API about streams, events and launches.
 #include <cuda_runtime_api.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams and their work. When it runs is schedule.hpp's.
 #pragma once
 #include <cuda_runtime_api.h>

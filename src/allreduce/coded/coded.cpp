@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides which tensors of a buffer are encoded and which travel dense, and exchanges both.
+#include "allreduce/coded/coded.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "allreduce/coded/collective_sequence.hpp"
+#include "allreduce/coded/exchanges.hpp"
+#include "allreduce/collective.hpp"
+#include "compression/codecs/dgc.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+
+namespace {
+
+/// One inner call: a pack of tensors to encode, or as many dense parts as the batch holds.
+struct Job {
+  bool coded = false;
+  std::vector<TensorPart> parts = {};
+  std::size_t elements = 0;
+};
+
+/// open: the index of the batch that is not full; none: the number of jobs or more.
+void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::vector<Job>& jobs) {
+  for (std::size_t done = 0; done < t.count;) {
+    if (open >= jobs.size() || jobs[open].elements == most) {
+      open = jobs.size();
+      jobs.push_back({});
+    }
+    Job& job = jobs[open];
+    const std::size_t n = std::min(t.count - done, most - job.elements);
+    job.parts.push_back({.offset = t.offset + done, .count = n});
+    job.elements += n;
+    done += n;
+  }
+}
+
+/// open: the index of the pack that is not full, as above.
+void add_coded(const TensorPart& t, std::size_t most, std::size_t& open, std::vector<Job>& jobs) {
+  if (open >= jobs.size() || jobs[open].parts.size() == most) {
+    open = jobs.size();
+    jobs.push_back({.coded = true});
+  }
+  jobs[open].parts.push_back(t);
+  jobs[open].elements += t.count;
+}
+
+/// The jobs are in the tensors' order; a dense batch of at most `most_dense` elements and a pack of at most
+/// `most_packed` tensors take the place of their first part. No tensors: the buffer of `count` elements is one. Cost:
+/// O(tensors + batches).
+std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
+                               std::size_t most_packed, const std::function<bool(const TensorPart&)>& is_encoded) {
+  const TensorPart all{.offset = 0, .count = count};
+  std::vector<Job> jobs;
+  std::size_t open_batch = SIZE_MAX, open_pack = SIZE_MAX;
+  for (const TensorPart& t : tensors.empty() ? std::span(&all, 1) : tensors) {
+    if (t.count == 0) continue;
+    if (is_encoded(t)) {
+      add_coded(t, most_packed, open_pack, jobs);
+    } else {
+      add_dense(t, most_dense, open_batch, jobs);
+    }
+  }
+  return jobs;
+}
+
+using compression::CodecChoice;
+using compression::Exchange;
+
+// The executor alone: over the algorithm's schedule, or over `direct` where the algorithm is a selection.
+
+AlgorithmPtr algorithm_over(const ExchangeSpec& r) {
+  const bool chosen = r.algorithm->info().backend == Backend::selection;
+  return chosen ? find_algorithm("direct") : r.algorithm;
+}
+
+std::string schedule_refusal(const ExchangeSpec& r) {
+  const AlgorithmPtr a = algorithm_over(r);
+  if (!a->has_schedule()) {
+    return fmt::format("{} adds up numbers as they are; codec {} needs a schedule of ours, as direct or ring", a->name,
+                       r.codec->info->name);
+  }
+  for (const auto& s : a->make(r.shape)) {
+    if (auto why = coded_refusal(*s); !why.empty()) {
+      return fmt::format("with {} {}; take direct, ring or one-shot with codec {}", a->name, why, r.codec->info->name);
+    }
+  }
+  return {};
+}
+
+std::size_t schedule_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
+  const AlgorithmPtr a = algorithm_over(r);
+  return Executor::arena_bytes({a->name, a->make(r.shape)}, rank, r);
+}
+
+std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& r, const Site& site) {
+  const AlgorithmPtr a = algorithm_over(r);
+  ExchangeSpec o = r;
+  o.transport_takes_device = site.network.takes_device_memory();
+  return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, site.transport, site.network.arena(),
+                                    std::move(o));
+}
+
+CallParts schedule_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  return {{.algorithm = algorithm_over(r), .count = pack.front().count, .codec = r.codec}};
+}
+
+// The executor cuts the buffer into pieces and encodes them on their way, tensor by tensor.
+constexpr CodedExchange by_schedule{.refusal = schedule_refusal,
+                                    .arena_bytes = schedule_arena_bytes,
+                                    .bind = bind_schedule,
+                                    .parts = schedule_parts,
+                                    .packs = false};
+
+const CodedExchange& exchange_of(const CodecChoice& c) {
+  const auto named = c.parsed.parameters.find("exchange");
+  const std::string_view asked = named == c.parsed.parameters.end() ? "" : std::string_view(named->second);
+  if (c.info->exchange == Exchange::schedule || asked == "sra") return by_schedule;
+  if (c.info->exchange == Exchange::gather && asked != "sum") {
+    return compression::warm_up_steps(c.parsed) > 0 ? warm_up_exchange : gathered_exchange;
+  }
+  if (c.info->name == "powersgd") return power_sgd_exchange;
+  return c.info->name == "randomk" ? random_k_exchange : tern_grad_exchange;
+}
+
+std::string tensor_refusal(const ExchangeSpec& r, const TensorPart& t) {
+  const auto& exchange = exchange_of(*r.codec);
+  return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
+}
+
+bool is_encoded(const ExchangeSpec& r, const TensorPart& t) {
+  return r.shape.ranks > 1 && t.count >= r.codec->min_elements && tensor_refusal(r, t).empty();
+}
+
+/// Gives the first dense batch to the first pack, whose collective then sends it too.
+void join_dense(std::vector<Job>& jobs) {
+  const auto pack = std::ranges::find(jobs, true, &Job::coded), batch = std::ranges::find(jobs, false, &Job::coded);
+  if (pack == jobs.end() || batch == jobs.end()) return;
+  for (const TensorPart& t : batch->parts) {
+    pack->parts.push_back({.offset = t.offset, .count = t.count, .rows = 1, .columns = t.count});
+  }
+  jobs.erase(batch);
+}
+
+std::vector<Job> jobs_of(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
+  const CodedExchange& exchange = exchange_of(*r.codec);
+  auto jobs = cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), exchange.packs ? most_packed(r) : 1,
+                            [&](const TensorPart& t) { return is_encoded(r, t); });
+  if (exchange.takes_dense) join_dense(jobs);
+  return jobs;
+}
+
+/// The residuals that error feedback keeps, on the host or a device.
+class Residuals {
+ public:
+  /// Makes room for `count` residuals; the new ones are 0. On a device the queue copies the old ones and is waited for,
+  /// which happens once for each new length.
+  void grow(std::size_t count, runtime::Queue* queue, runtime::Device* device) {
+    if (count <= count_) return;
+    if (device) {
+      const auto longer = device->allocate(core::Element::f32, count);
+      queue->copy("grow residuals", on_device_.buffer.part(0, count_), longer.buffer.part(0, count_));
+      queue->synchronise();
+      on_device_ = longer;
+    } else {
+      on_host_.resize(count);
+    }
+    count_ = count;
+  }
+  float* data() {
+    if (on_host_.empty() && on_device_.memory) {
+      return reinterpret_cast<float*>(on_device_.buffer.device().device_address());
+    }
+    return on_host_.data();
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<float> on_host_;
+  runtime::OwnedBuffer on_device_;
+};
+
+class Compressed final : public CollectiveSequence {
+ public:
+  Compressed(const ExchangeSpec& r, const Site& site, std::uint64_t seed)
+      : CollectiveSequence(fmt::format("{} {}", r.algorithm->name, r.codec->label), r.queue),
+        spec_(r),
+        exchange_(exchange_of(*r.codec)),
+        seed_(seed),
+        device_(r.gpu()),
+        batch_(batch_of(site.network.arena().take(dense_bytes(r)))),
+        coded_(add_part(exchange_.bind(r, site))),
+        dense_(add_part(r.algorithm->bind(site, r.inner(dense_bytes(r))))),
+        dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
+
+  const std::string& serves(std::uint64_t bytes) const override {
+    return bytes / sizeof(float) < spec_.codec->min_elements ? dense_text_ : coded_.name();
+  }
+  bool reads_device() const override { return device_ != nullptr; }
+  CodecState take_state() override {
+    feedback_.inner = coded_.take_state();
+    return take_values(feedback_);
+  }
+  void restore_state(const CodecState& state) override {
+    restore_values(state, feedback_);
+    if (feedback_.inner) coded_.restore_state(feedback_.inner);
+  }
+
+ private:
+  struct Feedback {
+    std::uint64_t calls = 0;
+    Residuals worker = {}, owner = {};  ///< by place in all that is exchanged
+    CodecState inner = {};              ///< of the coded collective; null while it is in use
+  };
+
+  runtime::OwnedBuffer batch_of(std::span<std::byte> memory) const {
+    if (device_) return device_->map(core::Element::f32, memory);
+    return {.buffer = {core::Element::f32, memory}};
+  }
+  const SliceKernels& kernels() const { return device_ ? gpu_kernels() : host_kernels; }
+
+  void begin(const Call& call) override {
+    if (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average)) {
+      throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
+    }
+    call_ = call;
+    ++feedback_.calls;
+    done_ = 0;
+    job_ = nullptr;
+    jobs_ = jobs_of(spec_, call.count(), call.tensor_layout.tensors);
+    if (spec_.codec->feedback) {
+      const std::size_t end = call.tensor_layout.first + call.count();
+      feedback_.worker.grow(end, spec_.queue, device_);
+      feedback_.owner.grow(end, spec_.queue, device_);
+    }
+  }
+
+  Stage next(std::size_t) override {
+    if (job_ && !job_->coded) local("unpack", [this, job = job_] { unpack(*job); });
+    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_change()) {
+      local("difference", [this] { close_difference(); });
+      return wait_for_local_work();  // the next tensor's difference takes the place of this one
+    }
+    if (done_ == jobs_.size()) return {};
+    job_ = &jobs_[done_++];
+    return job_->coded ? coded_stage(*job_) : dense_stage(*job_);
+  }
+
+  Stage coded_stage(const Job& job) {
+    Call c = call_;
+    const std::size_t first = call_.tensor_layout.first;
+    c.tensor_layout.tensors = job.parts;
+    c.encoding.draw = {.seed = seed_, .step = feedback_.calls};
+    if (spec_.codec->feedback) {
+      c.encoding.worker_residual = feedback_.worker.data() + first;
+      c.encoding.owner_residual = feedback_.owner.data() + first;
+    }
+    if (exchange_.packs) return {&coded_, c};
+    tensor_.assign(c);
+    c = tensor_.calls().front();
+    if (records_change()) open_difference(c);
+    return {&coded_, c};
+  }
+
+  /// The executor's loss is the change of its residuals; packs fill in their difference by themselves.
+  bool records_change() const { return !exchange_.packs && call_.tensor_layout.difference; }
+
+  /// For one tensor. Without feedback the residuals are made for this call alone and begin at -0, because x + -0 has
+  /// the bits of x.
+  void open_difference(Call& c) {
+    difference_ = c.tensor_layout.difference;
+    if (!spec_.codec->feedback) {
+      lost_.grow(2 * c.count(), spec_.queue, device_);
+      local("difference", [this, n = 2 * c.count()] { std::ranges::fill(seen(lost_.data(), n), -0.0f); });
+      c.encoding.worker_residual = lost_.data();
+      c.encoding.owner_residual = lost_.data() + c.count();
+    }
+    residuals_ = c.encoding;
+    local("difference", [this] { add_residuals(1); });
+  }
+
+  void close_difference() {
+    add_residuals(-1);
+    tensor_.add_squares();
+  }
+
+  void add_residuals(float sign) {
+    const std::size_t n = difference_->values.size();
+    const auto workers = seen(static_cast<const float*>(residuals_.worker_residual), n);
+    const auto owners = seen(static_cast<const float*>(residuals_.owner_residual), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float worker = workers[i], owner = owners[i];
+      difference_->values[i] += sign * (worker + owner);
+      difference_->squares += double{worker} * double{worker} + double{owner} * double{owner};
+    }
+  }
+
+  Stage dense_stage(const Job& job) {
+    local("pack", [this, &job] { pack(job); });
+    const runtime::Buffer batch = batch_.buffer.part(0, job.elements);
+    return {&dense_, {.in = batch, .out = batch, .op = call_.op}};
+  }
+
+  /// The address where the queue's kernels reach it, or the host.
+  template <class Byte>
+  Byte* address(const runtime::BasicBuffer<Byte>& b) const {
+    return device_ ? b.address() : b.host();
+  }
+  /// The residuals at the address where the host sees them, in local work.
+  template <class T>
+  std::span<T> seen(T* values, std::size_t n) const {
+    if (!device_) return {values, n};
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    return runtime::BasicBuffer<Byte>(runtime::DeviceSpan<T>(values, n)).template values<float>();
+  }
+
+  void pack(const Job& job) {
+    std::byte* to = address(batch_.buffer);
+    for (const TensorPart& s : job.parts) {
+      kernels().copy(to, address(call_.in.part(s.offset, s.count)), s.count * sizeof(float));
+      to += s.count * sizeof(float);
+    }
+  }
+
+  void unpack(const Job& job) {
+    const std::byte* from = address(batch_.buffer);
+    for (const TensorPart& s : job.parts) {
+      kernels().copy(address(call_.out.part(s.offset, s.count)), from, s.count * sizeof(float));
+      from += s.count * sizeof(float);
+    }
+  }
+
+  const ExchangeSpec spec_;
+  const CodedExchange& exchange_;
+  std::uint64_t seed_;
+  runtime::Device* device_;  ///< whose memory calls and residuals are; null: the host's
+  runtime::OwnedBuffer batch_;
+  Collective &coded_, &dense_;
+  std::string dense_text_;  ///< the name for short tensors
+  Call call_{};
+  TensorCalls tensor_;  ///< the one at work, where tensors do not travel together
+  std::vector<Job> jobs_;
+  std::size_t done_ = 0;      ///< jobs, with the one at work
+  const Job* job_ = nullptr;  ///< at work
+  Feedback feedback_;
+  CodingDifference* difference_ = nullptr;  ///< of the tensor at work
+  Encoding residuals_;
+  Residuals lost_;
+};
+
+/// A GPU encodes what our schedules carry encoded, or gather. All else works on copies in the host's memory.
+ExchangeSpec where_it_works(const ExchangeSpec& r) {
+  ExchangeSpec out = r;
+  const CodedExchange& exchange = exchange_of(*r.codec);
+  const bool encodes = &exchange == &by_schedule || (&exchange == &gathered_exchange && gathers_on_gpu(r));
+  const bool on_gpu = encodes && r.algorithm->has_schedule() && gpu_block_codec_refusal(*r.codec).empty();
+  if (r.gpu() && !on_gpu) out.queue = nullptr;
+  return out;
+}
+
+}  // namespace
+
+std::string codec_refusal(const ExchangeSpec& r, CollectiveKind collective_kind, Arithmetic a) {
+  const auto& codec = r.codec->info->name;
+  if (collective_kind != CollectiveKind::all_reduce)
+    return fmt::format("codec {} has no {}; it is for allreduce", codec, name(collective_kind));
+  if (a.element != core::Element::f32) {
+    return fmt::format("codec {} takes fp32, not {}", codec, core::info(a.element).name);
+  }
+  if (a.op != Op::sum && a.op != Op::average) {
+    return fmt::format("codec {} has no {}; encoded gradients are summed or averaged", codec, name(a.op));
+  }
+  if (auto why = r.algorithm->refusal(r.shape); !why.empty()) return why;
+  const auto& exchange = exchange_of(*r.codec);
+  return exchange.refusal ? exchange.refusal(r) : "";
+}
+
+std::string tensor_layout_refusal(const ExchangeSpec& r, std::span<const TensorPart> tensors) {
+  std::string why;
+  for (const TensorPart& t : tensors) {
+    if (t.count == 0 || t.count < r.codec->min_elements) continue;
+    why = tensor_refusal(r, t);
+    if (why.empty()) return {};
+  }
+  return why;
+}
+
+CallParts coded_call_parts(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
+  CallParts all;
+  for (const Job& job : jobs_of(r, count, tensors)) {
+    const CallParts parts = job.coded ? exchange_of(*r.codec).parts(r, job.parts)
+                                      : CallParts{{.algorithm = r.algorithm, .count = job.elements}};
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
+}
+
+std::uint32_t encodings_on_the_way(const ExchangeSpec& r, const TensorPart& t) {
+  if (!is_encoded(r, t)) return 0;
+  if (&exchange_of(*r.codec) != &by_schedule) return 1;
+  // As many rounds reduce as gather. Partial sums are encoded in each reducing round, and the finished sum once more.
+  return algorithm_over(r)->cost(r.shape).rounds / 2 + 1;
+}
+
+std::size_t coded_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
+  if (!codec_refusal(r, CollectiveKind::all_reduce, {}).empty()) return 0;
+  return dense_bytes(r) + arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(dense_bytes(r))) + arena_slack +
+         exchange_of(*r.codec).arena_bytes(r, rank);
+}
+
+std::unique_ptr<Collective> bind_coded(const ExchangeSpec& r, const Site& site, std::uint64_t seed) {
+  if (const auto why = codec_refusal(r, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
+  return std::make_unique<Compressed>(where_it_works(r), site, seed);
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/coded/collective_sequence.hpp"
+
+#include "core/error.hpp"
+
+namespace gradmeter::allreduce {
+
+CollectiveSequence::CollectiveSequence(std::string name, runtime::Queue* queue) : name_(std::move(name)) {
+  if (queue) work_.emplace(*queue);
+}
+
+Collective& CollectiveSequence::add_part(std::unique_ptr<Collective> part) {
+  return *parts_.emplace_back(std::move(part));
+}
+
+void CollectiveSequence::start(const Call& call) {
+  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  ++own_.calls;
+  begin(call);
+  stages_ = 0;
+  stage_ = following();
+  running_ = true;
+  proceed();
+}
+
+bool CollectiveSequence::advance() {
+  while (running_) {
+    proceed();
+    if (!running_) break;
+    if (!part_runs_ || !stage_.part->advance()) return false;
+    part_runs_ = false;
+    stage_ = following();
+  }
+  return true;
+}
+
+/// Goes on as far as it can without the part that runs.
+void CollectiveSequence::proceed() {
+  while (running_ && !part_runs_) {
+    if (work_ && !work_->done()) return;
+    if (stage_.part) {
+      stage_.part->start(stage_.call);
+      part_runs_ = true;
+    } else if (stage_.comes_back) {
+      stage_ = following();
+    } else {
+      running_ = false;
+    }
+  }
+}
+
+std::optional<runtime::Traffic> CollectiveSequence::sent() const {
+  runtime::Traffic sum;
+  for (const auto& part : parts_) {
+    const auto sent = part->sent();
+    if (!sent) return std::nullopt;
+    sum += *sent;
+  }
+  return sum;
+}
+
+std::optional<std::uint64_t> CollectiveSequence::bytes_due() const {
+  std::uint64_t sum = 0;
+  for (const auto& part : parts_) {
+    const auto due = part->bytes_due();
+    if (!due) return std::nullopt;
+    sum += *due;
+  }
+  return sum;
+}
+
+std::optional<CodingTime> CollectiveSequence::coding() const {
+  CodingTime sum = own_;
+  for (const auto& part : parts_) {
+    if (const auto t = part->coding()) sum.add_times(*t);
+  }
+  return sum;
+}
+
+void TensorCalls::assign(const Call& call) {
+  const TensorLayout& layout = call.tensor_layout;
+  const TensorPart all{.offset = 0, .count = call.count()};
+  const std::span<const TensorPart> tensors = layout.tensors.empty() ? std::span(&all, 1) : layout.tensors;
+  whole_ = layout.difference;
+  tensors_.assign(tensors.begin(), tensors.end());
+  differences_.assign(whole_ ? tensors.size() : 0, {});
+  calls_.assign(tensors.size(), call);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorPart& t = tensors[i];
+    const std::size_t place = layout.first + t.offset;
+    tensors_[i].offset = 0;
+    Call& c = calls_[i];
+    c.in = call.in.part(t.offset, t.count);
+    c.out = call.out.part(t.offset, t.count);
+    c.tensor_layout = {.first = place, .tensors = {&tensors_[i], 1}};
+    c.encoding.draw.tensor = static_cast<std::uint32_t>(place);
+    if (c.encoding.worker_residual) c.encoding.worker_residual += t.offset;
+    if (c.encoding.owner_residual) c.encoding.owner_residual += t.offset;
+    if (!whole_) continue;
+    differences_[i].values = whole_->values.subspan(t.offset, t.count);
+    c.tensor_layout.difference = &differences_[i];
+  }
+}
+
+void TensorCalls::add_squares() {
+  for (const CodingDifference& d : differences_) whole_->squares += d.squares;
+}
+
+}  // namespace gradmeter::allreduce

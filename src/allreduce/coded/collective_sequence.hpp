@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective composed of other collectives' calls, one after another, with local work between them.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/executor/submitter.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Splits a call that exchanges several tensors into one call for each tensor. Such a call has its part of the buffers,
+/// of the residuals and of the difference; the tensor's place in all that is exchanged is the key of its draws and of
+/// what is kept for it. Without tensors the buffer counts as one. It cannot be copied, since the calls refer to its
+/// members. Cost: O(tensors).
+class TensorCalls {
+ public:
+  TensorCalls() = default;
+  TensorCalls(const TensorCalls&) = delete;
+  TensorCalls& operator=(const TensorCalls&) = delete;
+  void assign(const Call&);
+  std::span<const Call> calls() const { return calls_; }
+  bool differences_asked() const { return whole_ != nullptr; }
+  /// Adds the squares of the tensors' differences, which must have been filled in, to those of the whole call.
+  void add_squares();
+
+ private:
+  std::vector<TensorPart> tensors_;
+  std::vector<CodingDifference> differences_;
+  std::vector<Call> calls_;
+  CodingDifference* whole_ = nullptr;
+};
+
+/// A collective that is made of others. The derived class binds them and hands them over with `add_part`. With a queue,
+/// local work is submitted to the queue, and the next stage waits until that work is done.
+class CollectiveSequence : public Collective {
+ public:
+  /// queue: the same as in ExchangeSpec.
+  CollectiveSequence(std::string name, runtime::Queue* queue);
+  const std::string& name() const final { return name_; }
+  bool takes_device_memory() const final { return work_.has_value(); }
+  void start(const Call&) final;
+  bool advance() final;
+  Waiting waiting() const final { return part_runs_ ? stage_.part->waiting() : Waiting{}; }
+  /// The sum over the parts; null as soon as the bytes of one part are not counted.
+  std::optional<runtime::Traffic> sent() const final;
+  std::optional<std::uint64_t> bytes_due() const final;
+  std::optional<CodingTime> coding() const override;
+
+ protected:
+  /// A stage is one part's call. Without a part the whole collective is done, or, where `comes_back`, `next` only
+  /// wanted to wait for the local work.
+  struct Stage {
+    Collective* part = nullptr;
+    Call call{};
+    bool comes_back = false;
+  };
+  static Stage wait_for_local_work() { return {.comes_back = true}; }
+  static Call in_place(core::Element element, std::span<std::byte> memory, Op op = Op::sum) {
+    const runtime::Buffer buffer(element, memory);
+    return {.in = buffer, .out = buffer, .op = op};
+  }
+  /// Called before the first stage.
+  virtual void begin(const Call&) = 0;
+  /// Returns the stage with this number, which counts from 0 in each call. It is called once the stage before is
+  /// complete, and reads and writes memory only in local work.
+  virtual Stage next(std::size_t number) = 0;
+
+  Collective& add_part(std::unique_ptr<Collective>);
+  // Runs local work. The work captures members only, and those that it uses must not change until it is done.
+  template <class Work>
+  void local(std::string_view label, const Work& work) {
+    if (!work_) return work();
+    work_->run(label, 0, work);
+  }
+  /// Fills in each tensor's difference by `note` where the call asks for its difference.
+  template <class Note>
+  void differences(TensorCalls& tensors, const Note& note) {
+    if (!tensors.differences_asked()) return;
+    local("difference", [&tensors, note] {
+      note();
+      tensors.add_squares();
+    });
+  }
+  template <class Work>
+  void encoding(const Work& work) {
+    timed("encode", own_.encode_s, work);
+  }
+  template <class Work>
+  void decoding(const Work& work) {
+    timed("decode", own_.decode_s, work);
+  }
+
+ private:
+  template <class Work>
+  void timed(std::string_view label, double& seconds, const Work& work) {
+    local(label, [&seconds, work] {
+      const runtime::Timed timed(seconds);
+      work();
+    });
+  }
+  void proceed();
+  Stage following() { return next(stages_++); }
+
+  std::string name_;
+  std::optional<Submitter> work_;  ///< empty without a queue
+  std::vector<std::unique_ptr<Collective>> parts_;
+  Stage stage_;
+  std::size_t stages_ = 0;  ///< stages of this call that `next` has returned so far
+  bool running_ = false, part_runs_ = false;
+  CodingTime own_;
+};
+
+// Functions that fill in a call's CodingDifference.
+
+/// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
+inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
+
+/// Fills in the difference of a call that asks for one. `sent`: this rank's term of the sum, before an average divides
+/// it. The call's input must still be there.
+inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
+  CodingDifference* d = c.tensor_layout.difference;
+  const std::span<const float> in = c.in.values<float>();
+  const float share = share_of(c, ranks);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    d->values[i] = share * (sent[i] - in[i]);
+    const auto given = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
+    d->squares += given * given + of_sent * of_sent;
+  }
+}
+
+// The state that a collective with a codec keeps from call to call, as a value that can be taken out and put back.
+
+/// Takes the state out of `from`, and leaves `from` as newly made.
+template <class T>
+CodecState take_values(T& from) {
+  return std::make_shared<T>(std::exchange(from, T{}));
+}
+/// Puts a state back that `take_values` of the same type has taken out.
+template <class T>
+void restore_values(const CodecState& state, T& to) {
+  to = std::move(*static_cast<T*>(state.get()));
+}
+
+}  // namespace gradmeter::allreduce

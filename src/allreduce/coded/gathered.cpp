@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-gather of encoded tensors, by a codec of the host; also of one whose density decreases over its first calls.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "allreduce/coded/collective_sequence.hpp"
+#include "allreduce/coded/exchanges.hpp"
+#include "compression/codecs/dgc.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+bool has_momentum(const ExchangeSpec& r) { return !r.codec->codec; }
+
+/// Encodes one rank's gradients, with what it keeps from call to call. A codec with momentum keeps u and v by the
+/// tensor's place; v is what is called residual elsewhere. Of any other the call has the residual.
+class Encoder {
+ public:
+  Encoder(const ExchangeSpec& r, std::uint32_t rank) : plain_(r.codec->codec), rank_(rank), ranks_(r.shape.ranks) {
+    if (has_momentum(r)) correction_.emplace(r.codec->parsed);
+  }
+  const compression::Codec& codec() const {
+    if (correction_) return correction_->encoding();
+    return *plain_;
+  }
+  /// Returns the bytes written.
+  std::size_t encode(const Call& call, std::byte* wire) {
+    const std::span<const float> x = call.in.values<float>();
+    if (correction_) {
+      auto& kept = kept_[call.tensor_layout.first];
+      kept.u.resize(x.size());
+      kept.v.resize(x.size());
+      return correction_->encode(x, ranks_, kept.u, kept.v, wire);
+    }
+    const Encoding& e = call.encoding;
+    compression::Draw draw = e.draw;
+    draw.rank = rank_;
+    if (!e.worker_residual) return plain_->encode(x, wire, draw);
+    if (scratch_.size() < x.size()) scratch_.resize(x.size());
+    return compression::encode_with_feedback(*plain_, x, {e.worker_residual, x.size()}, scratch_, wire, draw);
+  }
+  /// These are as Collective's.
+  CodecState take_state() { return correction_ ? take_values(kept_) : nullptr; }
+  void restore_state(const CodecState& state) {
+    if (correction_) restore_values(state, kept_);
+  }
+
+ private:
+  struct Momentum {
+    std::vector<float> u, v;
+  };
+  compression::CodecPtr plain_;  ///< null: momentum is corrected
+  std::optional<compression::MomentumCorrection> correction_;
+  std::uint32_t rank_;
+  std::size_t ranks_;
+  std::vector<float> scratch_;
+  std::map<std::size_t, Momentum> kept_;
+};
+
+AlgorithmPtr gatherer_of(const ExchangeSpec& r) {
+  const bool chosen = r.algorithm->info().backend == Backend::selection;
+  return chosen ? find_algorithm("ring") : r.algorithm;
+}
+
+/// A tensor's own encoding is at most so much longer than its share of the whole buffer's [bytes]: rounded-up counts,
+/// a last bucket's scale, two paddings.
+constexpr std::size_t own_bytes = 64;
+
+std::size_t wire_of_all(const ExchangeSpec& r) { return Encoder(r, 0).codec().wire_bytes(r.max_elements()); }
+std::size_t slot_bytes(const ExchangeSpec& r) { return wire_of_all(r) + most_packed(r) * own_bytes; }
+std::size_t all_slots(const ExchangeSpec& r) { return r.shape.ranks * slot_bytes(r); }
+std::size_t lengths_bytes(const ExchangeSpec& r) { return r.shape.ranks * most_packed(r) * sizeof(std::int64_t); }
+
+/// Would all ranks together send more than a ring of fp32? Then p · wire >= 2 · 4n.
+bool sum_is_dense(const ExchangeSpec& r) {
+  const bool sparse = r.codec->info->name == "topk" || r.codec->info->name == "dgc";
+  return sparse && r.shape.ranks * wire_of_all(r) >= 2 * r.max_bytes;
+}
+
+class Gathered final : public CollectiveSequence {
+ public:
+  Gathered(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(gatherer_of(r)->name, r.queue),
+        encoder_(r, static_cast<std::uint32_t>(site.transport.rank())),
+        codec_(encoder_.codec()),
+        rank_(static_cast<std::size_t>(site.transport.rank())),
+        ranks_(r.shape.ranks),
+        slots_(site.network.arena().take(all_slots(r))),
+        lengths_(site.network.arena().take(lengths_bytes(r))),
+        gather_(add_part(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))),
+                                              CollectiveKind::all_gather))) {}
+  CodecState take_state() override { return encoder_.take_state(); }
+  void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
+
+ private:
+  /// One tensor of the pack: its call, and where its encoding lies.
+  struct Member {
+    const Call* call;
+    std::size_t encoded_at = 0, encoded = 0;  ///< own encoding, before it is placed [bytes]
+    std::size_t slot_at = 0, slot = 0;        ///< within every rank's slots: as long as the longest encoding [bytes]
+  };
+
+  void begin(const Call& call) override {
+    tensors_.assign(call);
+    members_.clear();
+    std::size_t most = 0;
+    for (const Call& c : tensors_.calls()) {
+      members_.push_back({.call = &c});
+      most += compression::padded(codec_.wire_bytes(c.count()));
+    }
+    if (ranks_ * most > slots_.size() || members_.size() * ranks_ * sizeof(std::int64_t) > lengths_.size()) {
+      throw std::logic_error(fmt::format("{} tensors of a call with {} exceed its memory", members_.size(), name()));
+    }
+  }
+
+  Stage next(std::size_t number) override {
+    const std::size_t of_bytes = codec_.variable() ? 1 : 0;
+    if (number == 0) {
+      // They go to the beginning of the slots: the final places are known once the longest lengths are.
+      encoding([this] { encode(); });
+      differences(tensors_, [this] { note_own(); });
+      if (codec_.variable()) return gather_lengths();
+    }
+    if (number == of_bytes) return gather_bytes();
+    decoding([this] {
+      for (const Member& m : members_) add_all(m);
+    });
+    return {};
+  }
+
+  void encode() {
+    std::size_t at = 0;
+    for (Member& m : members_) {
+      m.encoded_at = at;
+      m.encoded = encoder_.encode(*m.call, slots_.data() + at);
+      at += m.encoded;
+    }
+  }
+
+  void note_own() {
+    for (const Member& m : members_) {
+      std::vector<float> sent(m.call->count());
+      codec_.decode({slots_.data() + m.encoded_at, m.encoded}, sent);
+      note_sent(*m.call, static_cast<float>(ranks_), sent);
+    }
+  }
+
+  Stage gather_lengths() {
+    const std::size_t bytes = members_.size() * sizeof(std::int64_t);
+    local("length", [this, bytes] {
+      std::byte* to = lengths_.data() + rank_ * bytes;
+      for (const Member& m : members_) {
+        const auto mine = static_cast<std::int64_t>(m.encoded);
+        std::memcpy(to, &mine, sizeof mine);
+        to += sizeof mine;
+      }
+    });
+    return {&gather_, in_place(core::Element::i64, lengths_.first(ranks_ * bytes))};
+  }
+
+  Stage gather_bytes() {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      members_[i].slot_at = at;
+      members_[i].slot = slot_of(i);
+      at += members_[i].slot;
+    }
+    most_ = at;
+    local("place", [this] { place(); });
+    return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * most_))};
+  }
+
+  std::size_t slot_of(std::size_t tensor) const {
+    if (!codec_.variable()) return codec_.wire_bytes(members_[tensor].call->count());
+    std::size_t longest = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) longest = std::max(longest, length_of(r, tensor));
+    return compression::padded(longest);
+  }
+
+  /// Moves the last first, since no encoding moves towards the beginning.
+  void place() {
+    for (std::size_t i = members_.size(); i-- > 0;) {
+      const Member& m = members_[i];
+      std::memmove(slots_.data() + rank_ * most_ + m.slot_at, slots_.data() + m.encoded_at, m.encoded);
+    }
+  }
+
+  std::size_t length_of(std::size_t rank, std::size_t tensor) const {
+    if (!codec_.variable()) return members_[tensor].slot;
+    std::int64_t n;
+    std::memcpy(&n, lengths_.data() + (rank * members_.size() + tensor) * sizeof n, sizeof n);
+    return static_cast<std::size_t>(n);
+  }
+
+  void add_all(const Member& m) {
+    const auto tensor = static_cast<std::size_t>(&m - members_.data());
+    const std::span<float> out = m.call->out.values<float>();
+    const auto wire_of = [&](std::size_t r) {
+      return std::span<const std::byte>(slots_.data() + r * most_ + m.slot_at, length_of(r, tensor));
+    };
+    codec_.decode(wire_of(0), out);
+    for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add(wire_of(r), out, out);
+    if (m.call->op != Op::average) return;
+    const float share = 1.0f / static_cast<float>(ranks_);
+    for (float& x : out) x *= share;
+  }
+
+  Encoder encoder_;
+  const compression::Codec& codec_;
+  std::size_t rank_, ranks_;
+  std::span<std::byte> slots_, lengths_;
+  Collective& gather_;
+  TensorCalls tensors_;
+  std::vector<Member> members_;
+  std::size_t most_ = 0;  ///< of a rank's slots together [bytes]
+};
+
+/// For sparse gradients of so many ranks that their sum is dense: each rank decodes its own, and the numbers are
+/// summed.
+class SummedDensely final : public CollectiveSequence {
+ public:
+  SummedDensely(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(r.algorithm->name, r.queue),
+        encoder_(r, static_cast<std::uint32_t>(site.transport.rank())),
+        ranks_(static_cast<float>(r.shape.ranks)),
+        wires_(slot_bytes(r)),
+        values_(site.network.arena().take(r.max_bytes)),
+        sum_(add_part(r.algorithm->bind(site, r.inner(r.max_bytes)))) {}
+  CodecState take_state() override { return encoder_.take_state(); }
+  void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
+
+ private:
+  void begin(const Call& call) override {
+    tensors_.assign(call);
+    count_ = 0;
+    for (const Call& c : tensors_.calls()) count_ += c.count();
+  }
+  Stage next(std::size_t number) override {
+    if (number > 0) {
+      local("copy", [this] { each(&SummedDensely::copy); });
+      return {};
+    }
+    encoding([this] { encode(); });
+    decoding([this] { decode(); });
+    differences(tensors_, [this] { each(&SummedDensely::note_own); });
+    return {&sum_, in_place(core::Element::f32, values_.first(count_ * sizeof(float)), tensors_.calls().front().op)};
+  }
+
+  /// `work` on each tensor, with its values.
+  void each(void (SummedDensely::*work)(const Call&, std::span<const float>)) {
+    std::span<const float> rest = values();
+    for (const Call& c : tensors_.calls()) {
+      (this->*work)(c, rest.first(c.count()));
+      rest = rest.subspan(c.count());
+    }
+  }
+  void encode() {
+    lengths_.clear();
+    std::byte* to = wires_.data();
+    for (const Call& c : tensors_.calls()) {
+      lengths_.push_back(encoder_.encode(c, to));
+      to += lengths_.back();
+    }
+  }
+  void decode() {
+    std::span<float> rest = values();
+    const std::byte* from = wires_.data();
+    for (std::size_t i = 0; i < lengths_.size(); ++i) {
+      const std::size_t count = tensors_.calls()[i].count();
+      encoder_.codec().decode({from, lengths_[i]}, rest.first(count));
+      from += lengths_[i];
+      rest = rest.subspan(count);
+    }
+  }
+  void note_own(const Call& c, std::span<const float> sent) { note_sent(c, ranks_, sent); }
+  void copy(const Call& c, std::span<const float> sum) { std::memcpy(c.out.host(), sum.data(), sum.size_bytes()); }
+  std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), count_}; }
+
+  Encoder encoder_;
+  float ranks_;
+  std::vector<std::byte> wires_;  ///< own encodings, one after another
+  std::span<std::byte> values_;
+  Collective& sum_;
+  TensorCalls tensors_;
+  std::vector<std::size_t> lengths_;  ///< as encoded [bytes]
+  std::size_t count_ = 0;             ///< elements
+};
+
+std::string gathered_refusal(const ExchangeSpec& r) {
+  if (sum_is_dense(r)) return {};
+  return gatherer_of(r)->refusal(r.shape, CollectiveKind::all_gather, {.element = core::Element::i8});
+}
+
+std::size_t gathered_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
+  if (sum_is_dense(r)) {
+    return r.max_bytes + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(r.max_bytes));
+  }
+  const std::size_t inner = std::max(all_slots(r), lengths_bytes(r));
+  return all_slots(r) + lengths_bytes(r) + 3 * arena_slack +
+         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), CollectiveKind::all_gather);
+}
+
+CallParts gathered_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  const Encoder encoder(r, 0);
+  const std::size_t ranks = r.shape.ranks;
+  std::size_t elements = 0, wires = 0, longest_wires = 0;
+  for (const TensorPart& t : pack) {
+    const std::size_t wire = encoder.codec().wire_bytes(t.count);
+    elements += t.count, wires += wire, longest_wires += compression::padded(wire);
+  }
+  if (sum_is_dense(r)) return {{.algorithm = r.algorithm, .count = elements}};
+  const CallPart bytes{.algorithm = gatherer_of(r),
+                       .collective_kind = CollectiveKind::all_gather,
+                       .count = ranks * wires,
+                       .element_bytes = 1};
+  if (!encoder.codec().variable()) return {bytes};
+  CallPart lengths = bytes, longest = bytes;
+  lengths.count = ranks * pack.size(), lengths.element_bytes = sizeof(std::int64_t);
+  longest.count = ranks * longest_wires, longest.most = true;
+  return {lengths, longest};
+}
+
+std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& r, const Site& site) {
+  if (r.gpu()) return gather_on_gpu(r, site, *gatherer_of(r), site.network.arena().take(all_slots(r)));
+  if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, site);
+  return std::make_unique<Gathered>(r, site);
+}
+
+ExchangeSpec with_codec(ExchangeSpec r, const compression::CodecChoicePtr& codec) {
+  r.codec = codec;
+  return r;
+}
+
+class WarmingUp final : public CollectiveSequence {
+ public:
+  WarmingUp(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(r.algorithm->name, r.queue), steps_(compression::warm_up_steps(r.codec->parsed)) {
+    for (const auto& codec : compression::warm_up_stages(*r.codec)) {
+      stages_.push_back(&add_part(bind_gathered(with_codec(r, codec), site)));
+    }
+  }
+  CodecState take_state() override {
+    progress_.inner = stages_[progress_.stage]->take_state();
+    return take_values(progress_);
+  }
+  void restore_state(const CodecState& state) override {
+    restore_values(state, progress_);
+    if (progress_.inner) stages_[progress_.stage]->restore_state(progress_.inner);
+  }
+
+ private:
+  struct Progress {
+    std::map<std::size_t, std::uint64_t> calls = {};  ///< by the place of a pack's first tensor
+    std::size_t stage = 0;                            ///< which stage holds the codec's state
+    CodecState inner = {};                            ///< that state; null while it is in use
+  };
+
+  void begin(const Call& call) override {
+    call_ = call;
+    auto& calls = progress_.calls[call.tensor_layout.first + call.tensor_layout.tensors.front().offset];
+    const std::size_t stage = compression::warm_up_stage(steps_, stages_.size(), calls++);
+    if (stage == progress_.stage) return;
+    stages_[stage]->restore_state(stages_[progress_.stage]->take_state());
+    progress_.stage = stage;
+  }
+  Stage next(std::size_t number) override {
+    if (number > 0) return {};
+    return {stages_[progress_.stage], call_};
+  }
+
+  std::uint64_t steps_;
+  std::vector<Collective*> stages_;
+  Progress progress_;
+  Call call_{};
+};
+
+std::string warm_up_refusal(const ExchangeSpec& r) {
+  for (const auto& codec : compression::warm_up_stages(*r.codec)) {
+    if (auto why = gathered_refusal(with_codec(r, codec)); !why.empty()) return why;
+  }
+  return {};
+}
+
+std::size_t warm_up_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
+  std::size_t bytes = 0;
+  for (const auto& codec : compression::warm_up_stages(*r.codec)) {
+    bytes += gathered_arena_bytes(with_codec(r, codec), rank);
+  }
+  return bytes;
+}
+
+std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& r, const Site& site) {
+  return std::make_unique<WarmingUp>(r, site);
+}
+
+CallParts warm_up_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  return gathered_parts(with_codec(r, compression::warm_up_stages(*r.codec).back()), pack);
+}
+
+}  // namespace
+
+constinit const CodedExchange gathered_exchange{
+    .refusal = gathered_refusal, .arena_bytes = gathered_arena_bytes, .bind = bind_gathered, .parts = gathered_parts};
+constinit const CodedExchange warm_up_exchange{
+    .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .parts = warm_up_parts};
+
+bool gathers_on_gpu(const ExchangeSpec& r) {
+  return !has_momentum(r) && !r.codec->codec->variable() && !sum_is_dense(r);
+}
+
+}  // namespace gradmeter::allreduce

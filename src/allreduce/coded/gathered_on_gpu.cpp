@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-gather of tensors that are encoded and decoded by kernels in the stream of a GPU's queue.
+#include <stdexcept>
+
+#include "allreduce/coded/collective_sequence.hpp"
+#include "allreduce/coded/exchanges.hpp"
+#include "allreduce/executor/coding.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+template <class T>
+auto* floats(T* address) {
+  using Float = std::conditional_t<std::is_const_v<T>, const float, float>;
+  return reinterpret_cast<Float*>(address);
+}
+
+class GatheredOnGpu final : public CollectiveSequence {
+ public:
+  GatheredOnGpu(const ExchangeSpec& r, const Site& site, const AlgorithmChoice& gatherer, std::span<std::byte> slots)
+      : CollectiveSequence(gatherer.name, r.queue),
+        device_(r.queue->device()),
+        codec_(r.codec->codec),
+        blocks_(gpu_block_codec(*r.codec, device_, r.max_elements())),
+        rank_(static_cast<std::size_t>(site.transport.rank())),
+        ranks_(r.shape.ranks),
+        slots_(device_.map(core::Element::i8, slots)),
+        gather_(add_part(gatherer.bind(site, r.inner(slots.size()), CollectiveKind::all_gather))) {}
+  bool reads_device() const override { return true; }
+  std::optional<CodingTime> coding() const override {
+    CodingTime sum = *CollectiveSequence::coding();
+    sum.add_times(blocks_->time());
+    return sum;
+  }
+
+ private:
+  void begin(const Call& call) override {
+    tensors_.assign(call);
+    most_ = 0;
+    for (const Call& c : tensors_.calls()) most_ += codec_->wire_bytes(c.count());
+    if (ranks_ * most_ > slots_.buffer.bytes()) {
+      throw std::logic_error(
+          fmt::format("{} tensors of a call with {} exceed its memory", tensors_.calls().size(), name()));
+    }
+  }
+
+  Stage next(std::size_t number) override {
+    if (number > 0) {
+      local("decode", [this] { add_all(); });
+      return {};
+    }
+    local("encode", [this] { each(&GatheredOnGpu::encode); });
+    differences(tensors_, [this] { each(&GatheredOnGpu::note_own); });
+    const runtime::Buffer all = slots_.buffer.part(0, ranks_ * most_);
+    return {&gather_, {.in = all, .out = all}};
+  }
+
+  /// `work` on each tensor, with the place of its encoding in a rank's slots.
+  void each(void (GatheredOnGpu::*work)(const Call&, std::size_t place)) {
+    std::size_t at = 0;
+    for (const Call& c : tensors_.calls()) {
+      (this->*work)(c, at);
+      at += codec_->wire_bytes(c.count());
+    }
+  }
+  std::byte* slot(std::size_t rank, std::size_t place) const {
+    return slots_.buffer.device().device_address() + rank * most_ + place;
+  }
+
+  void encode(const Call& c, std::size_t place) {
+    compression::Draw draw = c.encoding.draw;
+    draw.rank = static_cast<std::uint32_t>(rank_);
+    blocks_->encode(floats(c.in.address()), c.count(), c.encoding.worker_residual, slot(rank_, place), draw);
+  }
+
+  /// On the host, which keeps differences.
+  void note_own(const Call& c, std::size_t place) {
+    if (own_.buffer.count() < c.count()) own_ = device_.allocate(core::Element::f32, c.count());
+    const runtime::Buffer own = own_.buffer.part(0, c.count());
+    blocks_->decode(slot(rank_, place), nullptr, floats(own.address()), c.count());
+    note_sent(c, static_cast<float>(ranks_), runtime::ConstBuffer(own).values<float>());
+  }
+
+  void add_all() {
+    std::size_t at = 0;
+    for (const Call& c : tensors_.calls()) {
+      float* const out = floats(c.out.address());
+      for (std::size_t r = 0; r < ranks_; ++r) blocks_->decode(slot(r, at), r > 0 ? out : nullptr, out, c.count());
+      if (c.op == Op::average) blocks_->divide(out, out, c.count(), static_cast<int>(ranks_));
+      at += codec_->wire_bytes(c.count());
+    }
+  }
+
+  runtime::Device& device_;
+  compression::CodecPtr codec_;
+  std::unique_ptr<BlockCodec> blocks_;
+  std::size_t rank_, ranks_;
+  runtime::OwnedBuffer slots_;  ///< by rank, and by tensor
+  Collective& gather_;
+  TensorCalls tensors_;
+  runtime::OwnedBuffer own_;  ///< a tensor as this rank's encoding decodes; taken where differences are asked
+  std::size_t most_ = 0;      ///< of a rank's slots together [bytes]
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec& r, const Site& site, const AlgorithmChoice& gatherer,
+                                          std::span<std::byte> slots) {
+  return std::make_unique<GatheredOnGpu>(r, site, gatherer, slots);
+}
+
+}  // namespace gradmeter::allreduce

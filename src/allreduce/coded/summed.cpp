@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges whose encodings are summed on their way by any all-reduce: random-k, TernGrad with one scale, PowerSGD.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "allreduce/coded/collective_sequence.hpp"
+#include "allreduce/coded/exchanges.hpp"
+#include "compression/codecs/low_rank.hpp"
+#include "compression/codecs/quantized.hpp"
+#include "compression/codecs/sparse.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// The arena's bytes for a collective with so much memory of its own, which it sums by the inner algorithm.
+std::size_t arena_bytes_of_sum(const ExchangeSpec& r, std::uint32_t rank, std::size_t memory) {
+  return memory + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(memory));
+}
+
+template <class SumOfEncodings>
+std::unique_ptr<Collective> bind(const ExchangeSpec& r, const Site& site) {
+  return std::make_unique<SumOfEncodings>(r, site);
+}
+
+std::size_t value_bytes(const ExchangeSpec& r) {
+  // Each tensor's own count is rounded up.
+  return (compression::RandomK(r.codec->parsed).kept(r.max_elements()) + most_packed(r)) * sizeof(float);
+}
+
+class RandomKSum final : public CollectiveSequence {
+ public:
+  RandomKSum(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(r.algorithm->name, r.queue),
+        chosen_(r.codec->parsed),
+        ranks_(static_cast<float>(r.shape.ranks)),
+        values_(site.network.arena().take(value_bytes(r))),
+        sum_(add_part(r.algorithm->bind(site, r.inner(value_bytes(r))))) {}
+
+ private:
+  void begin(const Call& call) override { tensors_.assign(call); }
+
+  Stage next(std::size_t number) override {
+    if (number > 0) {
+      decoding([this] { each(&RandomKSum::put); });
+      return {};
+    }
+    std::size_t kept = 0;
+    for (const Call& c : tensors_.calls()) kept += chosen_.kept(c.count());
+    places_.resize(kept);
+    encoding([this] { each(&RandomKSum::pick); });
+    differences(tensors_, [this] { each(&RandomKSum::note_own); });
+    return {&sum_, in_place(core::Element::f32, values_.first(kept * sizeof(float)))};
+  }
+
+  using Places = std::span<std::uint32_t>;
+  using Values = std::span<float>;
+
+  /// `work` on each tensor, with its places and their values.
+  void each(void (RandomKSum::*work)(const Call&, Places, Values)) {
+    std::size_t at = 0;
+    for (const Call& c : tensors_.calls()) {
+      const std::size_t kept = chosen_.kept(c.count());
+      (this->*work)(c, Places(places_).subspan(at, kept), {reinterpret_cast<float*>(values_.data()) + at, kept});
+      at += kept;
+    }
+  }
+
+  void pick(const Call& c, Places places, Values values) {
+    chosen_.draw_places(c.encoding.draw, c.count(), places);
+    const std::span<const float> x = c.in.values<float>();
+    if (!c.encoding.worker_residual) return chosen_.gather(x, places, values);
+    const std::span<float> residual{c.encoding.worker_residual, x.size()};
+    for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
+    chosen_.gather(residual, places, values);
+    compression::RandomK::clear_sent(places, residual);
+  }
+
+  void note_own(const Call& c, Places places, Values values) {
+    std::vector<float> sent(c.count());
+    compression::RandomK::scatter(values, places, sent);
+    note_sent(c, ranks_, sent);
+  }
+
+  void put(const Call& c, Places places, Values values) {
+    if (c.op == Op::average) {
+      for (float& v : values) v /= ranks_;
+    }
+    compression::RandomK::scatter(values, places, c.out.values<float>());
+  }
+
+  compression::RandomK chosen_;
+  float ranks_;
+  std::span<std::byte> values_;
+  Collective& sum_;
+  TensorCalls tensors_;
+  std::vector<std::uint32_t> places_;
+};
+
+CallParts random_k_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  const compression::RandomK chosen(r.codec->parsed);
+  std::size_t kept = 0;
+  for (const TensorPart& t : pack) kept += chosen.kept(t.count);
+  return {{.algorithm = r.algorithm, .count = kept}};
+}
+
+}  // namespace
+
+constinit const CodedExchange random_k_exchange{
+    .refusal = nullptr,
+    .arena_bytes = [](const ExchangeSpec& r,
+                      std::uint32_t rank) { return arena_bytes_of_sum(r, rank, value_bytes(r)); },
+    .bind = bind<RandomKSum>,
+    .parts = random_k_parts};
+
+namespace {
+
+std::size_t code_bytes(const ExchangeSpec& r) {
+  return std::max<std::size_t>({r.max_elements(), most_packed(r) * sizeof(float), 64});
+}
+
+class TernGradSum final : public CollectiveSequence {
+ public:
+  TernGradSum(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(r.algorithm->name, r.queue),
+        clip_(compression::ternary_clip(r.codec->parsed)),
+        rank_(static_cast<std::uint32_t>(site.transport.rank())),
+        ranks_(static_cast<float>(r.shape.ranks)),
+        codes_(site.network.arena().take(code_bytes(r))),
+        sum_(add_part(r.algorithm->bind(site, r.inner(code_bytes(r))))) {}
+
+ private:
+  void begin(const Call& call) override {
+    tensors_.assign(call);
+    scales_.resize(tensors_.calls().size());
+  }
+
+  Stage next(std::size_t number) override {
+    if (number == 0) {
+      encoding([this] { find_scales(); });
+      return {&sum_, in_place(core::Element::f32, codes_.first(scales_.size() * sizeof(float)), Op::max)};
+    }
+    if (number == 1) return sum_codes();
+    decoding([this] { each(&TernGradSum::decode); });
+    return {};
+  }
+
+  Stage sum_codes() {
+    local("scale", [this] {
+      std::memcpy(scales_.data(), codes_.data(), scales_.size() * sizeof(float));
+      for (float& s : scales_) {
+        if (!std::isfinite(s)) s = std::numeric_limits<float>::quiet_NaN();
+      }
+    });
+    encoding([this] { each(&TernGradSum::quantise); });
+    differences(tensors_, [this] { each(&TernGradSum::note_own); });
+    std::size_t codes = 0;
+    for (const Call& c : tensors_.calls()) codes += c.count();
+    return {&sum_, in_place(core::Element::i8, codes_.first(codes))};
+  }
+
+  void find_scales() {
+    std::byte* to = codes_.data();
+    for (const Call& c : tensors_.calls()) {
+      // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
+      const float scale = compression::ternary_scale(c.in.values<float>(), clip_);
+      const float mine = std::isfinite(scale) ? scale : std::numeric_limits<float>::infinity();
+      std::memcpy(to, &mine, sizeof mine);
+      to += sizeof mine;
+    }
+  }
+
+  using Codes = std::span<std::int8_t>;
+
+  /// `work` on each tensor, with its codes and its scale.
+  void each(void (TernGradSum::*work)(const Call&, Codes, float)) {
+    auto* codes = reinterpret_cast<std::int8_t*>(codes_.data());
+    for (std::size_t i = 0; i < scales_.size(); ++i) {
+      const Call& c = tensors_.calls()[i];
+      (this->*work)(c, {codes, c.count()}, scales_[i]);
+      codes += c.count();
+    }
+  }
+
+  void quantise(const Call& c, Codes codes, float scale) {
+    compression::Draw draw = c.encoding.draw;
+    draw.rank = rank_;
+    compression::ternary_quantise(c.in.values<float>(), scale, codes, draw);
+  }
+
+  void note_own(const Call& c, Codes codes, float scale) {
+    std::vector<float> sent(c.count());
+    compression::ternary_decode(codes, scale, sent);
+    note_sent(c, ranks_, sent);
+  }
+
+  void decode(const Call& c, Codes codes, float scale) {
+    compression::ternary_decode(codes, c.op == Op::average ? scale / ranks_ : scale, c.out.values<float>());
+  }
+
+  double clip_;
+  std::uint32_t rank_;
+  float ranks_;
+  std::span<std::byte> codes_;
+  Collective& sum_;
+  TensorCalls tensors_;
+  std::vector<float> scales_;
+};
+
+std::string tern_grad_refusal(const ExchangeSpec& r) {
+  constexpr std::uint32_t most = 127;
+  if (r.shape.ranks <= most) return {};
+  return fmt::format("codec {} sums codes of -1, 0 and 1 in int8, which holds {} ranks, not {}; take {}:exchange=sra",
+                     r.codec->info->name, most, r.shape.ranks, r.codec->info->name);
+}
+
+CallParts tern_grad_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  std::size_t codes = 0;
+  for (const TensorPart& t : pack) codes += t.count;
+  return {{.algorithm = r.algorithm, .count = pack.size()},
+          {.algorithm = r.algorithm, .count = codes, .element_bytes = 1}};
+}
+
+}  // namespace
+
+constinit const CodedExchange tern_grad_exchange{
+    .refusal = tern_grad_refusal,
+    .arena_bytes = [](const ExchangeSpec& r, std::uint32_t rank) { return arena_bytes_of_sum(r, rank, code_bytes(r)); },
+    .bind = bind<TernGradSum>,
+    .parts = tern_grad_parts};
+
+namespace {
+
+compression::Matrix matrix_of(const TensorPart& t) {
+  if (t.rows == 0) return compression::square_matrix(t.count);
+  return {.rows = t.rows, .columns = t.columns, .count = t.count};
+}
+
+/// The most bytes of either factor: one side of such a tensor is at most half of its elements over the rank.
+std::size_t factor_bytes(const ExchangeSpec& r) { return std::max<std::size_t>(r.max_bytes / 2, 64); }
+/// The collective's own memory: the factors, and the dense tensors behind the first ones.
+std::size_t memory_bytes(const ExchangeSpec& r) { return factor_bytes(r) + dense_bytes(r); }
+
+bool is_dense(const TensorPart& t, std::size_t rank) {
+  const compression::Matrix m = matrix_of(t);
+  return !compression::low_rank_pays(m.rows, m.columns, rank);
+}
+
+class PowerSgd final : public CollectiveSequence {
+ public:
+  PowerSgd(const ExchangeSpec& r, const Site& site)
+      : CollectiveSequence(r.algorithm->name, r.queue),
+        rank_(compression::rank_of(r.codec->parsed)),
+        ranks_(static_cast<float>(r.shape.ranks)),
+        factor_(site.network.arena().take(memory_bytes(r))),
+        sum_(add_part(r.algorithm->bind(site, r.inner(memory_bytes(r))))) {}
+
+  CodecState take_state() override { return take_values(bases_); }
+  void restore_state(const CodecState& state) override { restore_values(state, bases_); }
+
+ private:
+  /// One tensor of the pack: its call, and where its factors begin among all of the pack's.
+  struct Member {
+    const Call* call;
+    compression::Matrix matrix;
+    std::size_t p_at, q_at;
+  };
+
+  void begin(const Call& call) override {
+    tensors_.assign(call);
+    members_.clear();
+    dense_.clear();
+    p_size_ = q_size_ = dense_size_ = 0;
+    for (const Call& c : tensors_.calls()) {
+      if (is_dense(c.tensor_layout.tensors.front(), rank_)) {
+        dense_.push_back(&c);
+        dense_size_ += c.count();
+        continue;
+      }
+      const auto m = matrix_of(c.tensor_layout.tensors.front());
+      members_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
+      p_size_ += m.p_size(rank_), q_size_ += m.q_size(rank_);
+    }
+  }
+
+  Stage next(std::size_t number) override {
+    if (number == 0) {
+      encoding([this] { each(&PowerSgd::make_p); });
+      if (dense_size_ > 0) local("pack", [this] { pack_dense(); });
+      return summed(p_size_ + dense_size_);
+    }
+    if (number == 1) return sum_q();
+    decoding([this] { each(&PowerSgd::rebuild); });
+    return {};
+  }
+
+  Stage sum_q() {
+    if (dense_size_ > 0) local("unpack", [this] { unpack_dense(); });
+    encoding([this] {
+      p_.assign(factors().begin(), factors().begin() + static_cast<std::ptrdiff_t>(p_size_));
+      each(&PowerSgd::make_q);
+    });
+    differences(tensors_, [this] { each(&PowerSgd::note_own); });
+    return summed(q_size_);
+  }
+
+  void each(void (PowerSgd::*work)(const Member&)) {
+    for (const Member& m : members_) (this->*work)(m);
+  }
+
+  void pack_dense() {
+    auto to = factors().begin() + static_cast<std::ptrdiff_t>(p_size_);
+    for (const Call* c : dense_) to = std::ranges::copy(c->in.values<float>(), to).out;
+  }
+
+  void unpack_dense() {
+    const std::byte* from = factor_.data() + p_size_ * sizeof(float);
+    for (const Call* c : dense_) {
+      // The factors' all-reduce is a sum.
+      finish(core::Element::f32, c->op, c->out.host(), from, c->count(), static_cast<int>(ranks_));
+      from += c->count() * sizeof(float);
+    }
+  }
+
+  void make_p(const Member& m) {
+    const auto p = factors().subspan(m.p_at, m.matrix.p_size(rank_));
+    compression::multiply(m.matrix, rank_, gradient(*m.call), basis(m), p);
+  }
+
+  void make_q(const Member& m) {
+    compression::orthonormalise(m.matrix, rank_, p_of(m));
+    compression::multiply_transposed(m.matrix, rank_, delta(*m.call), p_of(m), q_of(m));
+  }
+
+  /// Records this rank's own part of the projection, on the basis that all ranks have found together.
+  void note_own(const Member& m) {
+    std::vector<float> sent(m.call->count());
+    compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);
+    note_sent(*m.call, ranks_, sent);
+  }
+
+  /// The numbers that this call compresses: the gradient plus the residual of earlier calls.
+  static std::span<const float> gradient(const Call& call) {
+    const std::span<const float> x = call.in.values<float>();
+    if (float* residual = call.encoding.worker_residual) {
+      for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
+    }
+    return delta(call);
+  }
+  static std::span<const float> delta(const Call& call) {
+    const float* residual = call.encoding.worker_residual;
+    return residual ? std::span<const float>(residual, call.count()) : call.in.values<float>();
+  }
+
+  std::span<float> basis(const Member& m) {
+    auto& q = bases_[m.call->tensor_layout.first];
+    if (q.size() != m.matrix.q_size(rank_)) {
+      q.resize(m.matrix.q_size(rank_));
+      compression::draw_first_q(m.matrix, rank_, m.call->encoding.draw.seed, m.call->encoding.draw.tensor, q);
+    }
+    return q;
+  }
+
+  void rebuild(const Member& m) {
+    const Call& call = *m.call;
+    const std::span<const float> sum = q_of(m);
+    const auto q = basis(m);
+    // A basis with an infinity or a NaN would never become finite again.
+    const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
+    const std::span<float> out = call.out.values<float>();
+    std::ranges::copy(sum, q.begin());
+    const float share = 1 / ranks_;
+    if (call.op == Op::average) {
+      for (float& x : q) x *= share;
+    }
+    compression::reconstruct(m.matrix, rank_, p_of(m), q, out);
+    if (float* residual = call.encoding.worker_residual) {
+      const float own = call.op == Op::average ? 1 : share;
+      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = sound ? residual[i] - own * out[i] : 0;
+    }
+    if (!sound) bases_.erase(call.tensor_layout.first);
+  }
+
+  std::span<float> factors() { return {reinterpret_cast<float*>(factor_.data()), factor_.size() / sizeof(float)}; }
+  std::span<float> p_of(const Member& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
+  std::span<float> q_of(const Member& m) { return factors().subspan(m.q_at, m.matrix.q_size(rank_)); }
+  Stage summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
+
+  std::size_t rank_;
+  float ranks_;
+  std::span<std::byte> factor_;
+  Collective& sum_;
+  TensorCalls tensors_;
+  std::vector<Member> members_;
+  std::vector<const Call*> dense_;       ///< they travel with the first factors
+  std::size_t p_size_ = 0, q_size_ = 0;  ///< of all members
+  std::size_t dense_size_ = 0;
+  std::vector<float> p_;                             ///< all members', summed
+  std::map<std::size_t, std::vector<float>> bases_;  ///< Q, by the tensor's place in all that is exchanged
+};
+
+std::string power_sgd_tensor_refusal(const ExchangeSpec& r, const TensorPart& t) {
+  const compression::Matrix m = matrix_of(t);
+  const std::size_t rank = compression::rank_of(r.codec->parsed);
+  if (auto why = compression::low_rank_refusal(m, rank); !why.empty()) return why;
+  if (compression::low_rank_pays(m.rows, m.columns, rank)) return {};
+  return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", rank, m.rows, m.columns);
+}
+
+CallParts power_sgd_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+  const std::size_t rank = compression::rank_of(r.codec->parsed);
+  std::size_t p = 0, q = 0;
+  for (const TensorPart& t : pack) {
+    const compression::Matrix m = matrix_of(t);
+    const bool dense = is_dense(t, rank);
+    p += dense ? t.count : m.p_size(rank);
+    q += dense ? 0 : m.q_size(rank);
+  }
+  return {{.algorithm = r.algorithm, .count = p}, {.algorithm = r.algorithm, .count = q}};
+}
+
+}  // namespace
+
+constinit const CodedExchange power_sgd_exchange{
+    .refusal = nullptr,
+    .arena_bytes = [](const ExchangeSpec& r,
+                      std::uint32_t rank) { return arena_bytes_of_sum(r, rank, memory_bytes(r)); },
+    .bind = bind<PowerSgd>,
+    .parts = power_sgd_parts,
+    .tensor_refusal = power_sgd_tensor_refusal,
+    .takes_dense = true};
+
+}  // namespace gradmeter::allreduce

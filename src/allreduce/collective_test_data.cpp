@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Known data for every collective: what each rank gives, and what it must hold afterwards.
+#include <algorithm>
+#include <cstring>
+
+#include "allreduce/schedule/slices.hpp"
+#include "allreduce/test_data.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+ElementRange whole(const KnownCollective& k) { return {0, k.count}; }
+
+ElementRange block(const KnownCollective& k, std::size_t b) {
+  return block_range(k.count, static_cast<std::uint32_t>(k.data.ranks), static_cast<std::uint32_t>(b));
+}
+
+template <class Byte>
+std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> all, ElementRange part) {
+  const std::size_t width = core::size_of(k.data.element);
+  return all.subspan(part.begin * width, part.count * width);
+}
+
+ElementRange given(const KnownCollective& k, std::size_t rank) {
+  if (k.collective_kind == CollectiveKind::all_gather) return block(k, rank);
+  if (k.collective_kind == CollectiveKind::broadcast && rank != k.root) return {};
+  return whole(k);
+}
+
+ElementRange held(const KnownCollective& k, std::size_t rank) {
+  return k.collective_kind == CollectiveKind::reduce_scatter ? block(k, rank) : whole(k);
+}
+
+/// Checks a rank's result of a collective that reduces nothing.
+Verdict check_moved(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+  const std::size_t ranks = k.data.ranks;
+  const auto all = bytes_of(k, result, whole(k));
+  if (k.collective_kind == CollectiveKind::broadcast) return check_copied(k.data, k.root, 0, all);
+  if (k.collective_kind == CollectiveKind::send_receive)
+    return check_copied(k.data, (rank + ranks - 1) % ranks, 0, all);
+  Verdict v;
+  for (std::size_t b = 0; b < ranks; ++b) {
+    const ElementRange source = block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank);
+    v += check_copied(k.data, b, source.begin, bytes_of(k, result, block(k, b)));
+  }
+  return v;
+}
+
+}  // namespace
+
+void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
+  constexpr auto poison = 0xa5;
+  if (in.empty()) return;
+  std::memset(in.data(), poison, in.size());
+  const ElementRange part = given(k, rank);
+  fill(k.data, rank, part.begin, bytes_of(k, in, part));
+}
+
+void restamp(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
+  const ElementRange part = given(k, rank);
+  restamp(k.data, rank, part.begin, bytes_of(k, in, part));
+}
+
+Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+  if (!reduces(k.collective_kind)) return check_moved(k, rank, result);
+  const ElementRange part = held(k, rank);
+  return check_reduced(k.data, part.begin, bytes_of(k, result, part));
+}
+
+Verdict check_share(const KnownCollective& k, std::size_t share, std::span<const std::byte> result) {
+  const ElementRange part = block(k, share);
+  return check_reduced(k.data, part.begin, bytes_of(k, result, part));
+}
+
+Verdict check_some(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+  constexpr std::size_t most = std::size_t{1} << 26, run = 64;  // inputs to draw, some 0.2 s; elements
+  const std::size_t affordable = std::max(run, most / k.data.ranks);
+  if (k.count <= affordable) return check(k, rank, result);
+  Verdict v;
+  const std::size_t runs = affordable / run, room = k.count / runs - run + 1;
+  for (std::size_t i = 0; i < runs; ++i) {
+    const ElementRange part{i * k.count / runs + rank * run % room, run};
+    v += check_reduced(k.data, part.begin, bytes_of(k, result, part));
+  }
+  return v;
+}
+
+void inject_error(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
+  const ElementRange part = held(k, rank);
+  if (part.count > 0) inject_error(k.data.element, bytes_of(k, result, {part.begin + part.count / 2, 1}).data());
+}
+
+bool same_on_all_ranks(CollectiveKind g) {
+  return g == CollectiveKind::all_reduce || g == CollectiveKind::all_gather || g == CollectiveKind::broadcast;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A codec's work on the blocks of a coded slice: on the caller's thread, or as kernels in the stream of the queue that
+// runs the work.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "compression/codec.hpp"
+#include "compression/registry.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Encodes and decodes the blocks of one lane. All addresses are of host memory, or all of device memory. Blocks have n
+/// elements of fp32; wires begin at multiples of 16 bytes and are as long as the codec's. Sources and destinations do
+/// not overlap, except that the addend may be `out`.
+class BlockCodec {
+ public:
+  BlockCodec() = default;
+  BlockCodec(const BlockCodec&) = delete;
+  BlockCodec& operator=(const BlockCodec&) = delete;
+  virtual ~BlockCodec() = default;
+  /// out = in / ranks
+  virtual void divide(const float* in, float* out, std::size_t n, int ranks) = 0;
+  /// residual [n]: the residual of error feedback, read and updated; null: there is none.
+  virtual void encode(const float* x, std::size_t n, float* residual, std::byte* wire, const compression::Draw&) = 0;
+  /// out = addend + decoded, or decoded alone where `addend` is null.
+  virtual void decode(const std::byte* wire, const float* addend, float* out, std::size_t n) = 0;
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  /// The time of all work so far. Call it only once that work is done.
+  virtual CodingTime time() = 0;
+};
+
+/// Encodes on the host. The codec must outlive the returned object.
+std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec&);
+
+/// The reason why no GPU can encode by this codec itself; empty: a GPU can.
+std::string gpu_block_codec_refusal(const compression::CodecChoice&);
+/// Encodes on a GPU, to the host's bytes for the same draws, blocks of up to `longest` elements. It takes its memory
+/// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
+std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice&, runtime::Device&, std::size_t longest);
+
+// A codec's work on one slice of a coded plan. Each block is kept in its encoded form, so that a finished block is sent
+// on byte for byte.
+
+/// The addresses of a call's numbers, as the work reaches them.
+struct CallMemory {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+
+/// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
+/// `launch`, `message` and `message_bytes` do not touch memory; all other functions are work, done in the order of
+/// submission.
+class CodedSlice {
+ public:
+  /// `wire` holds a slice in encoded form, at least `most_wire_bytes`; peers may read it. `blocks` does the work of the
+  /// same codec, on the kind of memory that the calls and `wire` have.
+  CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
+             std::span<std::byte> wire)
+      : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
+
+  void launch(const Call&, CallMemory, const Slice&);
+  /// Divides the values of an average before all other work. This rank's share is then in `out`, where the other steps
+  /// read it.
+  void divide();
+  /// The memory that holds these blocks in encoded form, one after another.
+  std::span<std::byte> message(Blocks) const;
+  std::size_t message_bytes(Blocks) const;
+  /// Encodes a partial sum or this rank's own contribution, to be sent in this round.
+  void encode(const LocalStep&, std::uint32_t round);
+  /// Takes finished blocks as another rank encoded them, at `from`.
+  void accept(const ReceiveStep&, const std::byte* from);
+  /// Sums this rank's own value and the peers' encoded ones. views: the encodings by operand, null for the own value.
+  /// They are added in the operands' order, except that an own value that was not encoded comes first.
+  void reduce(const ReduceStep&, std::span<const std::byte* const> views);
+  void finish(const LocalStep&);
+  CodingTime time() const { return blocks_->time(); }
+
+  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to so many elements in so
+  /// many blocks.
+  static std::size_t longest_block(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
+  static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
+
+ private:
+  Extent extent(std::uint32_t block) const { return slice_.extent({block, 1}); }
+  float* result(const Extent& e) const { return reinterpret_cast<float*>(memory_.out) + e.offset; }
+  /// The place of a block's values: in the result, or in the caller's input.
+  const float* values(const Extent&, Place) const;
+  void encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual);
+  void decode_block(std::uint32_t block, const std::byte* from);
+
+  const compression::Codec& codec_;
+  std::unique_ptr<BlockCodec> blocks_;
+  int rank_, ranks_;
+  std::span<std::byte> wire_;
+  Encoding encoding_;
+  CallMemory memory_;
+  bool divides_ = false;
+  Slice slice_;
+  std::vector<std::size_t> begins_;  ///< by block: the place where it begins in `wire_`; the last entry is the end
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/executor/executor.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+std::size_t message_bytes(const runtime::Transport& t, const ExchangeSpec& o) {
+  return o.message_bytes ? o.message_bytes : t.message_bytes();
+}
+
+bool reads_all(const runtime::Transport& t) {
+  for (int r = 0; r < t.size(); ++r) {
+    if (!t.zero_copy_from(r)) return false;
+  }
+  return true;
+}
+
+Form form_of(const ExchangeSpec& o) { return o.codec ? Form::coded : Form::plain; }
+
+bool takes_whole_tensors(const ExchangeSpec& o) {
+  return o.codec && o.codec->codec->grain() == compression::whole_tensor;
+}
+
+/// Slices and blocks begin at multiples of this [elements].
+std::size_t grain_of(const ExchangeSpec& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->codec->grain() : 1; }
+
+/// Must buffers go in one slice? Shares of neighbouring blocks are not contiguous. Where the collective kind says who
+/// owns which block, all ranks send equally long runs in some round (a test verifies this), so one rank's steps
+/// suffice.
+bool spans_blocks(const Algorithm& a) {
+  return std::ranges::any_of(a.schedules, [](const SchedulePtr& s) {
+    return cut_for(s->collective_kind()) == Cut::of_each_block && sends_runs(*s, 0);
+  });
+}
+
+/// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes.
+std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
+  const std::size_t blocks = a.schedules.front()->blocks();
+  const std::size_t usual = whole ? o.max_bytes : std::min(o.max_bytes, message * blocks);
+  return usual + 4096 + 1024 * blocks;
+}
+
+/// The most elements of a slice that is encoded.
+std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
+  if (whole) return o.max_bytes / sizeof(float);
+  return slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+}
+
+/// The most bytes of an encoded slice that a lane keeps.
+std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
+  return CodedSlice::most_wire_bytes(*o.codec->codec, coded_elements(a, message, o, whole),
+                                     a.schedules.front()->blocks());
+}
+
+CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole,
+                       const runtime::Transport& t, std::span<std::byte> wire) {
+  const std::size_t longest =
+      CodedSlice::longest_block(*o.codec->codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
+  const compression::Codec& codec = *o.codec->codec;
+  auto blocks = o.gpu() ? gpu_block_codec(*o.codec, *o.gpu(), longest) : host_block_codec(codec);
+  return {codec, std::move(blocks), t.rank(), t.size(), wire};
+}
+
+Slices cut(const Algorithm& a, const ExchangeSpec& o, std::size_t elements, std::size_t width, bool whole,
+           std::size_t message) {
+  const Schedule& s = *a.schedules.front();
+  const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
+  return {cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
+}
+
+}  // namespace
+
+std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExchangeSpec& o) {
+  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+  const std::size_t lanes = lanes_for(a.schedules);
+  if (o.codec) {
+    const bool whole = takes_whole_tensors(o) || spans_blocks(a);
+    return lanes * (wire_bytes(a, message, o, whole) + 4096);
+  }
+  const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
+                                      [&](const auto& s) { return uses_alternate(*s, rank, o.placement); });
+  return alternates ? lanes * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
+}
+
+Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec o)
+    : algorithm_(std::move(a)),
+      transport_(t),
+      options_(std::move(o)),
+      whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
+  for (const auto& s : algorithm_.schedules)
+    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
+  if (options_.gpu()) {
+    take_device();
+    add_lanes(Submitter(*options_.queue, gpu_kernels()), scratch);
+  } else if (options_.queue) {
+    add_lanes(Submitter(*options_.queue), scratch);
+  } else {
+    add_lanes(AtOnce(), scratch);
+  }
+}
+
+void Executor::take_device() {
+  if (auto why = gpu_kernels_refusal(static_cast<std::uint32_t>(transport_.size())); !why.empty())
+    throw core::BackendError("allreduce", name(), why);
+  on_device_ = true;
+  if (!options_.transport_takes_device)
+    staged_ = std::make_unique<runtime::StagedTransport>(transport_, options_.queue->device());
+}
+
+/// Takes scratch where the work and the messages of the lanes reach it.
+std::span<std::byte> Executor::take_scratch(runtime::Arena& arena, std::size_t bytes) {
+  if (bytes == 0) return {};
+  if (!on_device_) return arena.take(bytes);
+  runtime::Device& device = options_.queue->device();
+  const auto& taken = device_scratch_.emplace_back(staged_ ? device.map(core::Element::i8, arena.take(bytes))
+                                                           : device.allocate(core::Element::i8, bytes));
+  return {taken.buffer.device().device_address(), bytes};
+}
+
+template <class Submit>
+void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
+  bool alternate = false;
+  std::uint32_t landing_blocks = 0;
+  for (const Plan& p : plans_) {
+    alternate |= p.uses_alternate;
+    landing_blocks = std::max(landing_blocks, p.landing_blocks);
+  }
+  runtime::Transport& t = moving();
+  const std::size_t message = message_bytes(t, options_);
+  const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
+  const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
+  const std::size_t landing = reads_all(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
+  const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
+  if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
+  if (landing && staged_) pinned_landings_ = options_.queue->device().pin(landings_->memory());
+  auto& all = lanes_.emplace<Lanes<Submit>>();
+  for (int c = 0; c < lanes; ++c) {
+    const auto alternates = take_scratch(scratch, alternate ? slice : 0);
+    const auto landings = take_scratch(landings_ ? *landings_ : scratch, landing);
+    std::optional<CodedSlice> coded;
+    if (options_.codec)
+      coded.emplace(coded_slice(algorithm_, message, options_, whole_, t, take_scratch(scratch, wire)));
+    all.emplace_back(t, c, alternates, landings, submit, std::move(coded));
+  }
+}
+
+std::size_t Executor::alternate_bytes(const Algorithm& a, const ExchangeSpec& o) {
+  return slice_bytes(a, o.message_bytes, o, spans_blocks(a));
+}
+
+std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t alternate_bytes, std::uint32_t landing_blocks) {
+  return (alternate_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
+}
+
+void Executor::check_call(const Algorithm& a, const ExchangeSpec& o, const Call& call) {
+  const std::size_t bytes = call.out.bytes();
+  if (bytes > o.max_bytes) {
+    throw core::BackendError("allreduce", a.name,
+                             fmt::format("{} bytes given, made for {} at most", bytes, o.max_bytes));
+  }
+  if ((o.placement == Placement::in_place) != call.in_place() && bytes > 0) {
+    throw core::BackendError("allreduce", a.name, "made for the other of in place and out of place");
+  }
+  check_supported(call.element(), call.op, call.accumulates_in());
+  const Schedule& schedule = *a.schedules.front();
+  if (schedule.collective_kind() == CollectiveKind::all_to_all && call.count() % schedule.blocks() != 0) {
+    throw core::BackendError("allreduce", a.name,
+                             fmt::format("{} elements do not make {} equal blocks; use a multiple of the ranks",
+                                         call.count(), schedule.blocks()));
+  }
+}
+
+void Executor::check(const Call& call, CallMemory memory) const {
+  const std::size_t bytes = call.out.bytes();
+  if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
+  if (options_.codec && (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average))) {
+    throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
+  }
+  check_call(algorithm_, options_, call);
+  if (options_.codec) return;
+  const runtime::Transport& t = moving();
+  if (!t.can_send_from({memory.in, bytes}) || !t.can_send_from({memory.out, bytes})) {
+    throw core::BackendError("allreduce", name(),
+                             fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
+                                         "transport mpi",
+                                         transport_.name()));
+  }
+}
+
+CallMemory Executor::memory_of(const Call& call) const {
+  if (!options_.queue) return {call.in.host(), call.out.host()};
+  if (on_device_) {
+    if (call.in.on_device() && call.out.on_device()) return {call.in.address(), call.out.address()};
+    throw core::BackendError("allreduce", name(), "it was given memory of the host, and moves memory of a GPU alone");
+  }
+  const runtime::Device& device = options_.queue->device();
+  return {device.transport_address(call.in), device.transport_address(call.out)};
+}
+
+void Executor::start(const Call& call) {
+  const CallMemory memory = memory_of(call);
+  check(call, memory);
+  const std::size_t width = core::size_of(call.element());
+  call_ = call;
+  memory_ = memory;
+  slices_ = slices_of(call.count(), width);
+  bytes_due_ += due(call.count(), width, slices_);
+  finished_ = 0;
+  running_ = true;
+  before_ = transport_.traffic();
+  // Messages go by other streams, or by MPI, which know nothing of what the queue still does with the buffers.
+  if (on_device_) ready_ = options_.queue->record();
+  std::visit(
+      [this](auto& lanes) {
+        for (std::size_t lane = 0; lane < std::min(lanes.size(), slices_.count()); ++lane) launch(lanes[lane], lane);
+      },
+      lanes_);
+}
+
+template <class Submit>
+void Executor::launch(Pipeline<Submit>& lane, std::size_t slice) {
+  lane.launch(plans_[slice % plans_.size()], call_, memory_, slices_[slice]);
+}
+
+template <class Submit>
+void Executor::advance(Lanes<Submit>& lanes) {
+  for (bool moved = true; moved && finished_ < slices_.count();) {
+    moved = false;
+    moving().progress();
+    for (auto& lane : lanes) {
+      if (!lane.busy()) continue;
+      moved |= lane.advance();
+      if (lane.busy()) continue;
+      ++finished_;
+      // Not the next free slice: both ends of a channel must agree on its slices, whichever end is faster.
+      if (const std::size_t next = lane.slice() + lanes.size(); next < slices_.count()) launch(lane, next);
+    }
+  }
+}
+
+bool Executor::advance() {
+  if (!running_) return true;
+  if (ready_ && !ready_->reached()) return false;
+  ready_ = nullptr;
+  std::visit([this](auto& lanes) { advance(lanes); }, lanes_);
+  if (finished_ < slices_.count()) return false;
+  running_ = false;
+  sent_ += transport_.traffic() - before_;
+  return true;
+}
+
+std::optional<CodingTime> Executor::coding() const {
+  if (!options_.codec) return std::nullopt;
+  CodingTime sum;
+  const auto add = [&sum](const auto& lanes) {
+    for (const auto& lane : lanes) sum.add_times(lane.coding());
+  };
+  std::visit(add, lanes_);
+  return sum;
+}
+
+Waiting Executor::waiting() const {
+  const auto first = [](const auto& lanes) -> Waiting {
+    for (const auto& lane : lanes) {
+      if (lane.busy() && lane.waiting().peer >= 0) return lane.waiting();
+    }
+    return {};
+  };
+  return std::visit(first, lanes_);
+}
+
+Slices Executor::slices(const Algorithm& a, const ExchangeSpec& o, std::size_t elements, std::size_t width) {
+  return cut(a, o, elements, width, takes_whole_tensors(o) || spans_blocks(a), o.message_bytes);
+}
+
+Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
+  return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
+}
+
+std::uint64_t Executor::buffer_bytes(const ExchangeSpec& o, const Slices& slices, std::size_t width) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Slice slice = slices[i];
+    for (std::uint32_t b = 0; b < slice.blocks; ++b) {
+      const std::size_t n = slice.extent({b, 1}).elements;
+      sum += o.codec ? o.codec->codec->wire_bytes(n) : n * width;
+    }
+  }
+  return sum;
+}
+
+std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
+  const auto known = known_due_.find({elements, width});
+  if (known != known_due_.end()) return known->second;
+  const auto rank = static_cast<std::uint32_t>(transport_.rank());
+  const auto coded = [&](std::size_t n) { return options_.codec->codec->wire_bytes(n); };
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    const Schedule& schedule = *algorithm_.schedules[i % algorithm_.schedules.size()];
+    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
+                          : elements_sent(schedule, rank, slices[i]) * width;
+  }
+  known_due_.emplace(std::pair(elements, width), sum);
+  return sum;
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor of all our own algorithms, and its pipelines: each runs one slice through a plan, and several run side
+// by side on channels of their own.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/executor/coding.hpp"
+#include "allreduce/executor/submitter.hpp"
+#include "allreduce/schedule/plan.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "compression/registry.hpp"
+#include "runtime/transport/arena.hpp"
+#include "runtime/transport/decorators.hpp"
+#include "runtime/transport/transport.hpp"
+
+namespace gradmeter::allreduce {
+
+/// A pipeline. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step alone, as bench_executor prints it;
+/// results/allreduce.md has the figures.
+template <class Submit>
+class Pipeline {
+ public:
+  /// Scratch is kept between calls. `landing` is empty where peers' memory is read directly. `coded` is given for coded
+  /// plans, which need no `alternate`.
+  Pipeline(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing,
+           Submit submit, std::optional<CodedSlice> coded = {})
+      : transport_(t),
+        channel_(channel),
+        alternate_(alternate),
+        landing_(landing),
+        work_(std::move(submit)),
+        coded_(std::move(coded)) {}
+
+  /// Begins one slice of the call's buffers. Plan and call must live until the slice is done.
+  void launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice);
+  /// Advances as far as it can without blocking; true when anything moved.
+  bool advance();
+  bool busy() const { return plan_ != nullptr; }
+  /// The number of the slice that was launched last.
+  std::size_t slice() const { return slice_.number; }
+  Waiting waiting() const;
+  CodingTime coding() const { return coded_ ? coded_->time() : CodingTime{}; }
+
+ private:
+  enum class Phase : std::uint8_t { encode, send, post, receive, finish, copy, end };
+
+  Phase first_phase() const { return round_ < plan_->rounds.size() ? Phase::encode : Phase::copy; }
+  const PlanRound& round() const { return plan_->rounds[round_]; }
+  bool encode();
+  bool post_sends();
+  bool sendable();
+  bool may_land(const ReceiveStep&);
+  bool post_receives();
+  bool receive();
+  bool receive_direct();
+  bool reduce_one(const ReduceStep&);
+  bool finish_round();
+  bool copy_rest();
+  bool end_slice();
+  void copy(const std::vector<LocalStep>&);
+  void sum(const ReduceStep&, const Extent&);
+  bool operands_arrived(const ReduceStep&);
+  const std::byte* view(std::uint32_t receive);
+  bool fenced(std::uint32_t fence);
+  std::size_t bytes(const Extent& e) const { return e.elements * width_; }
+  std::byte* at(Place, const Extent&) const;
+  /// The memory that a message of these blocks is sent from, or received into.
+  std::span<std::byte> message(Place, Blocks) const;
+
+  runtime::Transport& transport_;
+  int channel_;
+  std::span<std::byte> alternate_, landing_;
+  [[no_unique_address]] Submit work_;
+  std::optional<CodedSlice> coded_;
+  const Plan* plan_ = nullptr;
+  const Call* call_ = nullptr;
+  CallMemory memory_;
+  Slice slice_;
+  std::size_t width_ = 1;  ///< bytes of an element
+  std::size_t round_ = 0;
+  Phase phase_ = Phase::encode;
+  std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< receives and reductions of this round that are done so far
+  std::vector<runtime::MessageHandle> sends_, receives_;
+  std::vector<const std::byte*> views_;  ///< by receive of this round: the data; null: they have not arrived yet
+  Sources sources_;
+  std::uint32_t left_ = 0;  ///< number of own sends that have left, in their order
+};
+
+/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
+struct Algorithm {
+  std::string name;
+  std::vector<SchedulePtr> schedules;
+};
+
+class AlgorithmChoice;
+
+/// How buffers are exchanged: the one description from which an algorithm and a codec are chosen, forecast and bound.
+struct ExchangeSpec {
+  Placement placement = Placement::in_place;
+  std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
+  std::size_t message_bytes = 0;  ///< bytes of values in a message, before any codec; 0: as many as suit the transport
+  /// In an exchange with a codec: the algorithm that the codec is combined with.
+  std::shared_ptr<const AlgorithmChoice> algorithm = {};
+  compression::CodecChoicePtr codec = {};  ///< what is sent in place of the values; null: the values themselves
+  Shape shape = {};                        ///< in an exchange with a codec: the shape of the ranks
+  /// Copies, sums and the codec's work are submitted to this queue, and only its work reads and writes buffers; null:
+  /// the caller's thread does them at once. The queue outlives the executor, and its events are polled. A caller that
+  /// gives up a call which is not complete synchronises the queue before the executor and the buffers are freed. Where
+  /// the queue's device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the
+  /// host's (StagedTransport).
+  runtime::Queue* queue = nullptr;
+  /// As Network::takes_device_memory: messages are then sent from the device's memory, not staged.
+  bool transport_takes_device = false;
+
+  std::size_t max_elements() const { return max_bytes / sizeof(float); }
+  /// The device whose kernels sum and encode. Null: buffers are host memory, or memory of a device that runs the host's
+  /// code.
+  runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
+  /// The description by which an exchange with a codec binds its inner calls, on memory from the arena.
+  ExchangeSpec inner(std::size_t longest) const {
+    return {.placement = Placement::in_place, .max_bytes = longest, .message_bytes = message_bytes, .queue = queue};
+  }
+};
+
+/// Scratch is kept between calls. Values that are summed beside their block may be read by peers, so their memory is
+/// taken from `scratch`, for at most as many slices as are under way; data that are received for a reduction go to
+/// private memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels
+/// there are fewer lanes.
+/// With a codec, calls are sums or averages of fp32, buffers may be any memory, and each lane keeps an encoded slice.
+/// With a queue, a message is sent once the work before it is done, and a received one is released once it has been
+/// read.
+/// On a device that `is_staged`, work that was submitted to its queue before a call is done before the call's.
+/// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
+class Executor final : public Collective {
+ public:
+  Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
+  const std::string& name() const override { return algorithm_.name; }
+  bool takes_device_memory() const override { return options_.queue != nullptr; }
+  bool reads_device() const override { return on_device_; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override;
+  std::optional<runtime::Traffic> sent() const override { return sent_; }
+  std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+  std::optional<CodingTime> coding() const override;
+
+  /// The bytes that the constructor will take from the arena on this rank.
+  static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
+  /// The slices into which a buffer is cut, and the bytes that the buffer has on the wire. message_bytes must be given.
+  static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
+  static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
+  /// The bytes of a slice's alternate, for any buffer up to max_bytes, and the bytes that land for the reductions of
+  /// one round. message_bytes must be given.
+  static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
+  static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
+  /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.
+  static void check_call(const Algorithm&, const ExchangeSpec&, const Call&);
+
+ private:
+  /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
+  template <class Submit>
+  using Lanes = std::vector<Pipeline<Submit>>;
+  void check(const Call&, CallMemory) const;
+  CallMemory memory_of(const Call&) const;
+  void take_device();
+  std::span<std::byte> take_scratch(runtime::Arena&, std::size_t bytes);
+  /// The transport that carries the pipelines' messages.
+  runtime::Transport& moving() const { return staged_ ? *staged_ : transport_; }
+  template <class Submit>
+  void add_lanes(const Submit&, runtime::Arena& scratch);
+  template <class Submit>
+  void launch(Pipeline<Submit>&, std::size_t slice);
+  template <class Submit>
+  void advance(Lanes<Submit>&);
+  Slices slices_of(std::size_t elements, std::size_t width) const;
+  std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);
+
+  Algorithm algorithm_;
+  runtime::Transport& transport_;
+  ExchangeSpec options_;
+  std::vector<Plan> plans_;
+  std::optional<runtime::PrivateArena> landings_;
+  // True for a device that is staged. The scratch is then device memory; where its messages pass through the host's
+  // memory, it is a device's copy of what is taken from the host's arena.
+  bool on_device_ = false;
+  std::shared_ptr<void> pinned_landings_;
+  std::vector<runtime::OwnedBuffer> device_scratch_;
+  std::unique_ptr<runtime::StagedTransport> staged_;
+  bool whole_ = false;  ///< the buffer is one slice, since a message spans blocks whose places matter
+  std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
+  Call call_{};
+  CallMemory memory_;
+  Slices slices_;
+  std::size_t finished_ = 0;
+  bool running_ = false;
+  runtime::EventPtr ready_;  ///< for a staged device: reached when its queue has done the work from before the call
+  runtime::Traffic before_, sent_;
+  std::uint64_t bytes_due_ = 0;
+  /// The bytes due, by a buffer's number of elements and their width. Training repeats a handful of bucket sizes, so
+  /// they are computed once for each.
+  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> known_due_;
+};
+
+}  // namespace gradmeter::allreduce

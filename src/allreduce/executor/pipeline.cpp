@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+
+#include "allreduce/executor/executor.hpp"
+#include "allreduce/schedule/slices.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// An empty message is never sent; this is its view.
+constexpr std::byte nothing{};
+
+constexpr std::size_t line = 64;
+constexpr std::size_t round_up_to_line(std::size_t n) { return (n + line - 1) / line * line; }
+
+}  // namespace
+
+template <class Submit>
+void Pipeline<Submit>::launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice) {
+  plan_ = &plan;
+  call_ = &call;
+  memory_ = memory;
+  slice_ = slice;
+  width_ = core::size_of(call.element());
+  round_ = 0;
+  phase_ = first_phase();
+  sends_.clear();
+  left_ = 0;
+  if (coded_) {
+    coded_->launch(call, memory, slice);
+    if (call.op == Op::average) work_.run("divide", 2 * slice.length * width_, [this] { coded_->divide(); });
+  }
+  copy(plan.first_copies);
+}
+
+template <class Submit>
+std::byte* Pipeline<Submit>::at(Place p, const Extent& e) const {
+  switch (p) {
+    case Place::in:
+      return const_cast<std::byte*>(memory_.in) + e.offset * width_;  // only ever read
+    case Place::out:
+      return memory_.out + e.offset * width_;
+    case Place::alternate:
+    case Place::wire:  // encoded blocks have no place for each element: see `message`
+      break;
+  }
+  return alternate_.data() + e.scratch_offset * width_;
+}
+
+template <class Submit>
+std::span<std::byte> Pipeline<Submit>::message(Place p, Blocks blocks) const {
+  if (coded_) return coded_->message(blocks);
+  const Extent e = slice_.extent(blocks);
+  return {at(p, e), bytes(e)};
+}
+
+template <class Submit>
+bool Pipeline<Submit>::fenced(std::uint32_t fence) {
+  while (left_ < fence && transport_.send_done(sends_[left_])) ++left_;
+  return left_ >= fence;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::advance() {
+  bool moved = false;
+  work_.release_read(transport_);
+  while (plan_) {
+    switch (phase_) {
+      case Phase::encode:
+        if (!encode()) return moved;
+        phase_ = Phase::send;
+        break;
+      case Phase::send:
+        if (!post_sends()) return moved;
+        moved = true;
+        phase_ = Phase::post;
+        break;
+      case Phase::post:
+        if (!post_receives()) return moved;
+        phase_ = Phase::receive;
+        break;
+      case Phase::receive: {
+        const auto before = next_receive_ + next_reduction_;
+        const bool complete = receive();
+        moved |= next_receive_ + next_reduction_ != before;
+        if (!complete) return moved;
+        phase_ = Phase::finish;
+        break;
+      }
+      case Phase::finish:
+        if (!finish_round()) return moved;
+        moved = true;
+        ++round_;
+        phase_ = first_phase();
+        break;
+      case Phase::copy:
+        if (!copy_rest()) return moved;
+        phase_ = Phase::end;
+        break;
+      case Phase::end:
+        if (!end_slice()) return moved;
+        moved = true;
+        break;
+    }
+  }
+  return moved;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::encode() {
+  const std::span steps = round().encodes.of(plan_->encodes);
+  for (const auto& x : steps) {
+    if (!fenced(x.fence)) return false;
+  }
+  for (const auto& x : steps) {
+    work_.run("encode", slice_.extent(x.blocks).elements * width_,
+              [this, &x, round = round().number] { coded_->encode(x, round); });
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::post_sends() {
+  if (!sendable()) return false;
+  for (const SendStep& x : round().sends.of(plan_->sends)) {
+    const std::span<std::byte> data = message(x.from, x.blocks);
+    sends_.push_back(data.empty() ? runtime::MessageHandle{}
+                                  : transport_.send(static_cast<int>(x.peer), channel_, data));
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::sendable() {
+  if (Submit::at_once) return true;
+  const bool any = std::ranges::any_of(round().sends.of(plan_->sends),
+                                       [this](const SendStep& x) { return slice_.extent(x.blocks).elements; });
+  return !any || work_.done();
+}
+
+/// It may land as soon as it is posted.
+template <class Submit>
+bool Pipeline<Submit>::may_land(const ReceiveStep& x) {
+  if (Submit::at_once && !x.direct) return true;
+  if (transport_.zero_copy_from(static_cast<int>(x.peer))) return true;
+  if (x.direct && !fenced(x.fence)) return false;
+  if (slice_.extent(x.blocks).elements == 0) return true;
+  // The encoding that was there has been sent, for which the fence waits, or it is one of another block.
+  return x.direct && !coded_ ? work_.done() : work_.landing_read();
+}
+
+template <class Submit>
+bool Pipeline<Submit>::post_receives() {
+  const std::span steps = round().receives.of(plan_->receives);
+  if (!std::ranges::all_of(steps, [this](const ReceiveStep& x) { return may_land(x); })) return false;
+  receives_.clear();
+  views_.clear();
+  next_receive_ = next_reduction_ = 0;
+  std::size_t landed = 0;
+  for (const auto& x : steps) {
+    const std::span<std::byte> place = message(x.to, x.blocks);
+    if (place.empty()) {
+      receives_.emplace_back();
+      views_.push_back(&nothing);
+      continue;
+    }
+    std::byte* landing = nullptr;
+    if (x.direct) {
+      landing = place.data();
+    } else if (!transport_.zero_copy_from(static_cast<int>(x.peer))) {
+      landing = landing_.data() + landed;
+      landed += round_up_to_line(place.size());
+    }
+    receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, place.size()}));
+    views_.push_back(nullptr);
+  }
+  return true;
+}
+
+template <class Submit>
+const std::byte* Pipeline<Submit>::view(std::uint32_t i) {
+  if (!views_[i]) views_[i] = transport_.try_receive(receives_[i]);
+  return views_[i];
+}
+
+template <class Submit>
+bool Pipeline<Submit>::receive() {
+  if (!receive_direct()) return false;
+  while (next_reduction_ < round().reductions.count) {
+    if (!reduce_one(plan_->reductions[round().reductions.first + next_reduction_])) return false;
+    ++next_reduction_;
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::receive_direct() {
+  for (; next_receive_ < round().receives.count; ++next_receive_) {
+    const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
+    if (!x.direct) continue;
+    const std::byte* from = view(next_receive_);
+    if (!from || !fenced(x.fence)) return false;
+    if (from == &nothing) continue;
+    const std::span<std::byte> to = message(x.to, x.blocks);
+    if (coded_) {
+      work_.run("decode", to.size(), [this, &x, from] { coded_->accept(x, from); });
+    } else if (from != to.data()) {
+      work_.run("copy", 2 * to.size(), [k = work_.kernels(), to, from] { k.copy(to.data(), from, to.size()); });
+    }
+    work_.release(transport_, receives_[next_receive_]);
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    if (o != own_operand && !view(o)) return false;
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
+  if (!operands_arrived(r) || !fenced(r.fence)) return false;
+  const Extent e = slice_.extent(r.blocks);
+  if (e.elements == 0) return true;
+  sources_.clear();
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    sources_.push_back(o != own_operand ? views_[o] : coded_ ? nullptr : at(r.own, e));
+  }
+  sum(r, e);
+  for (std::uint32_t i = 0; i < r.operands; ++i) {
+    const std::uint32_t o = plan_->operands[r.first_operand + i];
+    if (o != own_operand) work_.release(transport_, receives_[o]);
+  }
+  return true;
+}
+
+template <class Submit>
+void Pipeline<Submit>::sum(const ReduceStep& r, const Extent& e) {
+  const auto add = [this, k = work_.kernels(), &r, to = coded_ ? nullptr : at(r.to, e),
+                    n = e.elements](const auto& sources) {
+    if (coded_) return coded_->reduce(r, sources);
+    k.reduce(call_->element(), call_->accumulates_in(), call_->op, to, sources, n);
+  };
+  work_.sum((sources_.size() + 1) * bytes(e), sources_, add);
+}
+
+template <class Submit>
+bool Pipeline<Submit>::finish_round() {
+  const std::span steps = round().finishes.of(plan_->finishes);
+  for (const auto& x : steps) {
+    if (!fenced(x.fence)) return false;
+  }
+  for (const auto& x : steps) {
+    const Extent e = slice_.extent(x.blocks);
+    if (coded_) {
+      work_.run("finish", 2 * bytes(e), [this, &x] { coded_->finish(x); });
+      continue;
+    }
+    work_.run("finish", 2 * bytes(e),
+              [this, k = work_.kernels(), to = at(Place::out, e), from = at(x.from, e), n = e.elements] {
+                k.finish(call_->element(), call_->op, to, from, n, transport_.size());
+              });
+  }
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::copy_rest() {
+  if (!fenced(static_cast<std::uint32_t>(sends_.size()))) return false;
+  copy(plan_->copies);
+  return true;
+}
+
+template <class Submit>
+bool Pipeline<Submit>::end_slice() {
+  if (!work_.done()) return false;
+  work_.release_read(transport_);
+  plan_ = nullptr;
+  return true;
+}
+
+template <class Submit>
+void Pipeline<Submit>::copy(const std::vector<LocalStep>& steps) {
+  for (const LocalStep& c : steps) {
+    const Extent e = slice_.extent(c.blocks);
+    if (e.elements == 0) continue;
+    work_.run("copy", 2 * bytes(e), [k = work_.kernels(), to = at(Place::out, e), from = at(c.from, e), n = bytes(e)] {
+      k.copy(to, from, n);
+    });
+  }
+}
+
+template <class Submit>
+Waiting Pipeline<Submit>::waiting() const {
+  if (!plan_) return {};
+  const auto rounds = static_cast<std::uint32_t>(plan_->rounds.size());
+  if (round_ == plan_->rounds.size()) return {.peer = -1, .round = rounds, .rounds = rounds};
+  Waiting w{.peer = -1, .round = static_cast<std::uint32_t>(round_) + 1, .rounds = rounds};
+  if (phase_ != Phase::receive) return w;
+  for (std::uint32_t i = 0; i < round().receives.count; ++i) {
+    if (!views_[i]) return w.peer = static_cast<int>(plan_->receives[round().receives.first + i].peer), w;
+  }
+  return w;
+}
+
+template class Pipeline<AtOnce>;
+template class Pipeline<Submitter>;
+
+}  // namespace gradmeter::allreduce

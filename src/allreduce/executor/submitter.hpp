@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a plan's copies, sums and codecs' work: by the host's functions, or by a GPU's kernels in the stream of the
+// queue that runs the work.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "allreduce/reduce.hpp"
+#include "runtime/device.hpp"
+#include "runtime/transport/transport.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Functions of the host, or launches of a GPU's kernels with equal bits, for memory that they can reach.
+struct SliceKernels {
+  void (*copy)(std::byte* to, const std::byte* from, std::size_t n);
+  void (*reduce)(core::Element, core::Element accumulate, Op, std::byte* to, std::span<const std::byte* const> sources,
+                 std::size_t n);
+  void (*finish)(core::Element, Op, std::byte* to, const std::byte* from, std::size_t n, int ranks);
+};
+inline constexpr SliceKernels host_kernels{
+    .copy = [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); },
+    .reduce = reduce,
+    .finish = finish};
+
+/// The reason why GPUs cannot add up so many ranks; empty: they can.
+std::string gpu_kernels_refusal(std::uint32_t ranks);
+/// The launches for a GPU. Errors: BackendError without CUDA.
+const SliceKernels& gpu_kernels();
+
+// Copies, sums and codecs' work are done at once on the caller's thread (AtOnce), or submitted to a queue (Submitter).
+// A pipeline is compiled for one of the two.
+
+/// The addresses that a sum reads.
+using Sources = std::vector<const std::byte*>;
+
+/// Does work at once, on the caller's thread.
+class AtOnce {
+ public:
+  static constexpr bool at_once = true;
+  /// The functions are known at compile time, so that a step calls them directly.
+  static constexpr SliceKernels kernels() { return host_kernels; }
+  template <class Work>
+  static void run(std::string_view, std::size_t, const Work& work) {
+    work();
+  }
+  template <class Add>
+  static void sum(std::size_t, const Sources& sources, const Add& add) {
+    add(sources);
+  }
+  static bool done() { return true; }
+  static bool landing_read() { return true; }
+  static void release(runtime::Transport& t, runtime::MessageHandle& message) { t.release(message); }
+  static void release_read(runtime::Transport&) {}
+};
+
+/// Submits the work of one pipeline to a queue, in order.
+class Submitter {
+ public:
+  static constexpr bool at_once = false;
+  /// kernels: the functions for the memory on which the work is done.
+  explicit Submitter(runtime::Queue& queue, const SliceKernels& kernels = host_kernels)
+      : queue_(&queue), kernels_(&kernels) {}
+  const SliceKernels& kernels() const { return *kernels_; }
+
+  /// Submits work that moves `bytes` to and from memory. Objects that the work refers to must live until it is done.
+  template <class Work>
+  void run(std::string_view label, std::size_t bytes, const Work& work) {
+    queue_->submit(label, {.flops = 0, .bytes = static_cast<double>(bytes)}, work);
+    ++submitted_;
+  }
+  /// Submits `add(sources)`, which reads messages in the landing, where they have arrived.
+  template <class Add>
+  void sum(std::size_t bytes, const Sources& sources, const Add& add) {
+    run("reduce", bytes, [add, sources] { add(sources); });
+    landing_read_ = submitted_;
+  }
+  /// True once all submitted work is done.
+  bool done() { return done(submitted_); }
+  /// True once the landing may be overwritten, since the work that reads it is done.
+  bool landing_read() { return done(landing_read_); }
+  /// Releases the message once all work so far is done, which may read it. The transport must outlive this object.
+  void release(runtime::Transport&, const runtime::MessageHandle& message) {
+    reading_.emplace_back(submitted_, message);
+  }
+  void release_read(runtime::Transport& t) {
+    for (; !reading_.empty() && done(reading_.front().first); reading_.pop_front()) t.release(reading_.front().second);
+  }
+
+ private:
+  /// An event is recorded only when somebody asks, and it then covers all work submitted before.
+  bool done(std::uint64_t work) {
+    if (done_ >= work) return true;
+    if (recorded_ < work) event_ = queue_->record(), recorded_ = submitted_;
+    if (event_ && !event_->reached()) return false;
+    done_ = recorded_;
+    return true;
+  }
+
+  runtime::Queue* queue_;
+  const SliceKernels* kernels_;
+  /// Messages that work reads, each with the number of the last work that may read it, in ascending order.
+  std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> reading_;
+  std::uint64_t landing_read_ = 0;
+  std::uint64_t submitted_ = 0, recorded_ = 0, done_ = 0;
+  runtime::EventPtr event_;  ///< recorded after work number `recorded_`
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of our own collectives between GPUs: kernels that read their peers' memory, and our schedules as groups of
+// NCCL's messages.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/executor/executor.hpp"
+#include "allreduce/registry.hpp"
+#include "runtime/nccl/communicator.hpp"
+
+namespace gradmeter::allreduce {
+
+/// The row `gpu-direct:small=262144`: one shot up to `small` bytes, two shots beyond (kernels of peer_kernels.hpp).
+/// A call is one kernel, which copies its buffer to memory that peers have opened: the host has no part in it.
+/// Bits: those of the sum in rank order, the same on all ranks.
+/// Cost:   memory of three buffers a rank; 1 or 2 barriers.
+/// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
+/// Binding is collective over the site's ranks. Errors: BackendError without a queue of a GPU, or where GPUs cannot
+/// reach each other's memory.
+extern const AlgorithmInfo gpu_direct_row;
+
+/// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
+/// its left neighbour alone (kernels of peer_kernels.hpp). Bits: those of the schedule `ring` in one slice.
+/// Cost:   memory of two buffers a rank; of an all-reduce 2(p-1) barriers between neighbours, 2n(p-1)/p read by each
+///         rank.
+/// Source: Patarasuk & Yuan, JPDC 2009
+/// Errors: as gpu_direct_row's.
+extern const AlgorithmInfo gpu_ring_row;
+
+// Our schedules between GPUs: groups of NCCL's sends and receives, and our own sums, in the stream of a queue.
+
+/// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
+/// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host,
+/// which adds a group when NCCL has taken the last one. Bits: those of an Executor with as many bytes a message.
+/// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
+///         Memory: an alternate for each slice under way, and the data that land for the sums of a round, taken here.
+/// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.
+std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
+
+/// The row `nccl-messages:schedule=ring,message=4M`. schedule: any row with a schedule of ours, by its name and at most
+/// one parameter ("torus2d:rows=2"); message: the bytes of a block's message, by which buffers are cut into slices.
+/// Errors: BackendError without a queue of a GPU.
+extern const AlgorithmInfo nccl_messages_row;
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives among the GPUs of a node, each call of which is one kernel: `gpu-direct` and `gpu-ring`.
+#include "allreduce/gpu/algorithms.hpp"
+#include "core/error.hpp"
+#include "core/name.hpp"
+
+#ifdef GRADMETER_HAS_CUDA
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allreduce/gpu/peer_kernels.hpp"
+#include "allreduce/gpu/stream_collective.hpp"
+#include "allreduce/request.hpp"
+#include "core/format.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/stream.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+using runtime::check_cuda;
+
+struct PeerKernel {
+  const char* row;         ///< a literal
+  unsigned places;         ///< of a window, each for the longest buffer
+  std::uint32_t barriers;  ///< numbers of barriers that a call uses, at most
+  double moved;            ///< buffers read and written
+  /// In work of the queue.
+  std::function<void(const cuda::PeerCall&, const Call&)> launch;
+};
+
+/// The facts about its window that a rank tells the others.
+struct Shown {
+  pid_t process;
+  int device;
+  std::byte* address;
+  std::array<char, 32> bus_id = {};  ///< ranks call the same GPU by different numbers
+};
+
+/// A collective whose call is one kernel in the queue's stream: nothing of it needs the host. Every rank's window is
+/// reached through CUDA IPC between processes, by plain addresses between threads.
+class PeerCollective final : public StreamCollective {
+ public:
+  /// Collective, as is the destructor. The queue outlives it. Errors: BackendError where GPUs cannot reach each other's
+  /// memory, or where more ranks share a GPU than kernels can wait for each other there.
+  PeerCollective(std::string name, const runtime::Communicator&, runtime::CudaDevice&, runtime::Queue&,
+                 std::size_t max_bytes, PeerKernel);
+  ~PeerCollective() override;
+  PeerCollective(const PeerCollective&) = delete;
+  PeerCollective& operator=(const PeerCollective&) = delete;
+  const std::string& name() const override { return name_; }
+  void start(const Call&) override;
+  void enqueue(const Call&) override;
+  bool advance() override;
+
+ private:
+  unsigned resident_blocks(int device, std::ptrdiff_t ranks_on_it) const;
+  std::byte* reach(const Shown& peer, const void* handle, const Shown& mine);
+  void submit(const Call&);
+
+  const std::string name_;
+  const PeerKernel kernel_;
+  runtime::Queue& queue_;
+  cuda::PeerWindow window_;
+  runtime::Communicator communicator_;
+  runtime::OwnedBuffer own_;
+  std::vector<std::byte*> windows_;  ///< by rank
+  unsigned blocks_ = 1;              ///< of a kernel that spins, on every GPU
+  std::vector<void*> opened_;
+  runtime::EventPtr done_;
+  bool running_ = false;
+};
+
+void enable_access(int peer) {
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error != cudaErrorPeerAccessAlreadyEnabled) return check_cuda(error, "cudaDeviceEnablePeerAccess");
+  cudaGetLastError();  // it is remembered, and must not be the next call's
+}
+
+PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c, runtime::CudaDevice& device,
+                               runtime::Queue& queue, std::size_t max_bytes, PeerKernel kernel)
+    : name_(std::move(name)),
+      kernel_(std::move(kernel)),
+      queue_(queue),
+      window_{.room = (max_bytes + 15) / 16 * 16, .places = kernel_.places},
+      communicator_(c.duplicate()),
+      own_(device.allocate(core::Element::i8, window_.bytes())) {
+  Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
+  check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
+             "cudaDeviceGetPCIBusId");
+  const auto shown = communicator_.all_gather_value(mine);
+  std::vector<cudaIpcMemHandle_t> handles(shown.size());
+  // One process needs none, and some machines have none.
+  if (std::ranges::any_of(shown, [&](const Shown& s) { return s.process != mine.process; })) {
+    cudaIpcMemHandle_t handle{};
+    check_cuda(cudaIpcGetMemHandle(&handle, mine.address), "cudaIpcGetMemHandle");
+    handles = communicator_.all_gather_value(handle);
+  }
+  blocks_ = resident_blocks(device.number(), std::ranges::count(shown, mine.bus_id, &Shown::bus_id));
+  for (std::size_t r = 0; r < shown.size(); ++r) windows_.push_back(reach(shown[r], &handles[r], mine));
+}
+
+/// Kernels read memory that goes next. Whoever opened another's memory closes it before that goes.
+PeerCollective::~PeerCollective() {
+  wait_before_end(queue_);
+  for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
+  if (runtime::may_free()) communicator_.barrier();
+}
+
+/// A block a multiprocessor, of which each rank on the GPU has a part: the kernels of all ranks run at once.
+unsigned PeerCollective::resident_blocks(int device, std::ptrdiff_t ranks_on_it) const {
+  int multiprocessors = 0;
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+             "cudaDeviceGetAttribute");
+  const std::ptrdiff_t mine = multiprocessors / ranks_on_it;
+  const double least = -communicator_.max(-static_cast<double>(mine));
+  if (least < 1)
+    throw core::BackendError(kernel_.row, "bind",
+                             fmt::format("{} ranks on a GPU of {} multiprocessors: their kernels wait for each other "
+                                         "and cannot all run; start fewer ranks",
+                                         ranks_on_it, multiprocessors));
+  return std::min(static_cast<unsigned>(least), cuda::most_peer_blocks);
+}
+
+std::byte* PeerCollective::reach(const Shown& peer, const void* handle, const Shown& mine) {
+  if (peer.process != mine.process) {
+    void* opened = nullptr;
+    check_cuda(
+        cudaIpcOpenMemHandle(&opened, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess),
+        "cudaIpcOpenMemHandle");
+    opened_.push_back(opened);
+    return static_cast<std::byte*>(opened);
+  }
+  if (peer.device != mine.device) enable_access(peer.device);
+  return peer.address;
+}
+
+void PeerCollective::start(const Call& call) {
+  enqueue(call);
+  running_ = true;
+  done_ = queue_.record();
+}
+
+void PeerCollective::enqueue(const Call& call) {
+  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  check_supported(call.element(), call.op, call.accumulates_in());
+  if (call.out.bytes() > window_.room)
+    throw core::BackendError(
+        "allreduce", name_, fmt::format("{} bytes are more than it was bound for, {}", call.out.bytes(), window_.room));
+  if (call.count() > 0) submit(call);
+}
+
+bool PeerCollective::advance() {
+  if (running_ && done_ && !done_->reached()) return false;
+  running_ = false;
+  return true;
+}
+
+void PeerCollective::submit(const Call& call) {
+  cuda::PeerCall c{.windows = {},
+                   .ranks = static_cast<unsigned>(windows_.size()),
+                   .rank = static_cast<unsigned>(communicator_.rank()),
+                   .window = window_,
+                   .blocks = blocks_,
+                   .barriers = kernel_.barriers};
+  std::ranges::copy(windows_, std::begin(c.windows));
+  const double bytes = kernel_.moved * static_cast<double>(call.out.bytes());
+  queue_.submit(kernel_.row, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
+}
+
+/// Why kernels cannot read the memory of these ranks' GPUs; empty: they can, as far as the request says.
+std::string peers_refusal(const Request& r) {
+  if (r.shape.ranks_per_node != r.shape.ranks) return fmt::format("{} needs all ranks on one node", r.name.base);
+  if (r.shape.ranks <= cuda::most_peers) return {};
+  return fmt::format("{} takes up to {} ranks, of which a kernel knows all", r.name.base, cuda::most_peers);
+}
+
+/// The queue's GPU. Errors: BackendError that names `row` when it is none.
+runtime::CudaDevice& gpu_of(const char* row, runtime::Queue* queue) {
+  auto* const device = queue ? dynamic_cast<runtime::CudaDevice*>(&queue->device()) : nullptr;
+  if (device) return *device;
+  throw core::BackendError(row, "bind",
+                           "it reads memory of GPUs, and buffers are the host's: use shm-direct, or --device cuda");
+}
+
+std::size_t small_of(const Request& r) {
+  return core::count_parameter(r.name, "small", {.least = 0, .most = std::uint64_t{1} << 40});
+}
+
+PeerKernel shots(std::size_t small) {
+  return {.row = "gpu-direct",
+          .places = 3,
+          .barriers = 2,
+          .moved = 6,
+          .launch = [small](const cuda::PeerCall& c, const Call& call) {
+            const auto reduce = call.out.bytes() <= small ? cuda::reduce_peers_at_once : cuda::reduce_peers_by_blocks;
+            reduce(call.element(), call.accumulates_in(), call.op, c, call.in.device().device_address(),
+                   call.out.device().device_address(), call.count(), gpu::stream());
+          }};
+}
+
+PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks) {
+  return {.row = "gpu-ring",
+          .places = 2,
+          .barriers = cuda::ring_barriers(ranks),
+          .moved = 4,
+          .launch = [kind, root](const cuda::PeerCall& c, const Call& call) {
+            cuda::ring_over_peers(kind, call.element(), call.op, c, root, call.in.device().device_address(),
+                                  call.out.device().device_address(), call.count(), gpu::stream());
+          }};
+}
+
+std::unique_ptr<Collective> bind_kernel(const Request& r, const Site& site, const ExchangeSpec& o, PeerKernel kernel) {
+  runtime::CudaDevice& device = gpu_of(kernel.row, o.queue);
+  return std::make_unique<PeerCollective>(r.name.canonical(), site.communicator, device, *o.queue, o.max_bytes,
+                                          std::move(kernel));
+}
+
+std::string gpu_direct_refusal(const Request& r) {
+  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  (void)small_of(r);
+  return peers_refusal(r);
+}
+std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const Site& site, const ExchangeSpec& options) {
+  return bind_kernel(r, site, options, shots(small_of(r)));
+}
+
+std::string gpu_ring_refusal(const Request& r) {
+  using enum CollectiveKind;
+  if (auto why = only_collectives(r, {all_reduce, reduce_scatter, all_gather, broadcast, send_receive}); !why.empty())
+    return why;
+  return peers_refusal(r);
+}
+std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const Site& site, const ExchangeSpec& options) {
+  return bind_kernel(r, site, options, ring_of(r.collective_kind, r.root, r.shape.ranks));
+}
+
+}  // namespace
+}  // namespace gradmeter::allreduce
+#else
+namespace gradmeter::allreduce {
+namespace {
+
+constexpr const char* why_none = "this program was built without CUDA: configure with -DGRADMETER_CUDA=ON";
+
+std::string gpu_direct_refusal(const Request&) { return why_none; }
+std::string gpu_ring_refusal(const Request&) { return why_none; }
+std::unique_ptr<Collective> bind_gpu_direct(const Request&, const Site&, const ExchangeSpec&) {
+  throw core::BackendError("gpu-direct", "bind", "this program was built without CUDA");
+}
+std::unique_ptr<Collective> bind_gpu_ring(const Request&, const Site&, const ExchangeSpec&) {
+  throw core::BackendError("gpu-ring", "bind", "this program was built without CUDA");
+}
+
+}  // namespace
+}  // namespace gradmeter::allreduce
+#endif
+
+namespace gradmeter::allreduce {
+
+constinit const AlgorithmInfo gpu_direct_row{
+    .name = "gpu-direct",
+    .parameters = "small=262144",
+    .cost_text = "up to `small` bytes 1 barrier, n(p-1) read by each rank; beyond 2 barriers, 2n(p-1)/p",
+    .source = "own kernels over CUDA IPC; one and two shots as vLLM's custom all-reduce",
+    .backend = Backend::device,
+    .on_device = true,
+    .refusal = gpu_direct_refusal,
+    .bind = bind_gpu_direct};
+constinit const AlgorithmInfo gpu_ring_row{.name = "gpu-ring",
+                                           .cost_text = "2(p-1) barriers of neighbours, 2n(p-1)/p read by each rank",
+                                           .source = "own kernels over CUDA IPC; ring as Patarasuk & Yuan, JPDC 2009",
+                                           .backend = Backend::device,
+                                           .on_device = true,
+                                           .refusal = gpu_ring_refusal,
+                                           .bind = bind_gpu_ring};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that GPUs show to peers which read it, and the arguments of a kernel that works on it.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "allreduce/reduce.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "core/element.hpp"
+
+namespace gradmeter::allreduce::cuda {
+
+inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that read each other's memory
+/// The most blocks of a kernel: all of them spin, so all must be resident at once.
+inline constexpr unsigned most_peer_blocks = 36;
+
+/// The window that each GPU shows its peers. It holds flags for barriers between blocks of one number, two slots used
+/// in turn for the data that it gives, further places that peers read, and the GPU's own counts. It is zeroed before
+/// the first call.
+struct PeerWindow {
+  static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
+  /// The bytes of two counts: of the GPU's calls, and of the current call's blocks that are done.
+  static constexpr std::size_t count_bytes = 16;
+  std::size_t room;     ///< bytes of each place, a multiple of 16
+  unsigned places = 2;  ///< number of places, with the two slots
+
+  static constexpr std::size_t counts() { return flag_bytes; }
+  constexpr std::size_t given(unsigned slot) const { return flag_bytes + count_bytes + slot * room; }
+  constexpr std::size_t result() const { return given(2); }  ///< the third place, for results
+  constexpr std::size_t bytes() const { return given(places); }
+};
+
+struct PeerCall {
+  std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
+  unsigned ranks, rank;
+  PeerWindow window;
+  unsigned blocks;         ///< the most blocks of a call, up to most_peer_blocks; the same on all GPUs
+  std::uint32_t barriers;  ///< the numbers of barriers that each call on the window takes, whether it uses them or not
+};
+
+// All-reduces in one kernel a GPU, each of which reads the memory of its peers.
+
+/// Sums n elements of `from`, which may be `to`; they are first copied to the window. Every rank must queue the same
+/// call, on windows of three places; a call has up to two barriers. Sums are in rank order, so all GPUs get equal bits,
+/// which are those of allreduce::reduce and finish. Errors: BackendError.
+/// One shot: each GPU sums all elements. Cost: 1 barrier, (ranks+1)·n elements read, 2·n written.
+void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+                          std::byte* to, std::size_t n, cudaStream_t);
+/// Two shots: each GPU sums its own block, and collects the blocks of the others. Cost: 2 barriers, 3·n elements read,
+/// 2·n and its block written.
+void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+                            std::byte* to, std::size_t n, cudaStream_t);
+
+// Collectives in one kernel a GPU, in which each reads its left neighbour's memory alone.
+
+/// The most barriers that a call uses.
+constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
+
+/// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank passes on,
+/// in its slot, the data that it has taken from its left neighbour. Each block of threads works on its slice of every
+/// step, and does not wait for the other blocks. in == out: in place. Blocks of the buffer are cut by `block_begin`
+/// over the whole buffer, and bits are those of the schedule `ring` in one slice. `root` matters in a broadcast only,
+/// which travels from it round the ring in pieces.
+/// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce, each of a barrier between neighbours and n/p
+/// elements read and written; broadcast: as many steps as pieces and p-2 more; send-receive: 1 barrier of all.
+void ring_over_peers(CollectiveKind, core::Element, Op, const PeerCall&, unsigned root, const std::byte* in,
+                     std::byte* out, std::size_t n, cudaStream_t);
+
+}  // namespace gradmeter::allreduce::cuda

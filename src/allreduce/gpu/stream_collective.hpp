@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on a GPU's memory: those that consist of work in their queue's stream, so that CUDA graphs can capture
+// them, and those of the host's memory with a copy before and after.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "allreduce/collective.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::allreduce {
+
+class StreamCollective : public Collective {
+ public:
+  bool takes_device_memory() const override { return true; }
+  bool reads_device() const override { return true; }
+  /// Puts a whole call into the queue's stream, which may be in capture, and returns then. No call is under way
+  /// afterwards: the stream says when it is done. All ranks make equal calls in the same order, captured on all ranks
+  /// or on none. Errors: as `start`.
+  virtual void enqueue(const Call&) = 0;
+
+  /// To be called whenever a graph is launched that holds what `enqueue` has put there. Launches are calls too: the
+  /// same on all ranks.
+  virtual void launched() {}
+  /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
+  virtual void check() {}
+  /// To be called once the stream has passed the launch. Errors: BackendError.
+  virtual void completed() {}
+  /// True once the stream has reached `done`, an event recorded behind a call or a launch, and `completed` has been
+  /// called. Errors: those of `check` and `completed`.
+  bool completes(const runtime::EventPtr& done) {
+    if (done && !done->reached()) {
+      check();
+      return false;
+    }
+    completed();
+    return true;
+  }
+  virtual int late_peer() const { return -1; }
+  /// Ends the work under way on this rank, so that its stream goes on.
+  virtual void abort() noexcept {}
+  /// Sets a function that is called before every abort. Null: none is called.
+  virtual void before_abort(const std::function<void()>&) {}
+};
+
+// Runs calls of a collective as CUDA graphs.
+
+/// An iteration is a graph of so many calls, one after another, launched so many times.
+struct GraphShape {
+  std::size_t calls = 1, launches = 1;
+};
+
+/// Both capture a call when it is first made on its buffers, and launch that graph for every later one. Graphs are kept
+/// for calls of one length. The first call is launched too, so a caller that times calls makes one before.
+/// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
+struct GraphedCollectives {
+  std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
+  std::unique_ptr<Collective> iteration;  ///< its call is a whole iteration
+};
+/// One call may be under way at a time, of either of the two. The queue outlives them. Errors: BackendError where the
+/// collective does not run in its queue's stream, or was built without CUDA; a call that cannot be captured throws.
+GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, GraphShape iteration);
+
+// Runs a collective of the host's memory on buffers of a device, by way of memory that transports reach.
+
+/// A call copies its input there once the queue has got so far, exchanges it, and copies the result back: three parts
+/// one after another, each of the whole buffer. A call begins and ends in the queue's order: work submitted before it
+/// is done first, and `advance` is true once the device holds the result. All other functions are those of the inner
+/// collective.
+class StagedCollective final : public Collective {
+ public:
+  /// The queue is that of a device that `is_staged`, and outlives this object.
+  StagedCollective(std::unique_ptr<Collective> inner, runtime::Queue& queue)
+      : inner_(std::move(inner)), queue_(queue) {}
+  ~StagedCollective() override;
+  const std::string& name() const override { return inner_->name(); }
+  const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
+  bool takes_device_memory() const override { return true; }
+  bool reads_device() const override { return true; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override { return inner_->waiting(); }
+  std::optional<runtime::Traffic> sent() const override { return inner_->sent(); }
+  std::optional<std::uint64_t> bytes_due() const override { return inner_->bytes_due(); }
+  std::optional<CodingTime> coding() const override { return inner_->coding(); }
+  CodecState take_state() override { return inner_->take_state(); }
+  void restore_state(const CodecState& s) override { inner_->restore_state(s); }
+
+ private:
+  enum class Part : std::uint8_t { idle, leaving, exchanging, arriving };
+  void exchange();
+
+  std::unique_ptr<Collective> inner_;
+  runtime::Queue& queue_;
+  Call call_{};
+  runtime::EventPtr copied_;
+  Part part_ = Part::idle;
+};
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our algorithms: their rows of the registry, and the schedules that others are made of.
+#pragma once
+#include "allreduce/request.hpp"
+#include "allreduce/schedule/schedule.hpp"
+
+namespace gradmeter::allreduce {
+
+/// The first half of the ring has p blocks, and rank r ends with block r's finished sum.
+/// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
+/// Source: Patarasuk & Yuan, JPDC 2009, section 3.
+SchedulePtr ring_reduce_scatter(std::uint32_t ranks);
+/// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
+SchedulePtr ring_all_gather(std::uint32_t ranks);
+/// The bandwidth-optimal ring: a reduce-scatter round the ring, then an all-gather round it. Any p. Each element is
+/// summed once, in one order, and copied: all ranks hold equal bits.
+/// Cost:   2(p-1) rounds; 2(p-1)/p of the buffer sent by each rank.
+SchedulePtr ring(std::uint32_t ranks);
+/// Serves all-reduce, reduce-scatter and all-gather.
+extern const AlgorithmInfo ring_row;
+
+/// Every rank sends its whole buffer to the next rank and gets the buffer of the rank before. Serves send-receive; a
+/// single rank keeps its buffer.
+/// Cost:   1 round of one message by each rank; n sent by each.
+/// Source: MPI_Sendrecv round a ring, as nccl-tests' sendrecv does it.
+extern const AlgorithmInfo neighbour_row;
+
+/// In every round a binomial broadcast doubles the number of ranks that have the answer. Any p, any root. One block.
+/// Cost:   ceil(log2 p) rounds, floor(log2 p) of them in a row for the last to have it; p-1 messages; the root sends
+///         ceil(log2 p) buffers.
+/// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
+SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
+/// In every round a binomial reduction halves the number of ranks that still hold a part. Any p; rank 0 ends with the
+/// finished sum. One block. Sums are in rank order, since each is of neighbouring ranges of ranks. It is a part of
+/// other schedules, and completes no collective alone.
+/// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
+SchedulePtr binomial_reduce(std::uint32_t ranks);
+/// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
+extern const AlgorithmInfo binomial_tree_row;
+
+/// Two mirrored binary trees: half of the slices go through each, so that every rank is a leaf in one of them. Serves
+/// all-reduce, by two schedules. Each is an in-order binary tree with rank 0 above its root: values go up to rank 0,
+/// where the sum is finished, and down again. Any p.
+/// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree, in which an inner rank sends 3 buffers, a leaf 1; over both
+///         trees no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
+/// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
+extern const AlgorithmInfo double_tree_row;
+
+/// The exchange in levels behind rabenseifner, bcube and direct. Ranks are numbers of `levels` digits in a base; on
+/// each level, ranks that differ in one digit exchange all with all. It is an all-reduce, a reduce-scatter or an
+/// all-gather.
+SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
+StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
+
+/// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
+/// for any p, where ranks beyond the largest power of two q fold into others; reduce-scatter and all-gather for powers
+/// of two. Each element is summed once and copied, so bits are equal on all ranks.
+/// Cost:   2·log2 q rounds (two more when p > q); 2n(q-1)/q sent by each rank (n more by a folding partner).
+/// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
+extern const AlgorithmInfo rabenseifner_row;
+
+/// Recursive doubling: partners at distance 1, 2, 4 … exchange whole buffers; the fewest rounds, the most bytes. Any p;
+/// ranks beyond the largest power of two q fold into a neighbour first and get the answer last. Equal bits on all ranks
+/// because a two-operand sum is the same from both sides.
+/// Cost:   log2 q rounds (two more when p > q); log2 q buffers sent by each rank (one more by a folding partner).
+/// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
+SchedulePtr recursive_doubling(std::uint32_t ranks);
+extern const AlgorithmInfo recursive_doubling_row;
+
+/// The all-reduce of gloo: ranks are numbers in some base, and there is one exchange for each digit. Serves all-reduce,
+/// reduce-scatter and all-gather. Parameter base, 2 or more. p that is no power of the base runs as `direct`, as in
+/// gloo.
+/// Cost:   p = base^k: 2k rounds of base-1 messages by each rank; 2n(p-1)/p sent by each. Else the cost of direct.
+/// Source: Facebook's gloo, gloo/allreduce.cc (allreduceAlgorithm bcube).
+extern const AlgorithmInfo bcube_row;
+
+/// Swing: recursive halving whose partners lie left and right in turn, near each other on a ring or torus. Serves
+/// all-reduce for powers of two. In round s rank r exchanges with r ± (1 - (-2)^(s+1)) / 3, plus for even ranks, minus
+/// for odd ones: distances 1, 1, 3, 5, 11 … instead of 1, 2, 4, 8, 16.
+/// Blocks are numbered such that each message is one run of them: all ranks reached from a rank from round s on reach
+/// the same set of ranks (see butterfly.cpp), so these sets nest, and the numbering follows the nesting.
+/// Cost:   2·log2 p rounds of one message by each rank; 2n(p-1)/p sent by each.
+/// Source: De Sensi, Bonato, Saam, Hoefler, NSDI 2024 (arXiv:2401.09356).
+extern const AlgorithmInfo swing_row;
+
+/// Direct exchange: every rank sends to every other, in as few rounds as possible. Serves all-reduce (every rank sends
+/// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), its two phases,
+/// broadcast (the root to all) and all-to-all. Any p.
+/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a phase or all-to-all: half of both;
+/// broadcast: 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once (incast).
+/// Source: Markov et al., CGX, Middleware 2022 (scatter-reduce-allgather, SRA).
+extern const AlgorithmInfo direct_row;
+
+/// One shot: every rank sends its whole buffer to every other, and each adds up all of them. There is one round for any
+/// number of ranks: the least latency, the most bytes. With a codec, contributions are encoded once and sums never.
+/// Cost:   1 round of p-1 messages; n(p-1) sent by each rank; p·n added up by each.
+/// Source: as "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local
+/// sum).
+extern const AlgorithmInfo one_shot_row;
+
+/// All-to-all by swaps between pairs: a rank exchanges with one other at a time. In round k ranks a and b with a + b =
+/// k (mod p) swap the blocks that each has for the other, so a block's place is emptied and filled in the same round,
+/// for any p, in place too.
+/// Cost:   p rounds (p = 2: 1), in one of which a rank rests; n(p-1)/p sent by each rank.
+/// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4 (pairwise exchange, there with r XOR k).
+extern const AlgorithmInfo pairwise_row;
+
+/// Lane decomposition, in which every rank of a node sends between nodes: reduce-scatter inside a node, all-reduce of
+/// n/g between nodes, all-gather inside. Serves all-reduce over nodes of g ranks each. On one node, or with one rank
+/// per node, it is a ring.
+/// Cost:   2(g + p/g - 2) rounds; 2n(p-1)/p sent by each rank, 2n(m-1)/(m·g) of it between the m nodes.
+/// Source: Traeff and Hunold, CLUSTER 2020 (lane decomposition); UCC's split rail.
+extern const AlgorithmInfo hierarchical_lane_row;
+
+/// Rings along the rows and columns of a torus. Serves all-reduce on rows × columns = p, rank r in row r / columns.
+/// Parameter rows: 0 takes the most nearly square torus, both sides above 1, and refuses p that has none (1 and
+/// primes).
+/// Cost:   2(rows + columns - 2) rounds; 2n(p-1)/p sent by each rank.
+/// Source: Mikami et al., arXiv:1811.05233 (2D-torus all-reduce); Ying et al., arXiv:1811.06992 (TPU pods).
+extern const AlgorithmInfo torus2d_row;
+
+/// Each node's first rank is its leader: reduction to the leader, a ring between leaders, broadcast inside. Serves
+/// all-reduce over m nodes of g ranks each; inside a node by binomial trees. On one node it consists of these trees
+/// alone; with one rank per node it is a ring.
+/// Cost:   2(m-1) rounds between nodes, ceil(log2 g) + floor(log2 g) inside; 2m(m-1) + 2m(g-1) messages; a leader sends
+/// 2n(m-1)/m between nodes and n·ceil(log2 g) inside.
+/// Source: Luo et al., HAN, CLUSTER 2020 (Open MPI).
+extern const AlgorithmInfo hierarchical_leader_row;
+
+}  // namespace gradmeter::allreduce

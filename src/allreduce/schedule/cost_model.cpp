@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/schedule/cost_model.hpp"
+
+#include <algorithm>
+
+#include "allreduce/schedule/slices.hpp"
+#include "core/machine.hpp"
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// Walks the rounds of slices; what they share is each rank's ports, the links between nodes, and the core that adds.
+class Walk {
+ public:
+  Walk(std::size_t slices, std::size_t element_bytes, const std::vector<double>& begin, const core::Machine& machine,
+       std::span<const int> world_ranks)
+      : element_bytes_(element_bytes),
+        machine_(machine),
+        world_ranks_(world_ranks),
+        done_(slices, begin),
+        port_(begin),
+        core_(begin),
+        next_(begin),
+        links_(machine, ways_out(begin)),
+        messages_(begin.size()) {}
+
+  /// A slice begins when `before` is done, which had its lane.
+  void follow(std::size_t number, std::size_t before) { done_[number] = done_[before]; }
+
+  void round(const Schedule& s, std::uint32_t k, std::size_t number, const Slice& slice) {
+    std::vector<double>& now = done_[number];
+    for (std::uint32_t r = 0; r < s.ranks(); ++r) send(s, k, r, slice, now[r]);
+    for (std::uint32_t r = 0; r < s.ranks(); ++r) {
+      steps_.clear();
+      s.steps(k, r, steps_);
+      double t = now[r];
+      for (const Step& x : steps_) {
+        if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
+        const auto bytes = static_cast<double>(length(slice, x));
+        const core::LinksInUse::Passage m = receive(x.peer, r);
+        // Messages to one rank share its port: each begins when the one before it is in.
+        t = std::max({t, port_[r], m.begin + m.latency_s}) + m.seconds;
+        port_[r] = t;
+        if (x.kind == StepKind::recv_reduce) core_[r] = t = std::max(t, core_[r]) + bytes / machine_.reduce_bytes_per_s;
+      }
+      next_[r] = t;
+    }
+    std::swap(now, next_);
+  }
+
+  std::vector<double> end() const {
+    std::vector<double> out = done_.front();
+    for (const auto& d : done_) {
+      for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], d[r]);
+    }
+    return out;
+  }
+
+ private:
+  struct Message {
+    std::uint32_t to;
+    core::LinksInUse::Passage passage;
+    bool is_received = false;
+  };
+
+  std::vector<double> ways_out(const std::vector<double>& begin) const {
+    if (world_ranks_.empty()) return begin;
+    std::vector<double> free(static_cast<std::size_t>(std::ranges::max(world_ranks_)) + 1, 0.0);
+    for (std::size_t r = 0; r < begin.size(); ++r) free[static_cast<std::size_t>(world_ranks_[r])] = begin[r];
+    return free;
+  }
+  std::uint32_t world_rank(std::uint32_t r) const {
+    return world_ranks_.empty() ? r : static_cast<std::uint32_t>(world_ranks_[r]);
+  }
+  std::uint64_t length(const Slice& slice, const Step& x) const {
+    return slice.extent(x.blocks).elements * element_bytes_;
+  }
+  /// A rank's messages of a round leave in the order of its steps.
+  void send(const Schedule& s, std::uint32_t k, std::uint32_t rank, const Slice& slice, double now) {
+    steps_.clear();
+    s.steps(k, rank, steps_);
+    std::vector<Message>& all = messages_[rank];
+    all.clear();
+    for (const Step& x : steps_) {
+      if (x.kind == StepKind::send)
+        all.push_back({x.peer, links_.send(world_rank(rank), world_rank(x.peer), length(slice, x), now)});
+    }
+    std::ranges::stable_sort(all, {}, &Message::to);
+  }
+  /// The first of this round's messages between the two that has not been received yet.
+  core::LinksInUse::Passage receive(std::uint32_t from, std::uint32_t to) {
+    auto it = std::ranges::lower_bound(messages_[from], to, {}, &Message::to);
+    while (it->is_received) ++it;
+    it->is_received = true;
+    return it->passage;
+  }
+
+  std::size_t element_bytes_;
+  const core::Machine& machine_;
+  std::span<const int> world_ranks_;
+  std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of its last round
+  std::vector<double> port_, core_, next_;
+  core::LinksInUse links_;
+  std::vector<std::vector<Message>> messages_;  ///< of the round, by sender, ascending by receiver
+  Steps steps_;
+};
+
+}  // namespace
+
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules, const Slices& slices,
+                                         std::size_t element_bytes, const std::vector<double>& begin,
+                                         const core::Machine& machine, std::span<const int> world_ranks) {
+  Walk walk(slices.count(), element_bytes, begin, machine, world_ranks);
+  const std::size_t lanes = lanes_for(schedules);
+  for (const Turn& t : linearise(schedules, slices.count(), lanes)) {
+    if (t.round == 0 && t.slice >= lanes) walk.follow(t.slice, t.slice - lanes);
+    walk.round(*schedules[t.slice % schedules.size()], t.round, t.slice, slices[t.slice]);
+  }
+  return walk.end();
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finish times of a schedule on links of a given latency and bandwidth: a max-plus walk over its rounds.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "allreduce/schedule/schedule.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "core/machine.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Returns the time at which each rank is done [s], where rank r begins at begin[r] [s]. A message of n bytes takes
+/// latency + n/bandwidth of its link; a rank sends one at a time and receives one at a time, and nodes' ports and the
+/// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at its own rate.
+/// Each slice of the buffer is a pipeline of its own on one of `lanes_for` lanes. A slice begins when the slice before
+/// it on its lane is done. A slice's round begins on a rank when the slice's round before is done, and the rank's port
+/// and core are done with earlier work. Slice s runs schedule s mod count. world_ranks: the ranks' places on the
+/// machine; empty: 0, 1, 2, …
+/// Cost: O(steps · slices). Source: Hockney, Parallel Computing 1994.
+std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
+                                         const std::vector<double>& begin, const core::Machine&,
+                                         std::span<const int> world_ranks = {});
+
+}  // namespace gradmeter::allreduce

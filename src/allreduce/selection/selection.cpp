@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allreduce/selection/selection.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "allreduce/registry.hpp"
+#include "allreduce/schedule/cost_model.hpp"
+#include "allreduce/selection/size_table.hpp"
+#include "allreduce/test_data.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::allreduce {
+
+SelectedCollective::SelectedCollective(std::shared_ptr<const SizeTable> table,
+                                       std::vector<std::unique_ptr<Collective>> members)
+    : table_(std::move(table)), members_(std::move(members)) {}
+
+bool SelectedCollective::takes_device_memory() const {
+  return std::ranges::all_of(members_, [](const auto& m) { return m->takes_device_memory(); });
+}
+
+void SelectedCollective::start(const Call& call) {
+  if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
+  Collective& member = *members_.at(table_->choose(call.out.bytes()));
+  member.start(call);
+  current_ = &member;
+  running_ = true;
+  if (!member.sent() || !member.bytes_due()) counted_ = false;
+}
+
+bool SelectedCollective::advance() {
+  if (!running_) return true;
+  running_ = !current_->advance();
+  return !running_;
+}
+
+Waiting SelectedCollective::waiting() const { return running_ ? current_->waiting() : Waiting{}; }
+
+std::optional<runtime::Traffic> SelectedCollective::sent() const {
+  if (!counted_) return std::nullopt;
+  runtime::Traffic sum;
+  for (const auto& m : members_) sum += m->sent().value_or(runtime::Traffic{});
+  return sum;
+}
+
+std::optional<std::uint64_t> SelectedCollective::bytes_due() const {
+  if (!counted_) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (const auto& m : members_) sum += m->bytes_due().value_or(0);
+  return sum;
+}
+
+namespace {
+
+using enum runtime::TransportKind;
+
+/// A table that `auto` ships with. `table` is in a user's format, except that an algorithm may be "a|b|c": the first of
+/// them that the ranks allow.
+struct ShippedTable {
+  runtime::TransportKind transport;
+  std::uint32_t least_ranks;  ///< of several tables for one transport, the largest that is not above the ranks serves
+  std::string_view table;
+};
+
+// The tables of ranks that share memory, and those below 9 ranks over MPI, were measured in place with fp32 by
+// gradmeter allreduce --write-table on 2 cores of a virtual machine with Open MPI 4.1.4. No cluster has been measured:
+// for clusters the tables suppose that the vendor is best for small messages, the ring for large ones. A new machine
+// deserves a table of its own.
+constexpr std::array shipped{
+    ShippedTable{
+        .transport = shm,
+        .least_ranks = 1,
+        .table = "0-1K:shm-direct|recursive-doubling|mpi,1K-16K:recursive-doubling|mpi,16K-:shm-direct|direct|mpi"},
+    ShippedTable{.transport = shm,
+                 .least_ranks = 3,
+                 .table = "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi"},
+    ShippedTable{.transport = mpi,
+                 .least_ranks = 1,
+                 .table = "0-1K:mpi,1K-64K:recursive-doubling|mpi,64K-4M:mpi,4M-:direct|mpi"},
+    ShippedTable{.transport = mpi,
+                 .least_ranks = 3,
+                 .table = "0-4K:mpi,4K-64K:recursive-doubling|mpi,64K-1M:mpi,1M-4M:ring|mpi,4M-:direct|mpi"},
+    ShippedTable{.transport = mpi, .least_ranks = 9, .table = "0-512K:mpi,512K-:ring|mpi"},
+    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-512K:mpi,512K-:ring|mpi"},
+};
+
+const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transport) {
+  const ShippedTable* best = nullptr;
+  for (const ShippedTable& t : shipped) {
+    if (t.transport != transport || t.least_ranks > ranks) continue;
+    if (!best || t.least_ranks > best->least_ranks) best = &t;
+  }
+  if (!best) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
+  return *best;
+}
+
+/// The algorithms for requests that MPI cannot serve (ranks as threads, or an arithmetic that it lacks): each
+/// collective is served by one of these.
+constexpr std::string_view fallbacks = "direct|ring|binomial-tree|pairwise|neighbour";
+
+/// The first of "a|b|c" that the request allows, or of the fallbacks.
+std::string first_allowed(std::string_view names, const Request& r, std::string_view range) {
+  std::string why;
+  const std::string all = fmt::format("{}|{}", names, fallbacks);
+  for (std::string_view rest = all; !rest.empty();) {
+    const std::size_t bar = rest.find('|');
+    const auto algorithm = find_algorithm(rest.substr(0, bar));
+    why = algorithm->refusal(r.shape, r.collective_kind);
+    if (why.empty()) return algorithm->name;
+    rest.remove_prefix(bar == std::string_view::npos ? rest.size() : bar + 1);
+  }
+  throw core::UsageError(fmt::format("auto has no algorithm for {} bytes: {}", range, why));
+}
+
+}  // namespace
+
+std::string shipped_table(const Request& r, runtime::TransportKind transport) {
+  std::string out;
+  for (const std::string& item : core::split_names(table_for(r.shape.ranks, transport).table)) {
+    const std::size_t colon = item.find(':');
+    const std::string range = item.substr(0, colon);
+    out += fmt::format("{}{}:{}", out.empty() ? "" : ",", range, first_allowed(item.substr(colon + 1), r, range));
+  }
+  return out;
+}
+
+namespace {
+
+/// The request's table, or the one predicted for its machine; null: the shipped one serves.
+std::shared_ptr<const SizeTable> table_of(const Request& r) {
+  if (!r.machine) return r.table;
+  return std::make_shared<SizeTable>(predicted_table(*r.machine, r));
+}
+
+std::string auto_refusal(const Request& r) {
+  std::shared_ptr<const SizeTable> table;
+  try {
+    table = table_of(r);
+    if (!table) return shipped_table(r, runtime::TransportKind::mpi), "";
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+  for (const auto& a : table->candidates()) {
+    if (auto why = a->refusal(r.shape, r.collective_kind); !why.empty()) return why;
+  }
+  return {};
+}
+
+/// Ranks on other nodes may have read another file of the same name.
+void check_same_on_all(const SizeTable& table, const runtime::Communicator& c) {
+  if (!runtime::same_on_all(c, hash_of(std::as_bytes(std::span(table.name()))))) {
+    throw core::UsageError("the ranks have different tables of algorithms; give all of them the same file");
+  }
+}
+
+/// A candidate's longest buffer is the longest call that the table has it for.
+ExchangeSpec options_for(const SizeTable& table, std::size_t candidate, ExchangeSpec o) {
+  o.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(o.max_bytes, table.longest(candidate)));
+  return o;
+}
+
+std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
+  std::size_t shared = 0, others = 0;
+  for (std::size_t i = 0; i < table.candidates().size(); ++i) {
+    const AlgorithmPtr& a = table.candidates()[i];
+    const std::size_t bytes = a->arena_bytes(r.shape, rank, options_for(table, i, options), r.collective_kind);
+    if (a->has_schedule()) {
+      shared = std::max(shared, bytes);
+    } else {
+      others += bytes;
+    }
+  }
+  return shared + others;
+}
+
+std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
+  if (const auto table = table_of(r)) return arena_bytes(*table, r, rank, options);
+  std::size_t most = 0;
+  for (const ShippedTable& t : shipped) {
+    most = std::max(most, arena_bytes(SizeTable(shipped_table(r, t.transport)), r, rank, options));
+  }
+  return most;
+}
+
+std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExchangeSpec& options) {
+  auto table = table_of(r);
+  if (!table) table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport()));
+  check_same_on_all(*table, site.communicator);
+  const auto candidates = table->candidates();
+  std::vector<std::unique_ptr<Collective>> members(candidates.size());
+  auto bind = [&](std::size_t i) {
+    members[i] = candidates[i]->bind(site, options_for(*table, i, options), r.collective_kind, r.root);
+  };
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (!candidates[i]->has_schedule()) bind(i);
+  }
+  // Schedules keep nothing in their scratch between calls, so all of them are given the same memory.
+  runtime::Arena& arena = site.network.arena();
+  const auto begin = arena.mark();
+  auto end = begin;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (!candidates[i]->has_schedule()) continue;
+    arena.rewind(begin);
+    bind(i);
+    end = std::max(end, arena.mark());
+  }
+  arena.rewind(end);
+  return std::make_unique<SelectedCollective>(std::move(table), std::move(members));
+}
+
+}  // namespace
+
+constinit const AlgorithmInfo auto_row{.name = "auto",
+                                       .cost_text = "one of the others, by bytes; auto:table=FILE, auto:machine=FILE",
+                                       .source = "a shipped, measured or given table",
+                                       .backend = Backend::selection,
+                                       .refusal = auto_refusal,
+                                       .bind = bind_auto,
+                                       .arena_bytes = auto_arena_bytes};
+
+namespace {
+
+constexpr std::size_t smallest = std::size_t{1} << 10, largest = std::size_t{64} << 20;
+/// Buffers are cut as transports inside a node cut them, but into few slices: their number is what a walk costs.
+constexpr std::size_t usual_slice = std::size_t{256} << 10, most_slices = 16;
+
+double predicted_s(const core::Machine& machine, const std::vector<SchedulePtr>& schedules, const Request& r,
+                   std::size_t bytes) {
+  const std::size_t element_bytes = core::size_of(r.arithmetic.element);
+  const Cut cut = cut_for(r.collective_kind);
+  const std::size_t longest = message_bytes_for(schedules, bytes, std::max(usual_slice, bytes / most_slices));
+  const Slices slices(cut, bytes / element_bytes, element_bytes, schedules.front()->blocks(), longest,
+                      cut == Cut::of_each_block);
+  return std::ranges::max(hockney_finish_times(schedules, slices, element_bytes,
+                                               std::vector<double>(schedules.front()->ranks(), 0.0), machine));
+}
+
+}  // namespace
+
+std::string predicted_table(const core::Machine& machine, const Request& r) {
+  std::vector<MeasuredSize> times;
+  for (const AlgorithmInfo& row : algorithms()) {
+    if (row.backend != Backend::schedule) continue;
+    const AlgorithmPtr a = find_algorithm(row.name);
+    if (!a->refusal(r.shape, r.collective_kind, r.arithmetic).empty()) continue;
+    const auto schedules = a->make(r.shape, r.collective_kind, r.root);
+    for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2)
+      times.push_back({bytes, a->name, predicted_s(machine, schedules, r, bytes)});
+  }
+  return fit_table(times);
+}
+
+core::Machine read_machine_file(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in)
+    throw core::UsageError(fmt::format("{}: the machine's description cannot be read; check its path", path.string()));
+  try {
+    return core::machine_from_json(text.str());
+  } catch (const core::UsageError& e) {
+    throw core::UsageError(fmt::format("{}: {}", path.string(), e.what()));
+  }
+}
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row `auto` and tables of sizes: each call is served by the algorithm that the table has for its size. The table
+// is given, shipped with the program, or predicted by the cost model.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/request.hpp"
+#include "allreduce/selection/size_table.hpp"
+#include "core/machine.hpp"
+#include "runtime/transport/network.hpp"
+
+namespace gradmeter::allreduce {
+
+/// Calls run one at a time, so members may share scratch, provided that they keep nothing in it between calls.
+class SelectedCollective final : public Collective {
+ public:
+  /// members[i] is the table's i-th candidate.
+  SelectedCollective(std::shared_ptr<const SizeTable>, std::vector<std::unique_ptr<Collective>> members);
+  const std::string& name() const override { return table_->name(); }
+  const std::string& serves(std::uint64_t bytes) const override {
+    return table_->candidates()[table_->choose(bytes)]->name;
+  }
+  bool takes_device_memory() const override;
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override;
+  /// Sums over the members. Null for good once a member without counters (a vendor's) has served a call, since the
+  /// count would be incomplete.
+  std::optional<runtime::Traffic> sent() const override;
+  std::optional<std::uint64_t> bytes_due() const override;
+
+ private:
+  std::shared_ptr<const SizeTable> table_;
+  std::vector<std::unique_ptr<Collective>> members_;  ///< by the table's candidates
+  Collective* current_ = nullptr;                     ///< the member that serves the last call
+  bool running_ = false, counted_ = true;
+};
+
+/// Selects by the request's table, or by the shipped one where there is none. Members with a schedule share one scratch
+/// area. Without a table the row takes from the arena the most bytes that the shipped table of any transport takes.
+extern const AlgorithmInfo auto_row;
+
+/// The text of the table that `auto` ships with for this transport and so many ranks, with the algorithms that serve
+/// this request. Errors: UsageError when a range has none.
+std::string shipped_table(const Request&, runtime::TransportKind);
+
+// The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
+
+/// The table in which each power of two from 1 KiB to 64 MiB has the algorithm whose slowest rank ends first by
+/// `hockney_finish_times`, among those with a schedule that the request allows. Errors: UsageError when it allows none.
+/// Cost: O(steps of all schedules) a size.
+std::string predicted_table(const core::Machine&, const Request&);
+
+/// Reads a machine's description. Errors: UsageError naming the file, where it cannot be read or does not describe one.
+core::Machine read_machine_file(const std::filesystem::path&);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of sizes, which say by a call's bytes which algorithm serves it: as text, as files, and from measured times.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allreduce/registry.hpp"
+
+namespace gradmeter::allreduce {
+
+/// The algorithm for calls from `first` bytes up to below `end`.
+struct SizeRange {
+  std::uint64_t first = 0, end = 0;
+  AlgorithmPtr algorithm;
+  std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
+};
+
+/// All ranks must choose alike, so tables of equal names have equal ranges. The choice of a cost model is such a table
+/// too.
+class SizeTable {
+ public:
+  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size up to below the second; K, M, G are
+  /// binary.
+  /// Errors: UsageError in one line, which names the gap, the overlap, or a size or an algorithm that is not
+  /// understood.
+  explicit SizeTable(std::string_view text);
+
+  /// The canonical text: ranges in order, neighbours with one algorithm joined, sizes in their largest whole unit.
+  const std::string& name() const { return name_; }
+  /// The algorithms that may be chosen, each once; none of them is itself a selection.
+  std::span<const AlgorithmPtr> candidates() const { return candidates_; }
+  /// The index of the candidate for calls of so many bytes. Cost: O(log of the ranges).
+  std::size_t choose(std::uint64_t bytes) const;
+  /// The longest call that this candidate can be chosen for [bytes].
+  std::uint64_t longest(std::size_t candidate) const;
+  std::span<const SizeRange> ranges() const { return ranges_; }
+
+ private:
+  void add(SizeRange);
+
+  std::vector<AlgorithmPtr> candidates_;
+  std::vector<SizeRange> ranges_;
+  std::string name_;
+};
+
+/// True where the text begins with a range of sizes ("0-64K:ring").
+bool is_table(std::string_view text);
+/// Rejoins the items of a split comma list that are ranges of one table; a range from 0 opens a new table.
+/// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
+std::vector<std::string> join_tables(std::vector<std::string> items);
+
+// Tables of algorithms as text that a person can read and edit, and a table from measured times.
+
+/// The median of one algorithm's times at one size.
+struct MeasuredSize {
+  std::uint64_t bytes = 0;
+  std::string algorithm;  ///< canonical
+  double median_s = 0;
+};
+
+/// The text of the table that has the fastest algorithm at each size. Where the fastest changes between two sizes, the
+/// boundary is their geometric mean, rounded to whole K or M where the result stays between them. Selections among the
+/// points are left out.
+/// Errors: UsageError when nothing is left.
+std::string fit_table(std::span<const MeasuredSize>);
+
+/// The text of a table file: "RANGE ALGORITHM" lines under the comments, each of which becomes a line "# comment": the
+/// ranks, the transport, the machine's fingerprint.
+std::string table_file_text(const SizeTable&, std::span<const std::string> comments);
+
+/// Reads the text of a table from a file of such lines. Errors: UsageError naming the file and the line.
+std::string read_table_file(const std::filesystem::path&);
+
+}  // namespace gradmeter::allreduce

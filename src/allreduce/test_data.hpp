@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data whose right answer is known: every operation is checked with it before its time counts.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "allreduce/reduce.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "core/element.hpp"
+
+namespace gradmeter::allreduce {
+
+/// `exact`: small whole numbers, different by rank and by place, such that every partial result in every order is
+/// representable: the right answer is one bit pattern, whatever the algorithm. In types with a short run of exact
+/// integers (fp8-e5m2: 8) only some ranks are non-zero at each place; products are of ±1 and a few 2s.
+/// `random`: uniform in [-1, 1) rounded to the type; in products magnitudes from 0.75 to 1.25 of up to 16 ranks at each
+/// place, and ±1 of the others; integers uniform over the whole type for min and max, and as in
+/// `exact` for sums and products, since vendors differ in what an integer that overflows becomes.
+enum class Pattern : std::uint8_t { exact, random };
+
+/// Element `index` of rank `rank`'s input depends only on these, rank and index. So any rank can compute any other's
+/// input, and any part of any collective's answer. Ranks are 1 to 2^20.
+struct KnownData {
+  Pattern pattern = Pattern::exact;
+  core::Element element = core::Element::f32;
+  Op op = Op::sum;
+  std::size_t ranks = 1;
+  std::uint64_t seed = 0;
+  /// True where all ranks' values are added in fp32 and rounded once, so that the tolerance for small floats is
+  /// narrower.
+  bool rounds_once = false;
+  /// With `exact`, a stamp that is not 0 replaces the seed at the stamped places (the first 64 elements, and two of
+  /// each 1,024). So the data of a call differ from those of the last call all over the buffer, and cost little to
+  /// make.
+  std::uint64_t stamp = 0;
+  std::uint64_t first_stamp = 0;  ///< not 0: the stamp of element 0, in place of `stamp`
+  /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
+  std::size_t calls = 1;
+};
+
+/// Writes rank `rank`'s elements from `begin` on. Cost: O(n).
+void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
+
+/// Changes data that `fill` has made with any stamp or none: the stamped places from element `begin` on get the values
+/// of this stamp. Cost: O(n / 1,024).
+void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
+/// The bytes of element 0 with this stamp, at the beginning of the array.
+std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
+
+/// The largest number of all-reduces in place that have one right answer, up to 5, since sums must stay exact; for
+/// averages and products it is 1.
+std::size_t most_calls_in_place(const KnownData&);
+
+struct Verdict {
+  std::uint64_t wrong = 0;
+  /// The largest |result − right| / (sum of the summands' magnitudes), to compare with the unit roundoff; for min, max,
+  /// product and copies relative to the right answer itself. Infinite for a NaN.
+  double error = 0;
+  std::uint64_t first_wrong = std::numeric_limits<std::uint64_t>::max();  ///< index within the collective's data
+
+  Verdict& operator+=(const Verdict&);
+};
+
+/// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
+/// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows, for sums, (ranks − 1)·u·Σ|x|
+/// with u the unit roundoff, whatever the order (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x| and
+/// one u; for averages two roundings more; for products one u relative for each rank that is not ±1, and one more;
+/// nothing for min, max and integers. Cost: O(ranks · n), so ranks may check one part each.
+Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
+
+/// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
+/// all-to-all, send and receive.
+Verdict check_copied(const KnownData&, std::size_t source, std::size_t begin, std::span<const std::byte> result);
+
+/// Makes one element wrong: adds 0.5 (1 to an integer), or one step of the type where 0.5 would be rounded away.
+void inject_error(core::Element, std::byte* value);
+
+/// A hash of 64 bits, by which ranks compare their buffers. Cost: O(n), one pass. It is not safe against intent.
+std::uint64_t hash_of(std::span<const std::byte>);
+
+// Known data for every collective: the input of each rank, and the result that it must hold afterwards.
+
+/// One call of a collective on known data. Buffers are of the whole size on every rank; blocks are `block_begin`'s.
+struct KnownCollective {
+  CollectiveKind collective_kind = CollectiveKind::all_reduce;
+  KnownData data = {};
+  std::size_t count = 0;  ///< elements
+  std::size_t root = 0;   ///< the root of a broadcast
+};
+
+/// Writes this rank's contribution, before the call. Other elements get a value that no result has.
+void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
+/// Gives this rank's contribution the data's stamp (see `restamp` of known data), before a later call on the same data.
+void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
+/// Compares this rank's result with the right one, after the call. Cost: O(ranks · count) for a reduction.
+Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+/// Checks as `check` does, but only one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can
+/// share the work. Cost: O(count).
+Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
+/// Checks as `check` does an all-reduce's result whose bits other ranks do not hold. It checks all of it where that
+/// takes at most 2^26 inputs, else that many, in runs spread over it and different on every rank. Cost: O(count),
+/// bounded.
+Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+/// Makes one element of this rank's result wrong, where it has one.
+void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
+/// True where all ranks end with the same data.
+bool same_on_all_ranks(CollectiveKind);
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's collectives in the stream of a GPU's queue.
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "allreduce/schedule/slices.hpp"
+#include "allreduce/vendor/vendor.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+#ifdef GRADMETER_HAS_CUDA
+#include "allreduce/gpu/reduce.hpp"
+#include "runtime/cuda/stream.hpp"
+#endif
+
+namespace gradmeter::allreduce {
+namespace {
+
+/// An algorithm of NCCL's, and the collectives that it serves.
+struct NcclAlgorithm {
+  std::string_view name;
+  bool reduces_all, scatters_or_gathers, broadcasts;
+};
+constexpr std::array nccl_algorithms{
+    NcclAlgorithm{"collnetchain", true, false, false}, NcclAlgorithm{"collnetdirect", true, true, false},
+    NcclAlgorithm{"nvls", true, true, false},          NcclAlgorithm{"nvlstree", true, false, false},
+    NcclAlgorithm{"pat", false, true, false},          NcclAlgorithm{"ring", true, true, true},
+    NcclAlgorithm{"tree", true, false, false}};
+constexpr std::array<std::string_view, 3> nccl_protocols{"ll", "ll128", "simple"};
+constexpr std::string_view nccls_choice = "any";
+
+bool nccl_serves(const NcclAlgorithm& a, CollectiveKind k) {
+  using enum CollectiveKind;
+  if (k == all_reduce) return a.reduces_all;
+  if (k == reduce_scatter || k == all_gather) return a.scatters_or_gathers;
+  return k == broadcast && a.broadcasts;
+}
+
+std::string nccl_parameter(const Request& r, const char* parameter) {
+  const auto given = r.name.parameters.find(parameter);
+  return given == r.name.parameters.end() ? std::string(nccls_choice) : given->second;
+}
+
+const NcclAlgorithm* forced_nccl_algorithm(const Request& r) {
+  const std::string name = nccl_parameter(r, "algorithm");
+  if (name == nccls_choice) return nullptr;
+  std::string known;
+  for (const NcclAlgorithm& a : nccl_algorithms) {
+    if (a.name == name) return &a;
+    known += fmt::format(", {}", a.name);
+  }
+  throw core::UsageError(fmt::format("nccl has no algorithm '{}'; it has any{}", name, known));
+}
+
+/// The protocol that the request forces; empty: NCCL's choice.
+std::string forced_nccl_protocol(const Request& r) {
+  std::string name = nccl_parameter(r, "protocol");
+  if (name == nccls_choice) return {};
+  if (std::ranges::count(nccl_protocols, name) > 0) return name;
+  throw core::UsageError(
+      fmt::format("nccl has no protocol '{}'; it has any, {}", name, fmt::join(nccl_protocols, ", ")));
+}
+
+const char* nccl_call(CollectiveKind k) {
+  constexpr std::array<const char*, 6> by_kind{"ncclAllReduce", "ncclReduceScatter",     "ncclAllGather",
+                                               "ncclBroadcast", "ncclSend and ncclRecv", "ncclSend and ncclRecv"};
+  return by_kind[static_cast<std::size_t>(k)];
+}
+
+bool goes_by_messages(CollectiveKind k) { return k == CollectiveKind::all_to_all || k == CollectiveKind::send_receive; }
+
+}  // namespace
+
+NcclCollective::NcclCollective(std::string name, const runtime::Communicator& c, runtime::NcclOptions options,
+                               CollectiveKind collective_kind, std::uint32_t root, runtime::Queue& queue,
+                               std::size_t landing_bytes)
+    : name_(std::move(name)),
+      queue_(queue),
+      collective_kind_(collective_kind),
+      root_(static_cast<int>(root)),
+      nccl_(c, std::move(options)) {
+  reserve_landing(landing_bytes);
+}
+
+NcclCollective::~NcclCollective() {
+  if (!running_) return;
+  nccl_.abort();
+  wait_before_end(queue_);
+}
+
+/// An allocation may wait for all that the GPU does, and a peer's kernel for this rank's: not while calls are under
+/// way.
+void NcclCollective::reserve_landing(std::size_t bytes) {
+  if (bytes > landing_.buffer.bytes()) landing_ = queue_.device().allocate(core::Element::i8, bytes);
+}
+
+void NcclCollective::check_call(const Call& call) const {
+  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  check_supported(call.element(), call.op, call.accumulates_in());
+  const char* const what = nccl_call(collective_kind_);
+  if (!call.in.on_device() || !call.out.on_device()) {
+    throw core::BackendError("NCCL", what, "it was given memory of the host, and moves memory of a GPU alone");
+  }
+  if (call.accumulates_in() != call.element()) {
+    throw core::BackendError("NCCL", what, "it rounds sums on the way, as their type does");
+  }
+  const auto ranks = static_cast<std::size_t>(nccl_.size());
+  if (collective_kind_ == CollectiveKind::all_to_all && call.count() % ranks != 0) {
+    throw core::BackendError(
+        "NCCL", what,
+        fmt::format("an all_to_all needs equal blocks: {} elements are no multiple of {} ranks", call.count(), ranks));
+  }
+  if (!reduces(collective_kind_)) return;
+  if (const auto why = runtime::nccl_sum_refusal(call.element()); !why.empty()) {
+    throw core::BackendError("NCCL", what, why);
+  }
+}
+
+void NcclCollective::start(const Call& call) {
+  submit(call);
+  running_ = true;
+  launched_ = false;
+  done_ = nullptr;
+}
+
+void NcclCollective::enqueue(const Call& call) {
+  submit(call);
+  while (!nccl_.launched()) std::this_thread::yield();
+  follow_up();
+  nccl_.completed();
+}
+
+void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) {
+  for (const runtime::Buffer& b : buffers) nccl_.register_memory(b.device().device_address(), b.bytes());
+}
+
+void NcclCollective::launched() { nccl_.begin(nccl_call(collective_kind_)); }
+
+void NcclCollective::submit(const Call& call) {
+  check_call(call);
+  call_ = call;
+  if (lands()) reserve_landing(call.out.bytes());
+  const auto bytes = static_cast<double>(call.out.bytes());
+  queue_.submit("nccl", {.flops = 0, .bytes = 2 * bytes}, [this] { issue(); });
+}
+
+void NcclCollective::issue() {
+#ifdef GRADMETER_HAS_CUDA
+  nccl_.issue(nccl_call(collective_kind_), gpu::stream(), [this](const runtime::NcclCalls& calls) {
+    const auto [n, element, combine] = std::tuple(call_.count(), call_.element(), combine_of(call_.op));
+    if (n == 0) return;
+    switch (collective_kind_) {
+      case CollectiveKind::all_reduce:
+        return calls.all_reduce(in(0), out(0), n, element, combine);
+      case CollectiveKind::reduce_scatter:
+        return reduce_scatter(calls);
+      case CollectiveKind::all_gather:
+        return all_gather(calls);
+      case CollectiveKind::broadcast:
+        return calls.broadcast(in(0), out(0), n, element, root_);
+      case CollectiveKind::all_to_all:
+        return all_to_all(calls);
+      case CollectiveKind::send_receive:
+        return send_receive(calls);
+    }
+  });
+#endif
+}
+
+void NcclCollective::reduce_scatter(const runtime::NcclCalls& calls) const {
+  const core::Element e = call_.element();
+  const runtime::Combine combine = combine_of(call_.op);
+  if (blocks_are_equal()) {
+    const auto [begin, count] = block(nccl_.rank());
+    return calls.reduce_scatter(in(0), out(begin), count, e, combine);
+  }
+  for (int r = 0; r < nccl_.size(); ++r) {
+    const auto [begin, count] = block(r);
+    if (count > 0) calls.reduce(in(begin), out(begin), count, e, combine, r);
+  }
+}
+
+void NcclCollective::all_gather(const runtime::NcclCalls& calls) const {
+  if (blocks_are_equal()) {
+    const auto [begin, count] = block(nccl_.rank());
+    return calls.all_gather(in(begin), out(0), count, call_.element());
+  }
+  for (int r = 0; r < nccl_.size(); ++r) {
+    const auto [begin, count] = block(r);
+    if (count > 0) calls.broadcast(in(begin), out(begin), count, call_.element(), r);
+  }
+}
+
+void NcclCollective::all_to_all(const runtime::NcclCalls& calls) const {
+  for (int r = 0; r < nccl_.size(); ++r) {
+    const auto [begin, count] = block(r);
+    calls.send(in(begin), count, call_.element(), r);
+    calls.receive(landing_or_out(begin), count, call_.element(), r);
+  }
+}
+
+void NcclCollective::send_receive(const runtime::NcclCalls& calls) const {
+  const int ranks = nccl_.size(), rank = nccl_.rank();
+  calls.send(in(0), call_.count(), call_.element(), (rank + 1) % ranks);
+  calls.receive(landing_or_out(0), call_.count(), call_.element(), (rank + ranks - 1) % ranks);
+}
+
+bool NcclCollective::advance() {
+  if (!running_) return true;
+  if (!launched_) {
+    if (!nccl_.launched()) return false;
+    follow_up();
+    done_ = queue_.record();
+    launched_ = true;
+  }
+  running_ = !completes(done_);
+  return !running_;
+}
+
+/// Submits the work that is left to do behind NCCL's calls.
+void NcclCollective::follow_up() {
+  if (lands()) {
+    const std::size_t bytes = call_.out.bytes();
+    const runtime::Buffer out(core::Element::i8, call_.out.device());
+    queue_.copy("nccl.land", landing_.buffer.part(0, bytes), out);
+  }
+  if (call_.op == Op::average && reduces(collective_kind_)) finish_average();
+}
+
+void NcclCollective::finish_average() {
+  const auto [begin, count] =
+      collective_kind_ == CollectiveKind::reduce_scatter ? block(nccl_.rank()) : ElementRange{0, call_.count()};
+  std::byte* const at = out(begin);
+  queue_.submit("nccl.finish", {.flops = static_cast<double>(count), .bytes = 2.0 * static_cast<double>(count)},
+                [this, at, n = count] {
+#ifdef GRADMETER_HAS_CUDA
+                  cuda::finish(call_.element(), call_.op, at, at, n, nccl_.size(), gpu::stream());
+#else
+                  (void)this, (void)at, (void)n;
+#endif
+                });
+}
+
+ElementRange NcclCollective::block(int rank) const {
+  return block_range(call_.count(), static_cast<std::uint32_t>(nccl_.size()), static_cast<std::uint32_t>(rank));
+}
+bool NcclCollective::blocks_are_equal() const { return call_.count() % static_cast<std::size_t>(nccl_.size()) == 0; }
+bool NcclCollective::lands() const {
+  return goes_by_messages(collective_kind_) && call_.in_place() && call_.count() > 0;
+}
+const std::byte* NcclCollective::in(std::size_t element) const {
+  return call_.in.device().device_address() + element * core::size_of(call_.element());
+}
+std::byte* NcclCollective::out(std::size_t element) const {
+  return call_.out.device().device_address() + element * core::size_of(call_.element());
+}
+std::byte* NcclCollective::landing_or_out(std::size_t element) const {
+  if (!lands()) return out(element);
+  return landing_.buffer.device().device_address() + element * core::size_of(call_.element());
+}
+
+namespace {
+
+std::string nccl_row_refusal(const Request& r) {
+  const NcclAlgorithm* const algorithm = forced_nccl_algorithm(r);
+  const std::string protocol = forced_nccl_protocol(r);
+  if (goes_by_messages(r.collective_kind) && (algorithm || !protocol.empty())) {
+    return fmt::format("NCCL moves {} by sends and receives, which have no algorithm to force; use nccl",
+                       allreduce::name(r.collective_kind));
+  }
+  if (algorithm && !nccl_serves(*algorithm, r.collective_kind)) {
+    return fmt::format("NCCL has no {} by {}", allreduce::name(r.collective_kind), algorithm->name);
+  }
+  return runtime::nccl_refusal();
+}
+
+std::unique_ptr<Collective> bind_nccl(const Request& r, const Site& site, const ExchangeSpec& options) {
+  if (!options.queue || options.queue->device().name() != "cuda") {
+    throw core::BackendError("NCCL", "init",
+                             "it moves memory of a GPU, and buffers are the host's: use mpi, or --device cuda");
+  }
+  const NcclAlgorithm* const algorithm = forced_nccl_algorithm(r);
+  runtime::NcclOptions forced{.algorithm = algorithm ? std::string(algorithm->name) : std::string(),
+                              .protocol = forced_nccl_protocol(r)};
+  const bool lands = goes_by_messages(r.collective_kind) && options.placement == Placement::in_place;
+  return std::make_unique<NcclCollective>(r.name.canonical(), site.communicator, std::move(forced), r.collective_kind,
+                                          r.root, *options.queue, lands ? options.max_bytes : 0);
+}
+
+}  // namespace
+
+constinit const AlgorithmInfo nccl_row{.name = "nccl",
+                                       .parameters = "algorithm=any,protocol=any",
+                                       .cost_text = "the library's own choice, or as named; between GPUs",
+                                       .source = "NCCL 2.18 or later",
+                                       .backend = Backend::vendor,
+                                       .on_device = true,
+                                       .registers_buffers = true,
+                                       .refusal = nccl_row_refusal,
+                                       .bind = bind_nccl};
+
+}  // namespace gradmeter::allreduce

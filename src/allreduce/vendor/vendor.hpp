@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of libraries (MPI, gloo and NCCL), which are the baselines.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/gpu/stream_collective.hpp"
+#include "allreduce/reduce.hpp"
+#include "allreduce/registry.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/mpi/collectives.hpp"
+#include "runtime/nccl/communicator.hpp"
+
+namespace gradmeter::allreduce {
+
+/// An operation as libraries have it; `average` is a sum.
+inline runtime::Combine combine_of(Op op) {
+  if (op == Op::min) return runtime::Combine::min;
+  if (op == Op::max) return runtime::Combine::max;
+  return op == Op::product ? runtime::Combine::product : runtime::Combine::sum;
+}
+
+// gloo's all-reduce, which PyTorch uses between processors.
+
+/// The library behind a vendor's row where that is not MPI: "gloo 0.5.0"; empty: the MPI library.
+std::string library_of(const AlgorithmInfo&);
+
+/// The row `gloo:algorithm=ring` or bcube: all-reduce on any ranks. Refused where the program was built without gloo.
+extern const AlgorithmInfo gloo_row;
+
+// The collectives of MPI as the vendor ships it: the baseline to beat.
+
+/// The MPI calls that are made. Where the number of ranks divides the count, blocks are exchanged by MPI_Allgather and
+/// MPI_Reduce_scatter_block, which a user would call; else by MPI_Allgatherv and MPI_Reduce_scatter, which take blocks
+/// of any lengths.
+enum class MpiMode : std::uint8_t {
+  blocking,     ///< `advance` returns when the call is complete, which is what most MPI libraries do best
+  nonblocking,  ///< begun by `start`, moved on by MPI_Test in `advance`
+  any_lengths   ///< blocking, and always the calls for blocks of any lengths
+};
+
+/// MPI's collective of any kind. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass
+/// that divides. Types that MPI lacks go through operators made from our own `reduce`, which round after every
+/// operation. With MPI's own operators the vendor decides what becomes of NaN and of zeros of both signs in min and
+/// max, and of integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Counts above 2^30 elements go in
+/// pieces where blocks stay whole (all-reduce, broadcast, send-receive). Errors: BackendError for other collectives
+/// above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of the ranks.
+class MpiCollective final : public Collective {
+ public:
+  /// No other object may use `communicator`.
+  MpiCollective(std::string name, runtime::Communicator communicator, MpiMode,
+                CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0);
+  const std::string& name() const override { return name_; }
+  void start(const Call& call) override;
+  bool advance() override;
+
+ private:
+  void check(const Call&) const;
+  void post();
+  void post(runtime::MpiBuffers);
+  void complete();
+  /// An operator for a type, made when it is first asked for and kept. Cuts are kept likewise.
+  struct KnownReduction {
+    core::Element element;
+    Op op;
+    runtime::Reduction reduction;
+  };
+  const runtime::Reduction& reduction_for(core::Element, Op);
+  void cut(std::size_t count);
+
+  std::string name_;
+  runtime::Communicator communicator_;
+  MpiMode mode_;
+  CollectiveKind collective_kind_;
+  int root_;
+  std::vector<KnownReduction> reductions_;
+  runtime::MpiCuts cuts_;
+  std::size_t cut_count_ = 0;
+  std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive in place
+  runtime::MpiRequests requests_;
+  Call call_{};
+  std::size_t posted_ = 0;  ///< number of elements
+  bool running_ = false, under_way_ = false;
+};
+
+/// Refuses the rows `mpi` and `mpi-nonblocking` where ranks are threads, which make no MPI calls. On processes they
+/// serve every collective kind on any ranks.
+std::string mpi_refusal(const Request&);
+/// Refuses the row `mpi-v`, which serves reduce-scatter and all-gather, likewise.
+std::string mpi_vector_refusal(const Request&);
+/// Binds any of these rows.
+std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExchangeSpec&);
+
+// Open MPI's own all-reduce algorithms, each of them forced: with the best choice `mpi` would be as fast.
+
+/// The rows `ompi-basic-linear`, `ompi-nonoverlapping`, `ompi-recursive-doubling`, `ompi-ring`,
+/// `ompi-segmented-ring:segment=1M` and `ompi-rabenseifner`: all-reduce, any ranks, blocking. Open MPI itself falls
+/// back where an algorithm cannot serve (a ring of fewer elements than ranks: recursive doubling). Refused, with the
+/// reason, where the MPI is not Open MPI or does not listen to forced algorithms. Source: Open MPI 4.1,
+/// ompi/mca/coll/base/coll_base_allreduce.c
+std::string ompi_refusal(const Request&);
+std::unique_ptr<Collective> bind_ompi(const Request&, const Site&, const ExchangeSpec&);
+
+// NCCL's collectives, in the stream of a GPU's queue.
+
+/// NCCL's collective of any kind, on buffers of the queue's GPU. Blocks are cut by `block_begin` over the whole buffer:
+/// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one a block.
+/// All-to-all and send-receive are groups of ncclSend and ncclRecv, in place by way of scratch. Average: NCCL's sum,
+/// then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
+/// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
+/// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
+class NcclCollective final : public StreamCollective {
+ public:
+  /// Collective. The queue outlives it. `landing_bytes`: scratch that is taken now, not at the first call.
+  NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
+                 std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
+  /// Aborts a call that is given up, and waits for the queue: buffers may go then.
+  ~NcclCollective() override;
+  const std::string& name() const override { return name_; }
+  void start(const Call&) override;
+  bool advance() override;
+  Waiting waiting() const override { return {.peer = running_ ? nccl_.late_peer() : -1}; }
+  void enqueue(const Call&) override;
+  void register_buffers(std::span<const runtime::Buffer>) override;
+  void launched() override;
+  void check() override { nccl_.check(); }
+  void completed() override { nccl_.completed(); }
+  int late_peer() const override { return nccl_.late_peer(); }
+  void abort() noexcept override { nccl_.abort(); }
+  void before_abort(const std::function<void()>& what) override { nccl_.before_abort(what); }
+
+ private:
+  void check_call(const Call&) const;
+  void reserve_landing(std::size_t bytes);
+  void submit(const Call&);
+  void issue();
+  void follow_up();
+  void finish_average();
+  void reduce_scatter(const runtime::NcclCalls&) const;
+  void all_gather(const runtime::NcclCalls&) const;
+  void all_to_all(const runtime::NcclCalls&) const;
+  void send_receive(const runtime::NcclCalls&) const;
+  ElementRange block(int rank) const;
+  bool blocks_are_equal() const;
+  bool lands() const;
+  const std::byte* in(std::size_t element) const;
+  std::byte* out(std::size_t element) const;
+  std::byte* landing_or_out(std::size_t element) const;
+
+  std::string name_;
+  runtime::Queue& queue_;
+  CollectiveKind collective_kind_;
+  [[maybe_unused]] int root_;
+  runtime::OwnedBuffer landing_ = {};
+  runtime::NcclCommunicator nccl_;
+  Call call_{};
+  runtime::EventPtr done_;
+  bool running_ = false, launched_ = false;
+};
+
+/// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:
+/// any (NCCL's choice), tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat; protocol: any, ll, ll128, simple;
+/// as NCCL_ALGO and NCCL_PROTO have them. A combination that NCCL does not have ends in NCCL's own error. LL128 is the
+/// user's risk: where the links do not support it, data is wrong. Refused where the program was built without NCCL.
+/// Source: NCCL 2.28, "Environment variables", NCCL_ALGO
+/// Binding ends in a BackendError without a queue of a GPU.
+extern const AlgorithmInfo nccl_row;
+
+}  // namespace gradmeter::allreduce

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Findings about collectives, codecs, kernels, training and replays.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "analysis/detail/rows.hpp"
+#include "analysis/findings.hpp"
+#include "analysis/words.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "core/units.hpp"
+
+namespace gradmeter::analysis::detail {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+const Axes algorithm_axes{Factor::algorithm, Factor::transport};
+
+bool is_vendor(const MergedRow& row) {
+  static constexpr std::array<std::string_view, 3> vendors{"mpi", "nccl", "gloo"};
+  const std::string algorithm = row.text(Factor::algorithm);
+  if (algorithm.empty()) return false;
+  return std::ranges::find(vendors, core::name_of(algorithm).base) != vendors.end();
+}
+
+std::string algorithm_of(const MergedRows& rows, const MergedRow& row) {
+  const std::string transport = row.text(Factor::transport);
+  return rows.words(row, Factor::algorithm) + (transport.empty() ? "" : "/" + transport);
+}
+
+bool has_less_time(const MergedRow* a, const MergedRow* b) { return time_of(*a).value < time_of(*b).value; }
+
+std::string to_limit(const MergedRow& row) {
+  const double limit = row.number(Metric::limit_s), time = time_of(row).value;
+  return limit > 0 ? fmt::format(", {:.{}f} times the limit", time / limit, time < 100 * limit ? 2 : 0) : "";
+}
+
+/// Compares the vendors' algorithms with the fastest of all.
+std::string against_vendors(const MergedRows& rows, const Group& group, const MergedRow& best, Finding& f) {
+  std::string out;
+  for (const MergedRow* row : group) {
+    if (row == &best || !is_vendor(*row)) continue;
+    const Estimate faster = ratio(time_of(*row), time_of(best));
+    f.figures["speed_against_" + row->text(Factor::algorithm)] = faster;
+    out += fmt::format("; {} takes {}: {}", algorithm_of(rows, *row), seconds(time_of(*row)), times(faster));
+  }
+  return out;
+}
+
+Finding fastest_of(const MergedRows& rows, const Group& group) {
+  const MergedRow& best = **std::ranges::min_element(group, has_less_time);
+  std::vector<std::string> close;  // algorithms not shown to be slower
+  double second = 0;
+  bool is_known = true;
+  for (const MergedRow* row : group) {
+    if (row == &best) continue;
+    const double slower = 1 - time_of(best).value / time_of(*row).value;
+    if (second == 0 || slower < second) second = slower;
+    const Relation r = compare(time_of(best), time_of(*row));
+    is_known = is_known && r != Relation::unknown;
+    if (r != Relation::less) close.push_back(algorithm_of(rows, *row));
+  }
+  const auto at = rows.where(group, algorithm_axes);
+  Finding scratch;
+  std::string what;
+  if (group.size() == 1) {
+    const std::string algorithm = algorithm_of(rows, best);
+    what = fmt::format("a call{} takes {}", algorithm.empty() ? "" : " by " + algorithm, seconds(time_of(best)));
+  } else if (close.empty()) {
+    what = fmt::format("{} is the fastest with {}", algorithm_of(rows, best), seconds(time_of(best)));
+  } else {
+    constexpr std::size_t most = 3;
+    const std::size_t more = close.size() > most ? close.size() - most : 0;
+    close.resize(close.size() - more);
+    what = fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", algorithm_of(rows, best),
+                       seconds(time_of(best)), fmt::join(close, ", "), more ? fmt::format(" and {} more", more) : "",
+                       close.size() + more == 1 ? "is" : "are", is_known ? "" : " (without intervals nothing is)");
+  }
+  what += to_limit(best) + against_vendors(rows, group, best, scratch);
+  Finding f =
+      rows.finding(FindingKind::fastest_exchange, group, algorithm_axes, fmt::format("{}: {}", at.both(), what));
+  f.figures = std::move(scratch.figures);
+  f.figures["time_s"] = time_of(best);
+  if (group.size() > 1 && close.empty()) {
+    f.severity = second;
+    for (const MergedRow* row : group)
+      if (row != &best && is_vendor(*row))
+        f.severity = std::max(f.severity, 1 - time_of(best).value / time_of(*row).value);
+    f.figures["size_bytes"].value = static_cast<double>(best.whole(Factor::size_bytes));
+  } else if (group.size() > 1) {
+    f.next = rows.again(best);
+  }
+  return f;
+}
+
+std::string share_of_roofline(const MergedRows& rows, const MergedRow& row) {
+  const std::string problem = rows.words(row, Factor::problem);
+  const std::int64_t batch = row.whole(Factor::batch_per_rank);
+  return fmt::format("{} ({}{})", percent(row.number(Metric::roofline)), problem,
+                     batch > 0 ? fmt::format(" at batch {}", batch) : "");
+}
+
+}  // namespace
+
+void find_fastest_exchange(const MergedRows& rows, std::vector<Finding>& out) {
+  const auto timed = [](const MergedRow& r) { return time_of(r).value > 0; };
+  for (const Group& group : rows.groups("allreduce", algorithm_axes, timed)) out.push_back(fastest_of(rows, group));
+}
+
+void find_rooflines(const MergedRows& rows, std::vector<Finding>& out) {
+  const Axes over{Factor::problem, Factor::batch_per_rank, Factor::batch_global};
+  const auto has_roofline = [](const MergedRow& r) { return r.number(Metric::roofline) > 0; };
+  for (const Group& group : rows.groups("kernels", over, has_roofline)) {
+    const auto [least, most] = std::ranges::minmax_element(group, [](const MergedRow* a, const MergedRow* b) {
+      return a->number(Metric::roofline) < b->number(Metric::roofline);
+    });
+    const bool is_one = percent((*least)->number(Metric::roofline)) == percent((*most)->number(Metric::roofline));
+    const auto at = rows.where(group, over);
+    const std::string shares =
+        group.size() == 1 ? share_of_roofline(rows, **most)
+        : is_one          ? percent((*most)->number(Metric::roofline))
+                 : fmt::format("from {} to {}", share_of_roofline(rows, **least), share_of_roofline(rows, **most));
+    Finding f = rows.finding(FindingKind::roofline, group, over,
+                             fmt::format("{}: {} of what the roofline allows", at.both(), shares));
+    f.figures["least"].value = (*least)->number(Metric::roofline);
+    f.figures["most"].value = (*most)->number(Metric::roofline);
+    out.push_back(std::move(f));
+  }
+}
+
+void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
+  const Axes over{Factor::codec};
+  const auto has_crossover = [](const MergedRow& r) { return std::isfinite(r.number(Metric::crossover_bytes_per_s)); };
+  for (const Group& group : rows.groups("codecs", over, has_crossover)) {
+    const MergedRow& best = **std::ranges::max_element(group, [](const MergedRow* a, const MergedRow* b) {
+      return a->number(Metric::crossover_bytes_per_s) < b->number(Metric::crossover_bytes_per_s);
+    });
+    const double crossover = best.number(Metric::crossover_bytes_per_s);
+    const auto at = rows.where(group, over);
+    const std::string what =
+        crossover > 0 ? fmt::format(
+                            "of {} codec{} {} pays on the fastest links, those below {}; it takes {:.3g} bits an "
+                            "element and has an error of {:.2g}",
+                            group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec),
+                            core::to_text(core::BytesPerSecond{crossover}), best.number(Metric::wire_bits),
+                            best.number(Metric::error))
+                      : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
+    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", at.both(), what));
+    f.figures["crossover_bytes_per_s"].value = crossover;
+    out.push_back(std::move(f));
+  }
+}
+
+void find_accuracy(const MergedRows& rows, std::vector<Finding>& out) {
+  const auto has_accuracy = [](const MergedRow& r) { return std::isfinite(r.number(Metric::accuracy)); };
+  for (const Group& group : rows.groups("train", {}, has_accuracy)) {
+    const MergedRow& best = **std::ranges::max_element(group, [](const MergedRow* a, const MergedRow* b) {
+      return a->number(Metric::accuracy) < b->number(Metric::accuracy);
+    });
+    const auto at = rows.where(group, {});
+    Finding f = rows.finding(FindingKind::accuracy, group, {},
+                             fmt::format("training {}{} reaches an accuracy of {:.1f} % after {:.3g} epoch{}",
+                                         at.subject, at.rest, 100 * best.number(Metric::accuracy),
+                                         best.number(Metric::epoch), best.number(Metric::epoch) == 1 ? "" : "s"));
+    f.figures["accuracy"].value = best.number(Metric::accuracy);
+    f.figures["epoch"].value = best.number(Metric::epoch);
+    out.push_back(std::move(f));
+  }
+}
+
+void find_replays(const MergedRows& rows, std::vector<Finding>& out) {
+  const auto is_replayed = [](const MergedRow& r) {
+    return r.number(Metric::baseline_time_s) > 0 && time_of(r).value > 0;
+  };
+  for (const Group& group : rows.groups("replay", {}, is_replayed)) {
+    const MergedRow& row = *group.front();
+    const double base = row.number(Metric::baseline_time_s);
+    const Estimate longer = ratio(time_of(row), {base, base, base});
+    const auto at = rows.where(group, {});
+    Finding f = rows.finding(FindingKind::replayed, group, {},
+                             fmt::format("{}: a replayed step takes {}, the trace's {}: {}", at.both(),
+                                         seconds(time_of(row)), core::to_text(core::Seconds{base}), times(longer)));
+    f.figures["time_s"] = time_of(row);
+    f.figures["time_ratio"] = longer;
+    out.push_back(std::move(f));
+  }
+}
+
+}  // namespace gradmeter::analysis::detail
+
+namespace gradmeter::analysis {
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+/// The exchange in "fp32" on 8 ranks, from the problem "parts=4,ranks=8,baseline=fp32".
+struct DenseExchange {
+  std::string precision, ranks;
+  double bits = 32;  ///< bits of an element
+};
+DenseExchange dense_exchange(const Point& p) {
+  auto said = core::parse_name("exchange:" + core::to_text(p.factors[Factor::problem])).parameters;
+  return {said["baseline"], said["ranks"], said["baseline"] == "bf16" ? 16.0 : 32.0};
+}
+
+/// The crossover, a rate made of all three times, with the interval that their intervals allow.
+Estimate crossover_of(const Point& p) {
+  const double middle = p.metrics.number(Metric::crossover_bytes_per_s);
+  Estimate out{middle, middle, middle};
+  for (const Metric m : {Metric::encode_s, Metric::decode_add_s, Metric::decode_s}) {
+    const auto* time = p.metrics[m].as<core::Summary>();
+    if (!time || !std::isfinite(time->ci95_low)) return {.value = middle};
+    out.low = std::min(out.low, middle * time->median / time->ci95_high);
+    out.high = std::max(out.high, middle * time->median / time->ci95_low);
+  }
+  return out;
+}
+
+struct CodecGain {
+  const Point* point;
+  Estimate faster;  ///< how many times as fast as the dense exchange
+};
+
+CodecGain gain_on(const Point& p, double link) {
+  const double dense = dense_exchange(p).bits, wire = p.metrics.number(Metric::wire_bits);
+  const auto at = [&](double crossover) {
+    return crossover > 0 ? dense / (wire + (dense - wire) * link / crossover) : NAN;
+  };
+  const Estimate crossover = crossover_of(p);
+  return {&p, {at(crossover.value), at(crossover.low), at(crossover.high)}};
+}
+
+std::string link_text(core::BytesPerSecond link) { return fmt::format("{:.3g} Gbit/s", link.value * 8e-9); }
+
+bool has_crossover(const Point& p) {
+  return p.experiment == "codecs" && p.status == core::Status::ok &&
+         std::isfinite(p.metrics.number(Metric::crossover_bytes_per_s));
+}
+
+bool pays(const CodecGain& g) { return g.faster.low > 1; }
+
+/// "× 2.10 (1.90–2.30) with 8-bit gradients, ...: most is won with 8-bit gradients". The largest gain is the first one.
+std::string gains_in_words(const std::vector<CodecGain>& gains, const std::vector<core::Value>& names) {
+  constexpr std::size_t most_named = 4;
+  const auto name_of = [&](const CodecGain& g) {
+    return in_words(Factor::codec, g.point->factors[Factor::codec], names);
+  };
+  std::vector<std::string> said;
+  for (const CodecGain& g : std::span(gains).first(std::min(most_named, gains.size())))
+    said.push_back(std::isnan(g.faster.value) ? fmt::format("{} saves no bits", name_of(g))
+                                              : fmt::format("{} with {}", detail::times(g.faster), name_of(g)));
+  const Estimate& best = gains.front().faster;
+  const bool is_first = gains.size() == 1 || std::isnan(gains[1].faster.value) || best.low > gains[1].faster.high;
+  const std::string answer =
+      std::ranges::none_of(gains, pays) ? "none is shown to pay"
+      : is_first                        ? fmt::format("most is won with {}", name_of(gains[0]))
+                 : fmt::format("no difference is shown between {} and {}", name_of(gains[0]), name_of(gains[1]));
+  return fmt::format("{}: {}", fmt::join(said, ", "), answer);
+}
+
+}  // namespace
+
+std::optional<Finding> codecs_on_link(std::span<const Point> points, core::BytesPerSecond link) {
+  const auto size = [](const Point& p) { return p.factors[Factor::size_bytes].get<std::int64_t>(); };
+  const Point* largest = nullptr;
+  for (const Point& p : points)
+    if (has_crossover(p) && (!largest || size(p) > size(*largest))) largest = &p;
+  if (!largest) return std::nullopt;
+  Finding f{.kind = FindingKind::crossover, .experiment = "codecs", .over = {Factor::codec}};
+  f.factors = largest->factors;
+  f.factors[Factor::codec] = {};
+  std::vector<CodecGain> gains;
+  std::vector<core::Value> names;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    core::Factors others = points[i].factors;
+    others[Factor::codec] = {};
+    if (!has_crossover(points[i]) || others.key() != f.factors.key()) continue;
+    gains.push_back(gain_on(points[i], link.value));
+    names.push_back(points[i].factors[Factor::codec]);
+    f.rows.push_back({0, i});
+    f.figures["speed_with_" + core::to_text(names.back())] = gains.back().faster;
+  }
+  // Those that save no bits come last.
+  std::ranges::stable_sort(gains, [](const CodecGain& a, const CodecGain& b) {
+    return std::isnan(b.faster.value) ? !std::isnan(a.faster.value) : a.faster.value > b.faster.value;
+  });
+  const DenseExchange dense = dense_exchange(*largest);
+  f.sentence = fmt::format(
+      "On a link of {} the speed of an exchange of {} between {} ranks is, against the dense one in {}, {}. Accuracy "
+      "is not measured here.",
+      link_text(link), in_words(Factor::size_bytes, largest->factors[Factor::size_bytes]), dense.ranks, dense.precision,
+      gains_in_words(gains, names));
+  const CodecGain& best = gains.front();
+  f.severity = best.faster.low > 1 ? 1 - 1 / best.faster.value : 0;
+  if (std::ranges::any_of(gains, pays))
+    f.next = fmt::format("gradmeter scale --codec none,{} --learn 20000 --thread-ranks 2",
+                         core::parse_name(core::to_text(best.point->factors[Factor::codec])).base);
+  return f;
+}
+
+}  // namespace gradmeter::analysis

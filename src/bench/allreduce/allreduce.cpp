@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/allreduce.hpp"
+
+#include <algorithm>
+
+#include "core/format.hpp"
+#include "runtime/transport/arena.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Status;
+
+/// The share of the time that measuring the wire may take.
+constexpr double wire_share = 0.1;
+/// How far the wire's rate, the best of some exchanges, may lie below what it can do, so that so little is not "faster
+/// than can be": on a link of 1 Gbit/s it was 3 % in one of two runs (results/interconnects.md).
+constexpr double wire_doubt = 0.05;
+
+/// Fake nodes have clocks of their own too.
+std::optional<int> clock_of(const Session& s, const NodeMap& map) {
+  return map.fake ? std::optional(map.node_of[static_cast<std::size_t>(s.world().rank())]) : std::nullopt;
+}
+
+/// Points that cannot be bound get their reason, and leave the group.
+void bind(CollectiveStage& stage, std::vector<CollectiveEntry*>& group) {
+  std::vector<const CollectivePoint*> points;
+  for (const auto* e : group) points.push_back(&e->point);
+  const auto why = stage.bind(points);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (!why[i].empty()) group[i]->row.status = Status::failed, group[i]->row.reason = why[i];
+  }
+  std::erase_if(group, [](const auto* e) { return e->row.status != Status::ok; });
+}
+
+}  // namespace
+
+CollectiveTurns::CollectiveTurns(Session& s, const NodeMap& map, const RanksListener& ranks)
+    : session_(s), map_(map), ranks_(ranks), estimator_(s), clock_(s.world(), clock_of(s, map)), canary_(s, s.world()) {
+  if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);
+}
+
+void CollectiveTurns::measure(CollectiveStage& stage, std::vector<CollectiveEntry*> group,
+                              const BenchmarkOptions& options, const std::function<void(core::Seconds rest)>& foresee) {
+  const double begin = runtime::host_clock();
+  bind(stage, group);
+  std::deque<CollectiveBenchmark> benchmarks;
+  for (auto* e : group) {
+    benchmarks.emplace_back(session_, stage, map_, clock_, e->point, options, e->row);
+    benchmarks.back().prepare();
+  }
+  Limits limits;
+  // The limit is a copy in the host's memory, which says nothing of a device's.
+  if (!options.rounds.exact_samples && !stage.is_on_device()) add_limits(stage, group, options.rounds, limits);
+  for (auto& c : benchmarks) {
+    if (!c.done()) c.warm_up();
+  }
+  for (auto& [place, limit] : limits) limit.warm_up();
+  core::Seconds rest{0};
+  for (const auto& c : benchmarks) rest.value += c.least().value;
+  for (const auto& [place, limit] : limits) rest.value += limit.least().value;
+  foresee(rest);
+  std::optional<double> end;
+  if (options.all) end = begin + options.all->value * static_cast<double>(group.size());
+  const MachineState state = take_turns(benchmarks, limits, options.rounds, end);
+  for (auto& [place, limit] : limits) limit.finish(state);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    CollectiveEntry& e = *group[i];
+    const auto it = limits.find({e.point.buffers, e.point.in_place});
+    const LimitBenchmark* memory = it == limits.end() ? nullptr : &it->second;
+    if (e.row.status == Status::ok) benchmarks[i].finish(state);
+    fill_limit(e, memory);
+    name_slowest(e, benchmarks[i].by_rank(), memory);
+    fill_estimate(e);
+  }
+  session_.stop_if_interrupted(session_.world());
+}
+
+/// Wrong points leave. The canary is first in each turn, because the discarded calls of each point restore the caches.
+MachineState CollectiveTurns::take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits,
+                                         const RoundOptions& o, std::optional<double> end) {
+  const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
+  MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
+  PeriodicWork wire(session_.world(), wire_share);
+  std::vector<Turn> turns{[&] { return monitor.round(), true; }};
+  for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || c.round(); });
+  for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
+  if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
+  bench::take_turns(turns, [&](bool enough) {
+    const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
+    if (none_left || o.exact_samples > 0) return none_left || enough;
+    return (end && monitor.is_over()) || (enough && monitor.has_enough(o.rule.min_blocks));
+  });
+  return monitor.state();
+}
+
+void CollectiveTurns::add_limits(CollectiveStage& stage, std::span<CollectiveEntry* const> group, const RoundOptions& o,
+                                 Limits& limits) {
+  for (const auto* e : group) {
+    if (e->point.bytes() == 0 || e->row.status != Status::ok) continue;
+    limits.try_emplace({e->point.buffers, e->point.in_place}, session_, stage, clock_, e->point, o);
+  }
+}
+
+/// The longer of a node's memory traffic and, over several nodes, of what it must send.
+void CollectiveTurns::fill_limit(CollectiveEntry& e, const LimitBenchmark* memory) const {
+  if (e.row.status != Status::ok) return;
+  core::Machine machine;
+  if (port_) machine.node_port.bytes_per_s = port_->rate().value;
+  const double bound = wire_bound(e.point, map_, machine);
+  const CollectiveLimit wire{
+      .seconds = bound, .low = bound * (1 - wire_doubt), .name = "wire", .link = {machine.node_port.bytes_per_s}};
+  fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, e.row);
+}
+
+/// In a collective all ranks wait for the slowest, so times of calls may be alike on all ranks. Then it is the rank
+/// that is slowest at the limit's work, in which no rank waits.
+void CollectiveTurns::name_slowest(CollectiveEntry& e, std::span<const OwnTime> calls,
+                                   const LimitBenchmark* memory) const {
+  if (calls.empty()) return;  // also on ranks other than the first
+  const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
+  auto slowest = straggler(calls);
+  if (!slowest) slowest = straggler(alone);
+  if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), e.row.metrics);
+  if (ranks_) ranks_(e.row, {calls, alone});
+}
+
+void CollectiveTurns::fill_estimate(CollectiveEntry& e) {
+  if (e.row.status != Status::ok) return;
+  const auto o = estimator_.of(e.point);
+  if (!o) return;
+  e.row.metrics[core::Metric::link_bytes_per_s] = o->link.value;
+  e.row.metrics[core::Metric::crossover_bytes_per_s] = o->crossover.value;
+  e.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
+}
+
+namespace {
+
+using core::Status;
+
+constexpr core::Seconds usual_point_budget{1};
+
+class CollectiveSweep final : public Experiment {
+ public:
+  CollectiveSweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const RanksListener& ranks)
+      : session_(s),
+        map_(map),
+        options_(o),
+        faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()},
+        turns_(s, map, ranks) {}
+
+  std::vector<SweepPoint*> plan(const SweepRows& rows) override {
+    for (const auto& p : plan_collectives(options_, map_)) {
+      auto& e = entries_.emplace_back(rows.point("allreduce", to_factors(p, map_, options_), p.group), p);
+      if (!p.unsupported.empty()) refuse(e.row, Status::unsupported, p.unsupported);
+    }
+    for (const auto* c : options_.collectives) skip_what_does_not_fit(*c);
+    return pointers_to(entries_);
+  }
+
+  void measure(std::size_t group, SweepRows& rows) override {
+    std::vector<CollectiveEntry*> points;
+    for (auto& e : entries_) {
+      if (e.group == group && e.is_due()) points.push_back(&e);
+    }
+    const CollectivePoint& first = points.front()->point;
+    if (first.collective != staged_) {
+      staged_ = first.collective;
+      stage_.reset();  // before the next one takes its memory
+      stage_ = std::make_unique<CollectiveStage>(session_, map_, needs_of(due(*staged_)), faults_);
+    }
+    rows.progress(fmt::format("{} {}: {} points in turn", first.collective->name,
+                              core::to_text(core::Bytes{first.bytes()}), points.size()));
+    const double begin = runtime::host_clock();
+    const auto count = static_cast<double>(points.size());
+    turns_.measure(*stage_, points, benchmark_options(rows.share(usual_point_budget).value), [&](core::Seconds rest) {
+      const double each = (runtime::host_clock() - begin + rest.value) / count;
+      rows.foresee({rest.value + each * points_after(group, first)},
+                   fmt::format("each of {} is checked, and timed until it has an interval",
+                               report::counted(std::ranges::count_if(entries_, &CollectiveEntry::is_due), "point")));
+    });
+  }
+
+ private:
+  /// How many points like `first` take as long as those of later groups at least. Only the same collective is
+  /// comparable: with fewer bytes it takes less, in proportion at the least.
+  double points_after(std::size_t group, const CollectivePoint& first) const {
+    double points = 0;
+    for (const auto& e : entries_) {
+      if (e.group <= group || !e.is_due() || e.point.collective != first.collective) continue;
+      points += e.point.bytes() < first.bytes()
+                    ? static_cast<double>(e.point.bytes()) / static_cast<double>(first.bytes())
+                    : 1;
+    }
+    return points;
+  }
+
+  /// They share buffers and bindings.
+  std::vector<CollectivePoint> due(const CollectiveInfo& c) const {
+    std::vector<CollectivePoint> out;
+    for (const auto& e : entries_) {
+      if (e.point.collective == &c && e.is_due()) out.push_back(e.point);
+    }
+    return out;
+  }
+
+  StageNeeds needs_of(std::span<const CollectivePoint> points) const {
+    StageNeeds n = StageNeeds::of(points, map_, session_.world().rank());
+    // Vendors alone read no peer's memory: private memory serves them where shared memory has no room.
+    if (std::ranges::none_of(points, [](const auto& p) { return p.transport.has_value(); }) &&
+        shm_of(n) > session_.shm_per_node())
+      n.transports = {runtime::TransportKind::mpi};
+    return n;
+  }
+
+  /// The same on all ranks, as are the needs of memory below: ranks differ in scratch, and must agree on what to skip.
+  std::size_t shm_of(const StageNeeds& n) const {
+    const auto windows = n.window_bytes(session_.ranks_per_node(map_.ranks()), map_.ranks());
+    return runtime::shm_for(static_cast<std::size_t>(session_.world().max(static_cast<double>(windows))));
+  }
+
+  /// From the largest size down, until what is left fits.
+  void skip_what_does_not_fit(const CollectiveInfo& c) {
+    const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(map_.ranks()));
+    const std::size_t free = session_.memory_per_node();
+    for (auto points = due(c); !points.empty(); points = due(c)) {
+      const auto needs = needs_of(points);
+      const auto most = session_.world().max(static_cast<double>(needs.resident_bytes()));
+      const std::size_t bytes = per_node * static_cast<std::size_t>(most);
+      const std::size_t shm = shm_of(needs), free_shm = session_.shm_per_node();
+      if (bytes <= free && shm <= free_shm) return;
+      for (auto& e : entries_) {
+        if (e.point.collective == &c && e.is_due() && e.point.bytes() == needs.max_bytes) {
+          refuse(e.row, Status::skipped,
+                 bytes > free ? short_of_memory(bytes, free) : runtime::short_of_shm(shm, free_shm));
+        }
+      }
+    }
+  }
+
+  BenchmarkOptions benchmark_options(double budget) const {
+    BenchmarkOptions o{.rounds = {.rule = options_.rule,
+                                  .exact_samples = options_.exact_samples,
+                                  .exact_warmup = options_.exact_warmup,
+                                  .discarded = 3,
+                                  .settling = core::Seconds{0.002},
+                                  .block = core::Seconds{0.075},
+                                  .longest_block = 250},
+                       .all = options_.time_budget ? std::optional(core::Seconds{budget}) : std::nullopt,
+                       .check = options_.check,
+                       .seed = options_.seed,
+                       .run_seed = session_.run_seed()};
+    // A fifth of the time at most goes into warm-up.
+    o.rounds.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.02, 1.0)};
+    o.rounds.rule.budget = core::Seconds{std::max(0.0, budget - o.rounds.warmup_budget.value)};
+    return o;
+  }
+
+  Session& session_;
+  const NodeMap& map_;
+  const CollectiveOptions& options_;
+  InjectedFaults faults_;
+  std::deque<CollectiveEntry> entries_;
+  const CollectiveInfo* staged_ = nullptr;
+  std::unique_ptr<CollectiveStage> stage_;  ///< of this collective
+  CollectiveTurns turns_;
+};
+
+}  // namespace
+
+std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOptions& o, const FinishedRows& finished,
+                            const CollectiveListener& listener) {
+  CollectiveSweep sweep(s, map, o, listener.ranks);
+  return run_sweep(sweep, peers_of(s, s.world()), finished, listener.rows, o.time_budget);
+}
+
+std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions& o, const NodeMap& map) {
+  const auto points = plan_collectives(o, map);
+  const double each = equal_share(o.time_budget, points.size(), usual_point_budget).value;
+  std::map<const CollectiveInfo*, std::vector<CollectivePoint>> of;
+  for (const auto& p : points) of[p.collective].push_back(p);
+  std::map<const CollectiveInfo*, std::size_t> resident;
+  for (const auto& [collective, its] : of) resident[collective] = StageNeeds::of(its, map, 0).resident_bytes();
+  std::vector<Estimated<CollectivePoint>> out;
+  for (const auto& p : points) {
+    const bool runs = p.unsupported.empty();
+    const auto bytes = runs ? resident[p.collective] : 0;
+    out.push_back({p, bytes, runs ? each : 0});
+  }
+  return out;
+}
+
+}  // namespace gradmeter::bench

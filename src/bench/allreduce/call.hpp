@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// One iteration of a collective on this rank, with as little overhead as possible: nothing but the call is between the
+// two clock readings.
+#pragma once
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/allreduce/row.hpp"
+#include "bench/allreduce/setup.hpp"
+#include "dataparallel/fabric/ranks/engine.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/threads/this_thread.hpp"
+
+namespace gradmeter::bench {
+
+/// The values that the input's first element gets before each call of an iteration but the first, so that no call finds
+/// the data of the last one. Only the store of that element is within the time.
+struct FirstElements {
+  std::byte* at = nullptr;
+  std::size_t width = 0;
+  /// One value for each of those calls; empty: the element stays as it is.
+  std::vector<std::array<std::byte, 8>> values = {};
+};
+
+class CollectiveCaller {
+ public:
+  /// `call` may change between iterations. iteration: makes all calls of an iteration as one; null: they are made one
+  /// after another. firsts: null where the first element stays. All of them outlive this object.
+  CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
+                   const char* label, const allreduce::Call& call, std::size_t calls,
+                   allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
+      : activity_(activity),
+        backoff_(spin_policy),
+        collective_(c),
+        iteration_(iteration),
+        label_(label),
+        call_(call),
+        calls_(calls),
+        firsts_(firsts) {}
+
+  /// Makes `calls` calls.
+  void run() {
+    if (iteration_) return run(*iteration_);
+    for (std::size_t i = 0; i < calls_; ++i) {
+      if (i > 0 && firsts_ && !firsts_->values.empty()) {
+        std::memcpy(firsts_->at, firsts_->values[i - 1].data(), firsts_->width);
+      }
+      run(collective_);
+    }
+  }
+  /// Makes what leaves the result of one call. That is a whole iteration where its calls are made as one and every call
+  /// finds the same data; else it is a single call.
+  void run_one() { run(iteration_ && !call_.in_place() ? *iteration_ : collective_); }
+  std::size_t calls() const { return calls_; }
+  /// The number of calls that `run_one` makes.
+  std::size_t calls_of_one() const { return iteration_ && !call_.in_place() ? calls_ : 1; }
+  /// Tells the watchdog, once a block, that this rank may be stuck in a vendor's call.
+  void announce() { activity_.waiting({.operation = label_}); }
+  void retire() { activity_.wait_ended(); }
+
+ private:
+  void run(allreduce::Collective& c) {
+    c.start(call_);
+    if (!c.advance()) wait(c);
+  }
+  void wait(allreduce::Collective&);
+
+  runtime::Activity& activity_;
+  runtime::Backoff backoff_;
+  allreduce::Collective& collective_;
+  allreduce::Collective* iteration_;
+  const char* label_;
+  const allreduce::Call& call_;
+  std::size_t calls_;
+  const FirstElements* firsts_;
+};
+
+/// The call that the point makes on these buffers.
+allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
+
+/// How iterations are paced, and how their times become one time. Collective over `c`.
+struct Pace {
+  const runtime::Communicator& c;
+  runtime::SharedClock& clock;
+  runtime::Cadence cadence;
+  Reduction reduction;
+};
+
+/// The times of iterations on all ranks, reduced to one time each. Iterations that any rank began too late for its
+/// window are left out. An iteration may have several timed parts (alone, together): `parts` of them, iteration-major.
+class TimeTable {
+ public:
+  TimeTable(const Pace& p, std::size_t parts) : pace_(p), parts_(parts) {}
+  void clear() { begin_.clear(), end_.clear(), in_time_.clear(); }
+  void reserve(std::size_t iterations);
+  void add(bool in_time, double begin, double end) {
+    begin_.push_back(begin);
+    end_.push_back(end);
+    in_time_.push_back(in_time ? 1 : 0);
+  }
+  /// Collective. Returns the times [s] of the parts of those iterations that count, [iterations that count × parts].
+  std::vector<std::vector<double>> reduce() const;
+
+ private:
+  std::vector<double> reduced_times() const;
+
+  Pace pace_;
+  std::size_t parts_;
+  std::vector<double> begin_, end_;
+  std::vector<char> in_time_;
+};
+
+// The work of one point in its turns: the call alone, or the call during a matrix product.
+
+/// Work between timed calls; empty: there is none. Neither part is in their times.
+struct BetweenCalls {
+  std::function<void()> before;  ///< runs before each iteration, and before the iteration is paced
+  /// Runs after a block's last call, before this rank communicates in any other way, so that the result is what the
+  /// call itself has left.
+  std::function<void()> after_last;
+};
+
+class CollectiveTask {
+ public:
+  virtual ~CollectiveTask() = default;
+  void set_between(BetweenCalls b) { between_ = std::move(b); }
+  /// Runs iterations and returns the times of those that count [s], equal on all ranks. Collective.
+  virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
+  /// This rank's own times of the iterations kept since the last call, for one call [s], including its waits for
+  /// others.
+  std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
+  /// Makes one call in the same way as the timed ones. Collective.
+  virtual void call_once() = 0;
+  virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
+  virtual std::string implementation() const { return {}; }
+
+ protected:
+  void before() const {
+    if (between_.before) between_.before();
+  }
+  void after_last() const {
+    if (between_.after_last) between_.after_last();
+  }
+
+  std::vector<double> own_times_;
+
+ private:
+  BetweenCalls between_;
+};
+
+/// Runs blocks of so many calls an iteration, for `Rounds`. A window is 1.5 times as long as the last block's median
+/// iteration.
+RunBlock blocks_of(CollectiveTask&, std::size_t calls);
+
+std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
+
+/// The parts of an overlapped exchange. `call` may change between iterations. `threads`: threads of the matrix product.
+struct OverlapSetup {
+  Session& session;
+  allreduce::Collective& collective;
+  const char* label;
+  const allreduce::Call& call;
+  int threads;
+};
+/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both. The product is made about
+/// as long as the exchange. Collective.
+std::unique_ptr<CollectiveTask> make_overlap_task(const Pace&, const OverlapSetup&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "bench/engine/coded_sum.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// 1 as a float of the type; 0 as an integer.
+std::array<std::byte, 8> one_of(core::Element e) {
+  std::array<std::byte, 8> out{};
+  constexpr double wide = 1;
+  constexpr float single = 1;
+  if (core::is_integer(e)) return out;
+  if (e == core::Element::f64) {
+    std::memcpy(out.data(), &wide, sizeof wide);
+  } else if (e == core::Element::f32) {
+    std::memcpy(out.data(), &single, sizeof single);
+  } else {
+    allreduce::narrow(e, out.data(), &single, 1);
+  }
+  return out;
+}
+
+std::span<float> floats_of(std::span<std::byte> b) {
+  return {reinterpret_cast<float*>(b.data()), b.size() / sizeof(float)};
+}
+
+}  // namespace
+
+void CheckFinding::add(const CheckFinding& other) {
+  wrong = std::max(wrong, other.wrong);
+  error = std::max(error, other.error);
+  same_bits &= other.same_bits;
+  if (fault.empty()) fault = other.fault;
+}
+
+allreduce::KnownCollective known_call(const CollectivePoint& p, allreduce::Pattern pattern, std::uint64_t seed,
+                                      int ranks) {
+  return {.collective_kind = p.collective->collective_kind,
+          .data = {.pattern = pattern,
+                   .element = p.element,
+                   .op = p.call_op(),
+                   .ranks = static_cast<std::size_t>(ranks),
+                   .seed = seed},
+          .count = p.count,
+          .root = static_cast<std::size_t>(p.root)};
+}
+
+void give_known(const allreduce::KnownCollective& k, int rank, CollectiveBuffers b) {
+  constexpr int no_result = 0xa5;
+  if (b.out.data() != b.in.data() && !b.out.empty()) std::memset(b.out.data(), no_result, b.out.size());
+  allreduce::give(k, static_cast<std::size_t>(rank), b.in);
+}
+
+CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Communicator& c,
+                         std::span<const std::byte> result) {
+  CheckFinding f;
+  if (allreduce::same_on_all_ranks(k.collective_kind)) {
+    f.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
+  }
+  const auto rank = static_cast<std::size_t>(c.rank());
+  const bool whole = k.collective_kind != allreduce::CollectiveKind::all_reduce;
+  // A sum over many ranks is slow to compute. Where all hold the same bits, each checks a share for all of them.
+  const auto mine = whole         ? allreduce::check(k, rank, result)
+                    : f.same_bits ? allreduce::check_share(k, rank, result)
+                                  : allreduce::check_some(k, rank, result);
+  f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
+  if (!whole && f.same_bits) f.wrong *= k.data.ranks;
+  // Exact data have one right answer, whether or not the element at which ranks differ was checked.
+  if (!f.same_bits && k.data.pattern == allreduce::Pattern::exact) f.wrong = std::max<std::uint64_t>(f.wrong, 1);
+  f.error = c.max(mine.error);
+  return f;
+}
+
+void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers b) {
+  draw_worker_gradient(seed, rank, floats_of(b.in));
+}
+
+void give_coded(const CodedTensor& t, const runtime::Communicator& c, CollectiveBuffers b) {
+  draw_coded(t, c.rank(), c.size(), floats_of(b.in));
+}
+
+CheckFinding check_coded(const CodedTensor& t, const runtime::Communicator& c, std::span<const std::byte> result) {
+  const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), result.size() / sizeof(float)};
+  const CodedSum found = check_coded_sum(c, t, sum);
+  return {.wrong = found.fault.empty() ? found.differing : sum.size(),
+          .error = found.error,
+          .same_bits = found.same_bits,
+          .fault = found.fault};
+}
+
+void fill_for_timing(const CollectivePoint& p, CollectiveBuffers b) {
+  const std::size_t width = core::size_of(p.element);
+  const auto one = one_of(p.element);
+  for (const auto& buffer : {b.in, b.out}) {
+    for (std::size_t i = 0; i < buffer.size(); i += width) std::memcpy(&buffer[i], one.data(), width);
+  }
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares a collective's results with known data, over all ranks.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "allreduce/test_data.hpp"
+#include "bench/allreduce/setup.hpp"
+#include "bench/engine/coded_sum.hpp"
+
+namespace gradmeter::bench {
+
+/// The findings of a check over all ranks.
+struct CheckFinding {
+  std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
+  double error = 0;         ///< the largest relative error; with a codec the relative squared error of the sum
+  bool same_bits = true;    ///< all ranks hold the same bits; true where their results differ by definition
+  std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
+  bool is_right() const { return wrong == 0 && same_bits; }
+  /// Takes the worse value of both findings.
+  void add(const CheckFinding&);
+};
+
+allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern, std::uint64_t seed, int ranks);
+/// Writes known data to the buffers, before the call.
+void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
+/// Compares the result with known data, after the call. Collective over `c`.
+CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
+                         std::span<const std::byte> result);
+/// Writes one worker's gradient as input, for a call with a codec.
+void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
+/// Writes known data for a call with a codec that is to be checked.
+void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
+/// Checks the result of a call with a codec. Collective over `c`, after the call. What a codec may lose counts as its
+/// error, not as wrong. Elements that differ from rank 0's are wrong; all are wrong where the sum cannot come from this
+/// codec.
+CheckFinding check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
+/// Fills buffers for timing without a codec: with 1 for floats, which no operation turns into a subnormal number when
+/// it is repeated in place, with 0 for integers, which then do not overflow. Floats are not all zeros, because some
+/// processors store zeros in less time.
+void fill_for_timing(const CollectivePoint&, CollectiveBuffers);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/limits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "allreduce/reduce.hpp"
+#include "bench/engine/coded_sum.hpp"
+#include "core/statistics.hpp"
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using allreduce::CollectiveKind;
+
+void copy(const std::byte* in, std::byte* out, std::size_t bytes) {
+  if (in != out) {
+    std::memcpy(out, in, bytes);
+    return;
+  }
+  const std::size_t half = bytes / 2;
+  std::memcpy(out + half, in, half);
+  std::memcpy(out, in + half, half);
+}
+
+}  // namespace
+
+std::string_view name(Traffic t) {
+  constexpr std::array<std::string_view, 4> names{"none", "memcpy", "write", "reduce"};
+  return names[static_cast<std::size_t>(t)];
+}
+
+LeastTraffic least_traffic(CollectiveKind collective_kind, std::size_t count, std::size_t ranks, bool in_place,
+                           bool is_root) {
+  const std::size_t others = count - count / ranks;
+  const LeastTraffic whole{Traffic::copy, count};
+  if (count == 0 || (ranks == 1 && in_place)) return {};
+  if (ranks == 1) return whole;
+  switch (collective_kind) {
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::send_receive:
+      return whole;
+    case CollectiveKind::all_to_all:
+      return in_place ? LeastTraffic{Traffic::copy, others} : whole;
+    case CollectiveKind::reduce_scatter:
+      return count < ranks ? LeastTraffic{} : LeastTraffic{Traffic::reduce, count};
+    case CollectiveKind::all_gather:
+      return {Traffic::write, in_place ? others : count};
+    case CollectiveKind::broadcast:
+      break;
+  }
+  return in_place && is_root ? LeastTraffic{} : LeastTraffic{Traffic::write, count};
+}
+
+void LeastWork::start(const allreduce::Call& call) {
+  constexpr int normal_number = 0x3f;  // in every byte: a normal number in every float
+  const std::size_t width = core::size_of(call.element()), bytes = traffic_.count * width;
+  switch (traffic_.kind) {
+    case Traffic::none:
+      return;
+    case Traffic::copy:
+      return copy(call.in.host(), call.out.host(), bytes);
+    case Traffic::write:
+      std::memset(call.out.host(), normal_number, bytes);
+      return;
+    case Traffic::reduce:
+      break;
+  }
+  const std::size_t block = traffic_.count / sources_.size();
+  for (std::size_t b = 0; b < sources_.size(); ++b) sources_[b] = call.in.host() + b * block * width;
+  allreduce::reduce(call.element(), call.accumulates_in(), call.op, call.out.host(), sources_, block);
+}
+
+namespace {
+
+LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c, bool is_root) {
+  return least_traffic(p.collective->collective_kind, p.count, static_cast<std::size_t>(c.size()), p.in_place, is_root);
+}
+
+}  // namespace
+
+LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
+                               const CollectivePoint& p, const RoundOptions& o)
+    : stage_(stage),
+      point_(p),
+      most_(traffic_of(p, stage.world(), false)),
+      work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
+                                                     static_cast<std::size_t>(stage.world().size())))),
+      call_(call_of(p, stage.buffers(p))),
+      task_(make_call_task(
+          {stage.world(), clock, p.cadence, p.reduction},
+          CollectiveCaller(s.activity(), runtime::spin_policy_for(1, 1), *work_, "limit", call_, p.calls))),
+      rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
+
+void LimitBenchmark::warm_up() { rounds_.warm_up(); }
+
+bool LimitBenchmark::round() {
+  call_ = call_of(point_, stage_.buffers(point_, turns_.count() % CollectiveStage::first_pages));
+  const auto stop = rounds_.round();
+  turns_.note(rounds_.blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
+  return stop != core::Stop::none;
+}
+
+void LimitBenchmark::finish(const MachineState& state) {
+  by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return;
+  const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
+  limit_ = {.seconds = time.median,
+            .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
+            .name = std::string(name(most_.kind)),
+            .link = {}};
+}
+
+namespace {
+
+// The bytes that the executor encodes at once: a slice's block, which stays in cache.
+constexpr std::size_t chunk = std::size_t{64} << 10;
+constexpr int repeats = 15;
+
+/// fp32 bytes in a second, of the slowest rank while all work.
+template <class Work>
+double rate(const runtime::Communicator& c, const Work& work) {
+  std::vector<double> times;
+  c.barrier();
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = runtime::host_clock();
+    work();
+    times.push_back(runtime::host_clock() - begin);
+  }
+  return static_cast<double>(chunk * sizeof(float)) / c.max(core::median(times));
+}
+
+/// The link by which a rank sends to its neighbour while all do.
+core::Link measure_link(Session& session, runtime::TransportKind kind) {
+  const auto& c = session.world();
+  constexpr std::size_t bytes = std::size_t{4} << 20;
+  constexpr int rounds = 9;
+  const bool crowded = session.ranks_per_node(c.size()) > session.cores_per_node();
+  dataparallel::RankFabric fabric(c,
+                                  {.transport = kind,
+                                   .spin_policy = runtime::spin_policy_for(crowded ? 2 : 1, 1),
+                                   .memory_bytes = 2 * (bytes + 4096)},
+                                  session.activity());
+  const auto out = fabric.arena().take_of<float>(bytes / sizeof(float));
+  const auto in = fabric.arena().take_of<float>(bytes / sizeof(float));
+  std::fill(out.begin(), out.end(), 1.0f);
+  std::fill(in.begin(), in.end(), 0.0f);
+  const int next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) {
+    c.barrier();
+    const double begin = fabric.now();
+    const auto sent = fabric.send(dataparallel::everybody, next, std::span<const float>(out), {});
+    const auto received = fabric.receive(dataparallel::everybody, previous, in);
+    fabric.wait(received);
+    fabric.wait(sent);
+    times.push_back(c.max(fabric.now() - begin));
+  }
+  // The first touches memory and opens connections.
+  return {.bandwidth = {{.bytes_per_s = static_cast<double>(bytes) / core::median(std::span(times).subspan(1))}}};
+}
+
+}  // namespace
+
+void CodecEstimator::measure(const compression::CodecChoice& choice) {
+  if (machine_.codecs.contains(choice.name)) return;
+  const auto& c = session_.world();
+  const runtime::Computing note(session_.activity(), "codec speed");
+  const compression::Codec& codec = *choice.codec;
+  std::vector<float> x(chunk), sum(chunk);
+  draw_worker_gradient(1, c.rank(), x);
+  std::vector<std::byte> wire(codec.wire_bytes(chunk));
+  core::CodecRates& rates = machine_.codecs[choice.name];
+  rates.encode = rate(c, [&] { codec.encode(x, wire.data(), {}); });
+  rates.decode = rate(c, [&] { codec.decode(wire, sum); });
+  rates.add = rate(c, [&] { codec.decode_add(wire, sum, sum); });
+}
+
+std::optional<compression::CodecEstimate> CodecEstimator::of(const CollectivePoint& p) {
+  const int ranks = session_.world().size();
+  if (!p.codec || !p.codec->codec || p.codec->info->exchange != compression::Exchange::schedule || ranks < 2 ||
+      !p.transport || p.count < p.codec->min_elements || p.count == 0) {
+    return std::nullopt;
+  }
+  measure(*p.codec);
+  if (!links_.contains(*p.transport)) links_[*p.transport] = measure_link(session_, *p.transport);
+  machine_.within_node = links_[*p.transport];
+  const double bits = 8.0 * static_cast<double>(p.codec->codec->wire_bytes(p.count)) / static_cast<double>(p.count);
+  return compression::estimate(machine_, p.codec->name, ranks, p.count, bits);
+}
+
+}  // namespace gradmeter::bench

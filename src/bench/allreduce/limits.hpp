@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The least memory traffic of a rank in a collective, made by all ranks at once, is the lower bound on one node.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "bench/allreduce/call.hpp"
+#include "bench/allreduce/plan.hpp"
+#include "bench/allreduce/row.hpp"
+#include "bench/engine/machine_state.hpp"
+#include "bench/engine/rounds.hpp"
+#include "bench/engine/session.hpp"
+#include "compression/crossover.hpp"
+
+namespace gradmeter::bench {
+
+/// The kind of memory traffic. copy: reads so many elements and writes them. write: writes so many; the elements that
+/// it reads are the same for all ranks, or few, and may come from a cache that they share. reduce: reads so many and
+/// writes a share of each rank's.
+enum class Traffic : std::uint8_t { none, copy, write, reduce };
+/// The name that the metric `limit` has for it: "memcpy", "write", "reduce".
+std::string_view name(Traffic);
+
+struct LeastTraffic {
+  Traffic kind = Traffic::none;
+  std::size_t count = 0;  ///< elements
+  bool operator==(const LeastTraffic&) const = default;
+};
+
+/// The least traffic of one rank, for a collective on buffers of `count` elements:
+///   all-reduce, send-receive   a copy: all inputs are read once, and a result of count is written on each rank
+///   all-to-all                 a copy of what moves: in place the rank's own block does not
+///   reduce-scatter             reads count (its block of every rank's input), writes a block
+///   all-gather, broadcast      writes what it did not hold: out of place count; in place all but its own block, and a
+///                              root nothing
+/// One rank alone has nothing to do in place, and makes a copy out of place.
+LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
+                           bool is_root);
+
+/// Causes just that traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
+/// floats are normal numbers. In place, a copy goes from one half to the other and back.
+class LeastWork final : public allreduce::Collective {
+ public:
+  LeastWork(LeastTraffic t, std::size_t ranks) : traffic_(t), name_(bench::name(t.kind)), sources_(ranks) {}
+  const std::string& name() const override { return name_; }
+  void start(const allreduce::Call&) override;
+  bool advance() override { return true; }
+
+ private:
+  LeastTraffic traffic_;
+  std::string name_;
+  std::vector<const std::byte*> sources_;
+};
+
+// Measures the limit of one node in turn with the points: the least work of all ranks on memory at once.
+
+/// Makes the same rounds as the points. The point outlives it.
+class LimitBenchmark {
+ public:
+  LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
+  void warm_up();
+  bool round();
+  core::Seconds least() const { return rounds_.least(); }
+  /// Ends the measurement once all turns are over: computes the limit and the ranks' times without the blocks of
+  /// disturbed turns. Collective.
+  void finish(const MachineState&);
+  const CollectiveLimit& limit() const { return limit_; }
+  /// The ranks' own times of the work, in which no rank waits for another; on rank 0.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
+
+ private:
+  CollectiveStage& stage_;
+  const CollectivePoint& point_;
+  LeastTraffic most_;  ///< traffic of the rank with the most work
+  std::unique_ptr<allreduce::Collective> work_;
+  allreduce::Call call_;
+  std::unique_ptr<CollectiveTask> task_;
+  Rounds rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
+  CollectiveLimit limit_;
+  std::vector<OwnTime> by_rank_;
+};
+
+// Predicts where a codec pays on this machine, by the literature's formula, with codec and link speeds measured in this
+// run.
+
+/// Collective over the session's world; each link and each codec is measured once.
+class CodecEstimator {
+ public:
+  explicit CodecEstimator(Session& s) : session_(s) {}
+  /// The estimate for a point; empty where there is no formula: without a codec, on one rank, or for an exchange that
+  /// is not made of two encodings.
+  std::optional<compression::CodecEstimate> of(const CollectivePoint&);
+
+ private:
+  void measure(const compression::CodecChoice&);
+
+  Session& session_;
+  std::map<runtime::TransportKind, core::Link> links_;  ///< rate at which a rank sends while all send
+  /// It has the rates of the codecs measured so far, and the link between all ranks of the last call.
+  core::Machine machine_;
+};
+
+}  // namespace gradmeter::bench

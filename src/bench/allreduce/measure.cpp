@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "allreduce/vendor/vendor.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+runtime::SpinPolicy spin_policy_of(const Session& s, const NodeMap& map) {
+  // Fake nodes share the cores of a real one.
+  return runtime::spin_policy_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
+}
+
+/// The same of ranks that are threads and of such that are processes, which must have equal results.
+std::uint64_t place_in_sweep(const CollectivePoint& p) {
+  const std::string key =
+      fmt::format("{} {} {} {} {} {}", p.algorithm->name, p.bytes(), p.in_place, static_cast<int>(p.cadence),
+                  static_cast<int>(p.element), static_cast<int>(p.collective->collective_kind));
+  return allreduce::hash_of(std::as_bytes(std::span(key)));
+}
+
+/// Points draw independently.
+std::uint64_t point_hash(const core::Point& row) {
+  const std::string key = row.factors.key();
+  return allreduce::hash_of(std::as_bytes(std::span(key)));
+}
+
+}  // namespace
+
+CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, const NodeMap& map,
+                                         runtime::SharedClock& clock, const CollectivePoint& p,
+                                         const BenchmarkOptions& o, core::Point& row)
+    : session_(s),
+      stage_(stage),
+      map_(map),
+      point_(p),
+      options_(o),
+      row_(row),
+      bound_(stage.bound(p)),
+      buffers_(stage.buffers(p)),
+      call_(call_of(p, buffers_)),
+      pace_{stage.world(), clock, p.cadence, p.reduction},
+      caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
+              p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
+      data_seed_(o.seed + place_in_sweep(p)),
+      checked_calls_(o.run_seed, point_hash(row)),
+      first_pages_(o.run_seed, point_hash(row) + 1) {}
+
+void CollectiveBenchmark::end(core::Status status, std::string reason) {
+  row_.status = status;
+  row_.reason = std::move(reason);
+  done_ = true;
+}
+
+/// By the task that makes the timed calls, once it exists.
+void CollectiveBenchmark::call_once() {
+  if (task_) return task_->call_once();
+  caller_.announce();
+  caller_.run_one();
+  caller_.retire();
+}
+
+/// Algorithms on shared memory may refuse their buffers when they are called.
+bool CollectiveBenchmark::first_call() {
+  fill();
+  stage_.world().barrier();
+  const auto before = bound_.collective->sent();
+  const auto due_before = bound_.collective->bytes_due().value_or(0);
+  std::string mine;
+  try {
+    call_once();
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  if (auto why = runtime::first_report(stage_.world(), mine).text; !why.empty()) {
+    return end(core::Status::unsupported, std::move(why)), false;
+  }
+  count_bytes(before, due_before);
+  return true;
+}
+
+/// Do calls leave their data as they are?
+bool CollectiveBenchmark::times_known_data() const {
+  using enum allreduce::CollectiveKind;
+  const auto kind = point_.collective->collective_kind;
+  return !point_.codec && (!point_.in_place || kind == all_gather || kind == broadcast);
+}
+
+/// The data of the last call of an iteration, whose result is the one that stands after it.
+allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
+  auto known = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
+  known.data.stamp = stamp_;
+  known.data.first_stamp = stamp_ + firsts_.values.size();
+  return known;
+}
+
+/// The data of short calls are made in advance, so that hardly any code runs between calls of 0.3 us; they come again
+/// after some calls. Data that calls change are others anyway: their first element sees to it
+/// that they stay so.
+void CollectiveBenchmark::prepare_stamps() {
+  constexpr std::size_t in_advance = 64, short_count = 64;
+  const bool known = times_known_data();
+  stamps_.clear();
+  if (point_.codec || stage_.is_on_device() || point_.count == 0 || !firsts_.values.empty()) return;
+  if (known && point_.count > short_count) return;
+  for (std::size_t i = 0; i < in_advance; ++i) {
+    auto data = timed_data();
+    data.data.stamp = stamp_ + 1 + i;
+    const auto rank = static_cast<std::size_t>(stage_.world().rank());
+    const auto first = allreduce::first_element(data.data, rank);
+    auto& to =
+        stamps_.emplace_back(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(core::size_of(point_.element)));
+    if (!known) continue;
+    to.assign(buffers_.in.begin(), buffers_.in.end());
+    allreduce::restamp(data, rank, to);
+  }
+  first_in_turn_ = stamp_ + 1;
+  stamp_ += in_advance;
+}
+
+/// Other data for the next iteration, and its calls. On a device that would be work in its queue: there only blocks
+/// differ.
+void CollectiveBenchmark::restamp() {
+  if (!stamps_.empty()) {
+    const std::size_t turn = ++turn_ % stamps_.size();
+    std::memcpy(buffers_.in.data(), stamps_[turn].data(), stamps_[turn].size());
+    stamp_ = first_in_turn_ + turn;
+    return;
+  }
+  if (!times_known_data() || stage_.is_on_device()) return;
+  const auto rank = static_cast<std::size_t>(stage_.world().rank());
+  stamp_ += 1 + firsts_.values.size();
+  auto known = timed_data();
+  allreduce::restamp(known, rank, buffers_.in);
+  for (std::size_t i = 0; i < firsts_.values.size(); ++i) {
+    known.data.stamp = stamp_ + 1 + i;
+    firsts_.values[i] = allreduce::first_element(known.data, rank);
+  }
+}
+
+/// Before this rank communicates again: a library may finish in its next call what it has not done in this one.
+void CollectiveBenchmark::note_result() {
+  stage_.download(buffers_);
+  result_ = allreduce::hash_of(buffers_.out);
+}
+
+/// Judges the result of the noted call. Collective.
+void CollectiveBenchmark::judge(const allreduce::KnownCollective& known) {
+  const runtime::Computing note(session_.activity(), "check");
+  auto found = check_known(known, stage_.world(), buffers_.out);
+  // A vendor's ranks may round differently.
+  found.same_bits |= point_.algorithm->is_vendor();
+  add(found);
+}
+
+void CollectiveBenchmark::add(CheckFinding found) {
+  stage_.download(buffers_);
+  const double late = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
+  if (stage_.world().max(late) > 0) {
+    found.wrong = std::max<std::uint64_t>(found.wrong, 1);
+    found.fault = "a result changed after its call had returned";
+  }
+  found_.add(found);
+}
+
+void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, std::size_t calls) {
+  const auto& c = stage_.world();
+  auto known = known_call(point_, pattern, seed, c.size());
+  known.data.calls = calls;
+  {
+    const runtime::Computing note(session_.activity(), "known data");
+    give_known(known, c.rank(), buffers_);
+    stage_.upload(buffers_);
+  }
+  c.barrier();
+  for (std::size_t i = 0; i < calls; ++i) call_once();
+  note_result();
+  c.barrier();  // no rank refills what a peer may still read
+  judge(known);
+}
+
+/// Without state from earlier calls, since error feedback would add what it has kept to the sum.
+void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
+  if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
+  const auto& c = stage_.world();
+  const CodedTensor tensor{
+      .codec = *point_.codec,
+      .encodings = allreduce::encodings_on_the_way(exchange_of(point_, stage_.shape(), point_.bytes()),
+                                                   {.offset = 0, .count = point_.count}),
+      .seed = seed,
+      .op = point_.call_op(),
+      .data = data};
+  auto state = bound_.collective->take_state();
+  {
+    const runtime::Computing note(session_.activity(), "gradients");
+    give_coded(tensor, c, buffers_);
+    stage_.upload(buffers_);
+  }
+  c.barrier();
+  call_once();
+  note_result();
+  c.barrier();
+  if (state) bound_.collective->restore_state(state);
+  const runtime::Computing note(session_.activity(), "check");
+  add(check_coded(tensor, c, buffers_.out));
+}
+
+void CollectiveBenchmark::check_all() {
+  if (point_.codec) {
+    check_codec(options_.seed, CodedData::gradient);
+    return check_codec(options_.seed, CodedData::signs);
+  }
+  check(allreduce::Pattern::exact, data_seed_);
+  check(allreduce::Pattern::random, data_seed_);
+}
+
+/// With other data each time, so that an earlier result would not pass; in place, where sums stay exact, the last of
+/// some calls that follow each other directly.
+void CollectiveBenchmark::check_apart() {
+  const std::uint64_t seed = (point_.codec ? options_.seed : data_seed_) + ++blocks_;
+  filled_ = false;
+  if (point_.codec) {
+    const bool signs = blocks_ % 2 == 0 && keeps_signs(*point_.codec);
+    return check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
+  }
+  const bool repeats = point_.in_place && point_.collective->collective_kind == allreduce::CollectiveKind::all_reduce;
+  const auto known = known_call(point_, allreduce::Pattern::exact, seed, stage_.world().size());
+  check(allreduce::Pattern::exact, seed, repeats ? 1 + blocks_ % allreduce::most_calls_in_place(known.data) : 1);
+}
+
+/// For the next block. On a device they stay: a graph may have captured them.
+void CollectiveBenchmark::move_buffers() {
+  if (stage_.is_on_device()) return;
+  buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveStage::first_pages));
+  call_ = call_of(point_, buffers_);
+  firsts_.at = buffers_.in.data();
+}
+
+/// With a codec, gradients: its encoding time may depend on the numbers.
+void CollectiveBenchmark::fill() {
+  const runtime::Computing note(session_.activity(), "timed data");
+  const int rank = stage_.world().rank();
+  if (point_.codec) {
+    give_gradient(options_.seed, rank, buffers_);
+  } else if (times_known_data()) {
+    give_known(timed_data(), rank, buffers_);
+  } else {
+    fill_for_timing(point_, buffers_);
+  }
+  stage_.upload(buffers_);
+  prepare_stamps();
+  filled_ = true;
+}
+
+/// A codec's sums in place are drawn anew before they leave the range of fp32.
+RunBlock CollectiveBenchmark::refilled_blocks() {
+  RunBlock plain = blocks_of(*task_, point_.calls_of_iteration());
+  const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
+  if (!point_.grows()) return plain;
+  const auto most = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
+  return [this, plain, most](std::size_t iterations, bool keep) {
+    std::vector<double> times;
+    for (std::size_t left = iterations; left > 0;) {
+      const std::size_t now = std::min(left, most);
+      fill();
+      const auto part = plain(now, keep);
+      times.insert(times.end(), part.begin(), part.end());
+      left -= now;
+    }
+    return times;
+  };
+}
+
+/// The call that is checked ends the first part of a block. The calls after it come when the check has had the caches.
+RunBlock CollectiveBenchmark::blocks() {
+  return [this, plain = refilled_blocks()](std::size_t iterations, bool keep) {
+    const auto run = [&](std::size_t n, bool counts) {
+      if (!filled_) fill();
+      return plain(n, counts);
+    };
+    if (!keep || !options_.check) return run(iterations, keep);
+    const bool timed = times_known_data();
+    const auto before =
+        static_cast<std::size_t>(checked_calls_.below(blocks_, timed ? iterations : iterations + 1)) + (timed ? 1 : 0);
+    std::vector<double> times;
+    notes_result_ = timed;
+    if (before > 0) times = run(before, keep);
+    notes_result_ = false;
+    timed ? judge(timed_data()) : check_apart();
+    if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);
+    if (before == iterations) return times;
+    const auto rest = run(iterations - before, keep);
+    times.insert(times.end(), rest.begin(), rest.end());
+    return times;
+  };
+}
+
+void CollectiveBenchmark::prepare() {
+  if (!first_call()) return;
+  if (options_.check) check_all();
+  session_.stop_if_interrupted(stage_.world());
+  if (!found_.is_right()) {
+    done_ = true;
+    return finish({});
+  }
+  fill();
+  if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
+  if (point_.overlap == OverlapLoad::gemm) {
+    task_ = make_overlap_task(pace_, {session_, *bound_.collective, bound_.label.c_str(), call_, point_.threads});
+  } else {
+    task_ = make_call_task(pace_, caller_);
+  }
+  if (times_known_data() && point_.overlap == OverlapLoad::none && !bound_.iteration && !stage_.is_on_device()) {
+    firsts_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
+    if (point_.count > 0) firsts_.values.resize(caller_.calls() - 1);
+  }
+  task_->set_between({.before = [this] { restamp(); },
+                      .after_last =
+                          [this] {
+                            if (notes_result_) note_result();
+                          }});
+  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks());
+}
+
+void CollectiveBenchmark::warm_up() {
+  filled_ = false;
+  rounds_->warm_up();
+}
+
+bool CollectiveBenchmark::round() {
+  const bool exactly = options_.rounds.exact_samples > 0;
+  if (exactly && rounds_->stop() == core::Stop::samples) return true;
+  if (times_known_data()) ++blocks_;
+  move_buffers();
+  filled_ = false;  // others have had the buffers
+  noise_.begin();
+  const auto stop = rounds_->round();
+  noise_.end();
+  turns_.note(rounds_->blocks().count());
+  own_times_.add(task_->take_own_times());
+  own_turns_.note(own_times_.count());
+  done_ = !found_.is_right();
+  return done_ || stop != core::Stop::none;
+}
+
+/// Counts the bytes that one of the calls made by `call_once` has sent, over all ranks.
+void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
+  const auto now = bound_.collective->sent();
+  if (!now || !before) return;
+  const std::uint64_t calls = caller_.calls_of_one();
+  const std::uint64_t sent = (now->bytes - before->bytes) / calls;
+  const std::uint64_t between = (now->bytes_between_nodes - before->bytes_between_nodes) / calls;
+  const std::uint64_t due = (bound_.collective->bytes_due().value_or(0) - due_before) / calls;
+  const auto& c = stage_.world();
+  // Exact up to 8 PiB over all ranks.
+  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
+  c.sum(sums);
+  one_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+                        .total = static_cast<std::uint64_t>(sums[0]),
+                        .between_nodes = static_cast<std::uint64_t>(sums[1]),
+                        .due = static_cast<std::uint64_t>(sums[2]),
+                        .right = c.all(sent == due)};
+}
+
+/// The bytes of one call; right only if those of all calls are.
+std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
+  if (!one_call_) return std::nullopt;
+  SentBytes s = *one_call_;
+  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_due());
+  return s;
+}
+
+/// The mean over the timed calls, of the slowest rank.
+std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() const {
+  const auto now = bound_.collective->coding();
+  if (!now || now->calls == coding_before_.calls) return std::nullopt;
+  const auto calls = static_cast<double>(now->calls - coding_before_.calls);
+  return allreduce::CodingTime{.encode_s = stage_.world().max((now->encode_s - coding_before_.encode_s) / calls),
+                               .decode_s = stage_.world().max((now->decode_s - coding_before_.decode_s) / calls)};
+}
+
+bool CollectiveBenchmark::crowded() const {
+  const int each = point_.overlap == OverlapLoad::gemm ? point_.threads + 1 : 1;
+  return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
+}
+
+/// The way of a device's memory through the host; empty: it does not pass there.
+std::string CollectiveBenchmark::way_through_the_host() const {
+  if (point_.algorithm->info().on_device) return {};
+  if (!bound_.reads_device) return ", staged through the host";
+  const bool cuda_mpi = point_.transport == runtime::TransportKind::cuda_mpi;
+  return cuda_mpi ? ", messages of the GPU's memory" : ", messages staged through the host";
+}
+
+/// While the task is there.
+std::string CollectiveBenchmark::implementation(bool overlaps) const {
+  std::string out = allreduce::library_of(point_.algorithm->info());
+  if (out.empty()) {
+    out = point_.algorithm->is_vendor() ? session_.run_info().mpi
+                                        : fmt::format("gradmeter {}", session_.run_info().version);
+  }
+  const auto& serving = bound_.collective->serves(point_.bytes());
+  if (stage_.is_on_device()) out += way_through_the_host();
+  if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
+  if (overlaps) out += fmt::format(", {}", task_->implementation());
+  return out;
+}
+
+void CollectiveBenchmark::finish(const MachineState& state) {
+  const bool timed = rounds_.has_value();
+  const bool exactly = options_.rounds.exact_samples > 0;
+  const auto overlap = timed ? task_->overlap() : std::nullopt;
+  std::string by = implementation(overlap.has_value());
+  task_.reset();  // a progress thread must be gone before this thread calls MPI again
+  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  const auto coding = timed ? coding_of_a_call() : std::nullopt;
+  if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
+  const auto stop = timed ? rounds_->stop() : core::Stop::none;
+  const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
+  const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
+  const CollectiveFindings f{.point = point_,
+                             .times = used,
+                             .blocks = UsedBlocks::of(state, turns_.count(), all.count(), used.count()),
+                             .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
+                             .warmup_s = timed ? rounds_->warmup_s() : 0,
+                             .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
+                             .check = options_.check ? std::optional(found_) : std::nullopt,
+                             .sent = sent_bytes(),
+                             .overlap = overlap,
+                             .coding = coding,
+                             .noise = timed ? noise_.over(stage_.world()) : Noise{},
+                             .oversubscribed = crowded(),
+                             .implementation = std::move(by)};
+  fill_collective_row(f, map_.ranks(), row_);
+}
+
+}  // namespace gradmeter::bench

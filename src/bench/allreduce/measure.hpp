@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurement of one point of a collective sweep, in turn with the others of its group.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "bench/allreduce/call.hpp"
+#include "bench/allreduce/row.hpp"
+#include "bench/engine/machine_state.hpp"
+#include "bench/engine/rounds.hpp"
+#include "core/random.hpp"
+
+namespace gradmeter::bench {
+
+struct BenchmarkOptions {
+  RoundOptions rounds;
+  std::optional<core::Seconds> all = {};  ///< a point's time with all that is no sample; nothing: no limit
+  bool check = true;
+  std::uint64_t seed = 1;      ///< seed of the data that is checked
+  std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
+};
+
+/// Collective over all ranks of the stage's world. Errors: Interrupted.
+class CollectiveBenchmark {
+ public:
+  CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, const CollectivePoint&,
+                      const BenchmarkOptions&, core::Point& row);
+
+  /// Checks one call with exact data and one with random data before anything is timed. A point that is wrong is not
+  /// timed.
+  void prepare();
+  void warm_up();
+  /// Makes a block of timed calls, of which one at a random place is checked; a wrong one ends the point. Timed calls
+  /// have known data, which differ from call to call. In place, where calls change the data, and with a codec, other
+  /// calls are checked instead: they have data of their own, are made like the timed ones, and are no samples. Returns
+  /// whether the point has enough samples; it may continue.
+  bool round();
+  /// True where there is nothing to time, because the point is refused or wrong.
+  bool done() const { return done_; }
+  /// The least time that its blocks take; known after the warm-up.
+  core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
+  /// Checks again and fills the row. The blocks of disturbed turns are left out, unless the number of samples is exact.
+  void finish(const MachineState&);
+  /// The ranks' own times of calls; after `finish`, on rank 0. Empty where nothing was timed.
+  std::span<const OwnTime> by_rank() const { return by_rank_; }
+
+ private:
+  bool first_call();
+  bool times_known_data() const;
+  allreduce::KnownCollective timed_data() const;
+  void move_buffers();
+  void fill();
+  void prepare_stamps();
+  void restamp();
+  void note_result();
+  void judge(const allreduce::KnownCollective&);
+  void add(CheckFinding);
+  void check(allreduce::Pattern, std::uint64_t seed, std::size_t calls = 1);
+  void check_codec(std::uint64_t seed, CodedData);
+  void check_all();
+  void check_apart();
+  RunBlock refilled_blocks();
+  RunBlock blocks();
+  void call_once();
+  void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
+  std::optional<SentBytes> sent_bytes() const;
+  std::optional<allreduce::CodingTime> coding_of_a_call() const;
+  bool crowded() const;
+  std::string way_through_the_host() const;
+  std::string implementation(bool overlaps) const;
+  void end(core::Status, std::string reason);
+
+  Session& session_;
+  CollectiveStage& stage_;
+  const NodeMap& map_;
+  const CollectivePoint& point_;
+  BenchmarkOptions options_;
+  core::Point& row_;
+  BoundCollective& bound_;
+  CollectiveBuffers buffers_;
+  allreduce::Call call_;  ///< the call on `buffers_`
+  Pace pace_;
+  FirstElements firsts_;
+  CollectiveCaller caller_;
+  std::unique_ptr<CollectiveTask> task_;
+  std::optional<Rounds> rounds_;
+  Turns turns_, own_turns_;
+  core::Blocks own_times_;
+  NoiseSampler noise_{session_.gpu_gauge()};
+  CheckFinding found_;
+  std::vector<OwnTime> by_rank_;
+  /// Seed of the data, which no earlier point has, so that no data of an earlier point's last call are found.
+  std::uint64_t data_seed_;
+  core::Random checked_calls_, first_pages_;
+  std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
+  std::uint64_t stamp_ = 0;   ///< stamp of the last timed call's data
+  std::vector<std::vector<std::byte>>
+      stamps_;                       ///< first elements of the input in the next calls, in turn; empty: made anew
+  std::uint64_t first_in_turn_ = 0;  ///< the stamp of the first of `stamps_`
+  std::size_t turn_ = 0;
+  bool filled_ = false;  ///< true: the buffers hold this block's data
+  bool notes_result_ = false;
+  std::uint64_t result_ = 0;           ///< hash of what the noted call had left when it returned
+  std::optional<SentBytes> one_call_;  ///< empty: the algorithm is a vendor's
+  allreduce::CodingTime coding_before_;
+  bool done_ = false;
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The points of a collective sweep: the factors that were asked for, in groups whose members take turns.
+#pragma once
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allreduce/coded/coded.hpp"
+#include "bench/engine/node_map.hpp"
+#include "bench/engine/sweep.hpp"
+#include "core/injection.hpp"
+#include "core/machine.hpp"
+#include "core/result.hpp"
+#include "core/statistics.hpp"
+#include "core/units.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/transport/network.hpp"
+
+namespace gradmeter::bench {
+
+/// The rule by which the ranks' times of one iteration become one. span: last end − first start, in rank 0's clock.
+enum class Reduction : std::uint8_t { rank0, average, min, max, span };
+std::string_view name(Reduction);
+std::span<const Reduction> reductions();
+
+/// The memory of a call's buffers. arena: memory that the transport moves best, shared by a node's ranks where it
+/// shares any. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it, which is what
+/// most MPI programs have. registered: memory of a GPU that NCCL is told of before the calls (and ordinary memory of
+/// the host beside it).
+enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
+std::span<const BufferKind> buffer_kinds();
+std::string_view name(BufferKind);
+
+/// The load during the exchange. gemm: a progress thread moves the exchange during a matrix product.
+enum class OverlapLoad : std::uint8_t { none, gemm };
+std::string_view name(OverlapLoad);
+
+/// A collective as users name it. `busbw_factor`: busbw = algbw × factor(ranks), as nccl-tests has it.
+struct CollectiveInfo {
+  std::string_view name;
+  allreduce::CollectiveKind collective_kind;
+  bool reduces, has_root;
+  double (*busbw_factor)(int ranks);
+};
+std::span<const CollectiveInfo> collectives();
+
+/// The options that the user gave; each list is a factor.
+struct CollectiveOptions {
+  std::vector<const CollectiveInfo*> collectives;
+  std::vector<allreduce::AlgorithmPtr> algorithms;
+  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: no codec
+  std::vector<runtime::TransportKind> transports;
+  std::vector<BufferKind> buffers;
+  std::vector<bool> in_place;
+  std::vector<std::size_t> sizes;  ///< bytes
+  std::vector<core::Element> elements;
+  std::vector<allreduce::Op> ops;
+  std::vector<bool> accumulate_wide;  ///< sums of 16-bit and 8-bit floats are kept in fp32
+  std::vector<runtime::Cadence> cadences;
+  std::vector<Reduction> reductions;
+  std::vector<OverlapLoad> overlaps;
+  std::vector<int> roots;
+  std::size_t calls = 1;  ///< back to back inside one timed iteration
+  /// Numbers of launches in which a timed iteration makes its calls as a graph; 0: calls are not captured.
+  std::vector<std::size_t> cudagraphs{0};
+  int threads = 1;             ///< threads of the matrix product that overlaps
+  std::string device = "cpu";  ///< device whose memory is exchanged
+  std::string interconnect;
+  core::StoppingRule rule = {};
+  std::size_t exact_samples = 0;                 ///< -n; 0: as many samples as the stopping rule takes
+  std::optional<std::size_t> exact_warmup = {};  ///< -w
+  std::optional<TimeBudget> time_budget = {};    ///< for all points together, shared out evenly
+  bool check = true;
+  core::Injection injection = {};  ///< faults on purpose
+  std::uint64_t seed = 1;
+};
+
+struct CollectivePoint {
+  const CollectiveInfo* collective = nullptr;
+  allreduce::AlgorithmPtr algorithm = {};
+  compression::CodecChoicePtr codec = {};                ///< null: no codec
+  std::optional<runtime::TransportKind> transport = {};  ///< empty for a vendor's algorithm; never automatic
+  BufferKind buffers = BufferKind::arena;
+  bool in_place = false;
+  std::size_t count = 0;  ///< elements
+  core::Element element = core::Element::f32;
+  std::optional<allreduce::Op> op = {};  ///< empty where nothing is reduced
+  bool accumulate_wide = false;
+  runtime::Cadence cadence = runtime::Cadence::barrier;
+  Reduction reduction = Reduction::max;
+  OverlapLoad overlap = OverlapLoad::none;
+  int root = 0;
+  std::size_t calls = 1;
+  /// Launches of `calls` calls as a graph, in one timed iteration; 0: calls are not captured.
+  std::size_t cudagraph = 0;
+  int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
+  std::size_t group = 0;         ///< points of one group take turns
+  std::string unsupported = {};  ///< why the point cannot be measured: its row has the status `unsupported`
+  std::size_t bytes() const { return count * core::size_of(element); }
+  std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
+  /// The operation that a call is made with; a collective that reduces nothing is given the sum.
+  allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
+  /// True where results grow by a factor of the ranks with every call, because in place a sum's result is the next
+  /// call's data.
+  bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
+};
+
+/// The powers of ten by which sums in fp32 may grow from the data that were drawn.
+inline constexpr double most_growth = 30;
+
+/// Sizes are rounded down to whole elements, for all-to-all to whole blocks; sizes that are then equal count once.
+std::vector<CollectivePoint> plan_collectives(const CollectiveOptions&, const NodeMap&);
+/// The sizes min, min·factor … or min, min + step … up to max. Errors: UsageError when they would never end or are too
+/// many.
+std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size_t step, double factor);
+/// The buffer sizes of DeepBench's all-reduce [bytes], fp32.
+/// Source: Baidu Research, DeepBench, code/kernels/all_reduce_problems.h.
+std::vector<std::size_t> deepbench_sizes();
+
+/// The description by which the point's buffers are exchanged, in calls of up to so many bytes.
+allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
+
+/// The factors that a row names, of the point and of all points together.
+core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);
+
+/// The least time of any implementation over several nodes [s]: the bytes that a node must send at least, at the rate
+/// of its port; 0: there is one node, or the rate is not known. In an all-to-all each of the node's ranks has something
+/// for all others.
+double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
+/// The same bound for a point. With a codec it is that of the calls of which the exchange consists, as encoded, except
+/// those whose length depends on the data.
+double wire_bound(const CollectivePoint&, const NodeMap&, const core::Machine&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/row.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using core::Metric;
+using core::Point;
+
+/// Clocks go in steps (of 10 ns on some virtual machines), so that most samples of a short call are equal. Their median
+/// is known to a step and no better: the interval has the nearest other samples.
+void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, core::Summary& time) {
+  const double equal = 1.5e-9 / static_cast<double>(calls);  // readings are rounded to 1 ns
+  for (const bool is_above : {false, true}) {
+    double nearest = is_above ? HUGE_VAL : -HUGE_VAL;
+    for (const double s : samples) {
+      if (is_above && s > time.median + equal) nearest = std::min(nearest, s);
+      if (!is_above && s < time.median - equal) nearest = std::max(nearest, s);
+    }
+    if (!std::isfinite(nearest)) continue;
+    double& end = is_above ? time.ci95_high : time.ci95_low;
+    end = is_above ? std::max(end, nearest) : std::min(end, nearest);
+  }
+}
+
+void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
+  auto& m = row.metrics;
+  row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
+  core::Summary time = core::summarise(f.times);
+  widen_to_clock_steps(f.times.samples(), f.point.calls, time);
+  time.stop = f.stop;
+  m[Metric::time_s] = time;
+  fill_blocks(f.blocks, m);
+  const double algbw = time.median > 0 ? static_cast<double>(f.point.bytes()) / time.median : 0;
+  m[Metric::algbw_bytes_per_s] = algbw;
+  m[Metric::busbw_bytes_per_s] = algbw * f.point.collective->busbw_factor(ranks);
+  m[Metric::warmup_s] = f.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_iterations);
+  m[Metric::oversubscribed] = f.oversubscribed;
+  m[Metric::implementation] = f.implementation;
+  if (f.coding) {
+    m[Metric::encode_s] = f.coding->encode_s;
+    m[Metric::decode_s] = f.coding->decode_s;
+  }
+  if (!f.overlap) return;
+  m[Metric::comm_s] = f.overlap->exchange_s;
+  m[Metric::compute_s] = f.overlap->compute_s;
+  m[Metric::exposed_s] = time.median - f.overlap->compute_s;
+  m[Metric::overlap_s] = f.overlap->exchange_s + f.overlap->compute_s - time.median;
+  m[Metric::progress_threads] = std::int64_t{1};
+}
+
+void fill_bytes(const SentBytes& sent, Point& row) {
+  auto& m = row.metrics;
+  m[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(sent.most);
+  m[Metric::bytes_sent_total] = static_cast<std::int64_t>(sent.total);
+  m[Metric::bytes_inter_node] = static_cast<std::int64_t>(sent.between_nodes);
+  m[Metric::bytes_predicted] = static_cast<std::int64_t>(sent.due);
+  if (sent.right || row.status == core::Status::wrong) return;
+  row.status = core::Status::wrong;
+  row.reason = "bytes sent differ from the schedule's messages";
+}
+
+void fill_check(const CheckFinding& check, Point& row) {
+  row.metrics[Metric::wrong] = static_cast<std::int64_t>(check.wrong);
+  row.metrics[Metric::error] = check.error;
+  if (check.is_right()) return;
+  row.status = core::Status::wrong;
+  if (!check.fault.empty()) {
+    row.reason = check.fault;
+    return;
+  }
+  row.reason = check.wrong ? fmt::format("{} element{} outside the tolerance, over all ranks", check.wrong,
+                                         check.wrong == 1 ? " is" : "s are")
+                           : "ranks hold different bits";
+}
+
+}  // namespace
+
+void fill_collective_row(const CollectiveFindings& f, int ranks, Point& row) {
+  if (f.check) fill_check(*f.check, row);
+  if (f.sent) fill_bytes(*f.sent, row);
+  if (f.times.count() == 0) {
+    if (row.status == core::Status::wrong) return;
+    row.status = core::Status::failed;
+    row.reason = "no iteration met its window; use another cadence";
+    return;
+  }
+  fill_times(f, ranks, row);
+  fill_noise(f.noise, row);
+}
+
+void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
+  if (!(limit.seconds > 0)) return;
+  row.metrics[Metric::limit_s] = limit.seconds;
+  row.metrics[Metric::limit] = limit.name;
+  if (limit.link.value > 0) row.metrics[Metric::link_bytes_per_s] = limit.link.value;
+  const auto* time = row.metrics[Metric::time_s].as<core::Summary>();
+  if (row.status != core::Status::ok || !time || !(time->ci95_high < limit.low)) return;
+  row.status = core::Status::mistrusted;
+  row.reason =
+      fmt::format("faster than can be: {} where its {} alone takes {}", core::to_text(core::Seconds{time->median}),
+                  limit.name, core::to_text(core::Seconds{limit.seconds}));
+}
+
+}  // namespace gradmeter::bench

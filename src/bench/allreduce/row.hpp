@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the measurement of a collective into a row: times, bandwidths, bytes, limit, noise.
+#pragma once
+#include <optional>
+
+#include "bench/allreduce/check.hpp"
+#include "bench/engine/machine_state.hpp"
+#include "bench/engine/rounds.hpp"
+
+namespace gradmeter::bench {
+
+/// The bytes that one iteration has sent, over all ranks; the same on every rank.
+struct SentBytes {
+  std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
+  bool right = true;  ///< every rank sent the sum of its schedule's messages
+};
+
+/// Medians of the parts of an overlapped exchange.
+struct OverlapTimes {
+  double exchange_s = 0, compute_s = 0;
+};
+
+struct CollectiveLimit {
+  double seconds = 0;  ///< 0: no limit is known
+  double low = 0;      ///< the low end of its interval; 0: times are not compared with it
+  std::string name;    ///< the name of a `Traffic`, or "wire"
+  core::BytesPerSecond link{};
+};
+
+struct CollectiveFindings {
+  const CollectivePoint& point;
+  core::Blocks times;  ///< empty: the point was not timed
+  UsedBlocks blocks = {};
+  core::Stop stop;
+  double warmup_s;
+  std::size_t warmup_iterations;
+  std::optional<CheckFinding> check;  ///< empty: no check was asked for
+  std::optional<SentBytes> sent;      ///< empty: the algorithm is a vendor's
+  std::optional<OverlapTimes> overlap;
+  std::optional<allreduce::CodingTime> coding = {};  ///< times of one call; empty: no codec
+  Noise noise;
+  bool oversubscribed;
+  std::string implementation;
+};
+
+/// Fills in the row. The status is wrong when elements, bits or bytes are wrong.
+void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
+/// Fills in the limit of the group, once it is known. A row whose time is below it, beyond both intervals, is
+/// mistrusted.
+void fill_collective_limit(const CollectiveLimit&, core::Point&);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/allreduce/setup.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <set>
+
+#include "allreduce/gpu/stream_collective.hpp"
+#include "allreduce/test_data.hpp"
+#include "bench/engine/sweep.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/nccl/communicator.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
+
+namespace gradmeter::bench {
+
+InjectedCollective::InjectedCollective(std::unique_ptr<allreduce::Collective> inner,
+                                       allreduce::CollectiveKind collective_kind, InjectedFaults& faults,
+                                       runtime::Queue* queue)
+    : inner_(std::move(inner)), collective_kind_(collective_kind), faults_(faults), queue_(queue) {
+  if (faults.injection.slow) slower_ = faults.injection.slow->of(faults.rank);
+}
+
+void InjectedCollective::start(const allreduce::Call& call) {
+  const std::size_t bytes = call.out.bytes();
+  if (slower_ > 1 && bytes == last_bytes_) {
+    const double until = runtime::host_clock() + (slower_ - 1) * last_s_;
+    while (runtime::host_clock() < until) {
+    }
+  }
+  last_bytes_ = bytes;
+  call_ = call;
+  running_ = true;
+  omit();
+  begin_ = runtime::host_clock();
+  inner_->start(call);
+}
+
+void InjectedCollective::omit() {
+  const auto& wanted = faults_.injection.omit;
+  const bool sums = collective_kind_ == allreduce::CollectiveKind::all_reduce ||
+                    collective_kind_ == allreduce::CollectiveKind::reduce_scatter;
+  if (!sums || !wanted || wanted->rank != faults_.rank || faults_.calls < wanted->call) return;
+  on_host([this] {
+    auto* const in = const_cast<std::byte*>(call_.in.address());
+    const std::size_t bytes = call_.in.bytes();
+    const auto element = call_.in.element();
+    const runtime::Buffer written = call_.in.on_device()
+                                        ? runtime::Buffer(element, runtime::DeviceSpan<std::byte>(in, bytes))
+                                        : runtime::Buffer(element, std::span(in, bytes));
+    std::memset(written.host(), 0, bytes);
+  });
+}
+
+void InjectedCollective::on_host(const runtime::Work& work) { queue_ ? queue_->at_once(work) : work(); }
+
+bool InjectedCollective::advance() {
+  if (!running_) return true;
+  if (!inner_->advance()) return false;
+  running_ = false;
+  last_s_ = runtime::host_clock() - begin_;
+  const std::uint64_t number = faults_.calls++;
+  const auto& wanted = faults_.injection.flip;
+  if (wanted && wanted->rank == faults_.rank && number >= wanted->call) flip();
+  return true;
+}
+
+void InjectedCollective::flip() {
+  const allreduce::KnownCollective whole{
+      .collective_kind = collective_kind_,
+      .data = {.element = call_.element(), .ranks = static_cast<std::size_t>(faults_.ranks)},
+      .count = call_.count()};
+  on_host([&] {
+    allreduce::inject_error(whole, static_cast<std::size_t>(faults_.rank), {call_.out.host(), call_.out.bytes()});
+  });
+}
+
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
+
+/// Points with equal keys share a binding.
+using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
+Key key_of(const CollectivePoint& p) {
+  return {p.transport ? std::string(runtime::name(*p.transport)) : "",
+          p.algorithm->name,
+          p.codec ? p.codec->name : "",
+          p.in_place,
+          p.collective->collective_kind,
+          p.root,
+          p.cudagraph,
+          p.buffers == BufferKind::registered};
+}
+
+std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
+  const auto r = static_cast<std::uint32_t>(rank);
+  const allreduce::ExchangeSpec spec = exchange_of(p, shape, max_bytes);
+  if (p.codec) return allreduce::coded_arena_bytes(spec, r);
+  return p.algorithm->arena_bytes(shape, r, spec, p.collective->collective_kind);
+}
+
+}  // namespace
+
+StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
+  StageNeeds n;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty()) continue;
+    n.max_bytes = std::max(n.max_bytes, p.bytes());
+    if (!n.has(p.buffers)) n.buffers.push_back(p.buffers);
+    n.out_of_place |= !p.in_place;
+    if (p.transport && std::find(n.transports.begin(), n.transports.end(), *p.transport) == n.transports.end()) {
+      n.transports.push_back(*p.transport);
+    }
+  }
+  if (n.transports.empty()) {
+    n.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
+  }
+  std::map<runtime::TransportKind, std::size_t> scratch;
+  std::set<Key> had;
+  for (const auto& p : points) {
+    if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
+    scratch[p.transport.value_or(n.transports.front())] +=
+        page_bytes + arena_bytes(p, allreduce::shape_of(map.node_of), rank, n.max_bytes);
+  }
+  for (const auto& [kind, bytes] : scratch) n.scratch_bytes = std::max(n.scratch_bytes, bytes);
+  return n;
+}
+
+bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
+
+std::size_t StageNeeds::buffer_bytes() const {
+  const std::size_t one = whole_pages(max_bytes) + (CollectiveStage::first_pages + 1) * page_bytes;
+  return (out_of_place ? 2 : 1) * one;
+}
+
+std::size_t StageNeeds::resident_bytes() const {
+  const bool arena = has(BufferKind::arena);
+  const std::size_t net = (arena ? buffer_bytes() : 0) + scratch_bytes;
+  return transports.size() * net + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
+}
+
+std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
+  const auto shared = std::ranges::count_if(
+      transports, [](auto t) { return t == runtime::TransportKind::shm || t == runtime::TransportKind::hybrid; });
+  const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * page_bytes;
+  const std::size_t cells = runtime::shared_memory_cell_count(ranks_per_node, allreduce::most_lanes(ranks));
+  return static_cast<std::size_t>(shared) *
+         (static_cast<std::size_t>(ranks_per_node) * arena + cells * sizeof(runtime::SharedMemoryCell));
+}
+
+struct CollectiveStage::Net {
+  Net(const runtime::Communicator& world, const runtime::NetworkOptions& o)
+      : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
+  runtime::Network network;
+  std::unique_ptr<runtime::Transport> link;
+  CollectiveBuffers buffers;
+};
+
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n, InjectedFaults& faults)
+    : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
+  only_slow_.injection.flip.reset();
+  if (&s.device() != &runtime::host_device()) queue_ = s.device().make_queue();
+  std::string short_of;  // the other ranks may have theirs, and wait for this one in what follows
+  const auto note = [&](const std::string& why) { short_of = short_of.empty() ? why : short_of; };
+  for (const auto kind : n.buffers) {
+    if (kind == BufferKind::arena) continue;
+    const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
+    private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
+    if (queue_) pinned_.push_back(s.device().pin(private_[kind]->arena.memory()));
+    note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena, kind); }));
+  }
+  const bool arena = n.has(BufferKind::arena);
+  for (const auto kind : n.transports) {
+    auto net = std::make_unique<Net>(
+        world(), runtime::NetworkOptions{.transport = kind,
+                                         .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
+                                         .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
+                                         .faults = faults.injection.messages,
+                                         .world_rank = faults.rank});
+    if (queue_) std::ranges::move(net->network.pin(s.device()), std::back_inserter(pinned_));
+    if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena(), BufferKind::arena); }));
+    nets_[kind] = std::move(net);
+  }
+  if (const auto why = refused_anywhere(world(), short_of); !why.empty()) throw core::Unavailable(why);
+}
+
+CollectiveStage::~CollectiveStage() = default;
+
+/// A set of buffers, the largest.
+CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) {
+  CollectiveBuffers b;
+  const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_pages * page_bytes);
+  b.in = arena.take(bytes);
+  b.out = needs_.out_of_place ? arena.take(bytes) : b.in;
+  if (!queue_) return b;
+  const auto map = [&](std::span<std::byte> memory) {
+    runtime::Device& device = session_.device();
+    mapped_.push_back(kind == BufferKind::registered ? runtime::map_registrable(device, core::Element::i8, memory)
+                                                     : device.map(core::Element::i8, memory));
+    return mapped_.back().buffer;
+  };
+  b.device_in = map(b.in);
+  b.device_out = needs_.out_of_place ? map(b.out) : b.device_in;
+  return b;
+}
+
+CollectiveBuffers CollectiveBuffers::part(std::size_t first_page, std::size_t bytes, bool in_place) const {
+  const std::size_t at = first_page * page_bytes;
+  CollectiveBuffers b{.in = in.subspan(at, bytes), .out = (in_place ? in : out).subspan(at, bytes)};
+  if (device_in.count() == 0) return b;
+  b.device_in = device_in.part(at, bytes);
+  b.device_out = in_place ? b.device_in : device_out.part(at, bytes);
+  return b;
+}
+
+void CollectiveStage::upload(const CollectiveBuffers& b) {
+  if (!queue_) return;
+  queue_->from_transport(b.device_in);
+  queue_->from_transport(b.device_out);
+  queue_->synchronise();
+}
+
+void CollectiveStage::download(const CollectiveBuffers& b) {
+  if (!queue_) return;
+  queue_->to_transport(b.device_out);
+  queue_->synchronise();
+}
+
+/// One of host memory exchanges through where transports reach the device's.
+std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_ptr<allreduce::Collective> c) {
+  if (!queue_ || c->takes_device_memory()) return c;
+  return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
+}
+
+CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
+  return *nets_.at(p.transport.value_or(needs_.transports.front()));
+}
+
+CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
+  return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
+}
+
+CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p, std::size_t first_page) {
+  const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
+  return all.part(first_page, p.bytes(), p.in_place);
+}
+
+std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
+  if (!only_slow_.concerns_calls()) return work;
+  return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, only_slow_);
+}
+
+BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
+
+std::string CollectiveStage::bind_one(const CollectivePoint& p) {
+  if (bound_.contains(key_of(p))) return {};
+  auto& n = net(p);
+  BoundCollective b{
+      .collective = nullptr,
+      .link = p.algorithm->uses_transport() ? &*n.link : nullptr,
+      .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
+  std::string mine;
+  try {
+    const allreduce::Site site{world(), n.network, *n.link};
+    allreduce::ExchangeSpec spec = exchange_of(p, shape_, needs_.max_bytes);
+    // Others move memory of the host, which `on_device` brings there and back.
+    if (p.algorithm->works_on_devices()) spec.queue = queue_.get();
+    b.collective =
+        p.codec ? allreduce::bind_coded(spec, site)
+                : p.algorithm->bind(site, spec, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    b.reads_device = b.collective->reads_device();
+    if (p.buffers == BufferKind::registered) {
+      const CollectiveBuffers all = all_buffers(p.buffers);
+      const std::array both{all.device_in, all.device_out};
+      b.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
+    }
+    if (p.cudagraph > 0) {
+      auto graphs =
+          allreduce::capture_calls(std::move(b.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
+      b.collective = std::move(graphs.one);
+      b.iteration = std::move(graphs.iteration);
+    }
+    for (auto* const c : {&b.collective, &b.iteration}) {
+      if (*c && faults_.concerns_calls())
+        *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
+    }
+    b.collective = on_device(std::move(b.collective));
+  } catch (const core::BackendError& e) {
+    mine = e.what();
+  }
+  // Scratch may differ between ranks: a tree's leaf needs none.
+  if (auto why = runtime::first_report(world(), mine).text; !why.empty()) return why;
+  bound_.emplace(key_of(p), std::move(b));
+  return {};
+}
+
+std::vector<std::string> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
+  std::vector<std::string> why;
+  for (const auto* p : points) why.push_back(bind_one(*p));
+  return why;
+}
+
+}  // namespace gradmeter::bench

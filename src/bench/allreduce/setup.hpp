@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective with injected faults, for --inject of `allreduce`.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "bench/allreduce/plan.hpp"
+#include "bench/engine/session.hpp"
+#include "core/injection.hpp"
+#include "runtime/transport/arena.hpp"
+
+namespace gradmeter::bench {
+
+/// The faults that are injected on this rank, and the number of calls that all of its collectives have made so far.
+struct InjectedFaults {
+  core::Injection injection;
+  int rank = 0, ranks = 1;
+  std::uint64_t calls = 0;
+
+  /// True where this rank's calls must be altered.
+  bool concerns_calls() const {
+    const auto is_here = [this](const auto& fault) { return fault && fault->rank == rank; };
+    return is_here(injection.slow) || is_here(injection.flip) || is_here(injection.omit);
+  }
+};
+
+/// flip: from the call of that number on (the first is 0) one element of this rank's result is wrong. omit: from that
+/// call on the rank gives zeros to all-reduces and reduce-scatters, and its input is overwritten. slow: before a call
+/// the rank computes for factor - 1 times as long as its last call of so many bytes took, so that the call takes
+/// `factor` times as long to its peers; the first call of a length is not slowed.
+/// All other functions are those of the inner collective.
+class InjectedCollective final : public allreduce::Collective {
+ public:
+  /// `faults` and the queue outlive it. Without a queue (null) buffers are host memory.
+  InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
+                     runtime::Queue* = nullptr);
+  const std::string& name() const override { return inner_->name(); }
+  const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
+  bool takes_device_memory() const override { return inner_->takes_device_memory(); }
+  bool reads_device() const override { return inner_->reads_device(); }
+  void start(const allreduce::Call&) override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return inner_->waiting(); }
+  std::optional<runtime::Traffic> sent() const override { return inner_->sent(); }
+  std::optional<std::uint64_t> bytes_due() const override { return inner_->bytes_due(); }
+  std::optional<allreduce::CodingTime> coding() const override { return inner_->coding(); }
+  allreduce::CodecState take_state() override { return inner_->take_state(); }
+  void restore_state(const allreduce::CodecState& s) override { inner_->restore_state(s); }
+
+ private:
+  void on_host(const runtime::Work& work);
+  void flip();
+  void omit();
+
+  std::unique_ptr<allreduce::Collective> inner_;
+  allreduce::CollectiveKind collective_kind_;
+  InjectedFaults& faults_;
+  runtime::Queue* queue_;
+  double slower_ = 1;
+  allreduce::Call call_{};
+  bool running_ = false;
+  double begin_ = 0, last_s_ = 0;
+  std::size_t last_bytes_ = 0;
+};
+
+// The resources that the points of a collective sweep share: buffers, networks and bound algorithms.
+
+/// in == out for a call in place. Data are given and checked in the host's memory.
+struct CollectiveBuffers {
+  std::span<std::byte> in, out;
+  /// The device buffers that calls are made on; empty: calls are made on `in` and `out`.
+  runtime::Buffer device_in = runtime::no_floats, device_out = runtime::no_floats;
+
+  /// The part of the buffers that begins at the page `first_page` and has so many bytes.
+  CollectiveBuffers part(std::size_t first_page, std::size_t bytes, bool in_place) const;
+};
+
+/// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
+struct BoundCollective {
+  std::unique_ptr<allreduce::Collective> collective;
+  /// Makes a timed iteration as one where calls are captured; null: an iteration consists of calls of `collective`.
+  std::unique_ptr<allreduce::Collective> iteration = {};
+  runtime::Transport* link = nullptr;
+  std::string label;          ///< "allreduce ring", for the watchdog
+  bool reads_device = false;  ///< true: it works on a device's memory; false: on copies in the host's
+};
+
+/// The memory that a set of points of one collective needs on a rank.
+struct StageNeeds {
+  /// At least one; the arena of a vendor's algorithm is that of the first.
+  std::vector<runtime::TransportKind> transports;
+  std::vector<BufferKind> buffers = {};
+  bool out_of_place = false;
+  std::size_t max_bytes = 0;
+  std::size_t scratch_bytes = 0;  ///< bytes of each network's arena
+
+  static StageNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
+  bool has(BufferKind) const;
+  std::size_t buffer_bytes() const;  ///< bytes of one set of buffers
+  std::size_t resident_bytes() const;
+  /// The bytes of all windows on one node with `ranks_per_node` of the `ranks` ranks.
+  std::size_t window_bytes(int ranks_per_node, int ranks) const;
+};
+
+/// Collective over the session's world, as are `bind` and the destructor.
+/// Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is short.
+class CollectiveStage {
+ public:
+  /// `faults` outlives it.
+  CollectiveStage(Session&, const NodeMap&, const StageNeeds&, InjectedFaults& faults);
+  ~CollectiveStage();
+  CollectiveStage(const CollectiveStage&) = delete;
+  CollectiveStage& operator=(const CollectiveStage&) = delete;
+
+  /// Blocks of one point may begin at different pages, the same on all ranks, so that the point's interval includes the
+  /// differences between launches that come from the pages that data are in.
+  static constexpr std::size_t first_pages = 16;
+  CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
+  /// Copies the host's data to the device, after the host has written its memory; `download` copies back before the
+  /// host reads it. Both do nothing where calls are made on the host's memory.
+  void upload(const CollectiveBuffers&);
+  void download(const CollectiveBuffers&);
+  bool is_on_device() const { return queue_ != nullptr; }
+  /// All buffers of this kind, for the plain copy that is the limit of one node.
+  CollectiveBuffers all_buffers(BufferKind);
+  /// Binds every point's algorithm. Returns for each point the reason why that is impossible; empty: it is bound. The
+  /// same on all ranks. Bindings last over groups. When scratch runs out, those of earlier groups are given up; if that
+  /// is not enough, the scratch grows.
+  std::vector<std::string> bind(std::span<const CollectivePoint* const>);
+  BoundCollective& bound(const CollectivePoint&);
+  /// The work of a limit, slowed where a slow rank is injected here.
+  std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
+  const allreduce::Shape& shape() const { return shape_; }
+  const runtime::Communicator& world() const { return session_.world(); }
+
+ private:
+  struct Net;
+  using Key =
+      std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
+  Net& net(const CollectivePoint&);
+  std::string bind_one(const CollectivePoint&);
+
+  Session& session_;
+  StageNeeds needs_;
+  InjectedFaults& faults_;
+  InjectedFaults only_slow_;
+  allreduce::Shape shape_;
+  struct Private {
+    Private(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
+    runtime::PrivateArena arena;
+    CollectiveBuffers buffers;
+  };
+  std::map<BufferKind, std::unique_ptr<Private>> private_;
+  /// The queue of a device, whose memory lies beside all of the above. Null: calls are made on the host.
+  std::unique_ptr<runtime::Queue> queue_;
+  std::vector<runtime::OwnedBuffer> mapped_;
+  std::vector<std::shared_ptr<void>> pinned_;
+  CollectiveBuffers take(runtime::Arena&, BufferKind);
+  std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
+  std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
+  std::map<Key, BoundCollective> bound_;
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/codecs/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "bench/engine/sweep.hpp"
+#include "compression/codec.hpp"
+#include "compression/crossover.hpp"
+#include "compression/expected_error.hpp"
+#include "core/format.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/transport/arena.hpp"
+
+namespace gradmeter::bench {
+
+CodecSteps::CodecSteps(const compression::CodecChoice& c, std::size_t n, std::size_t senders)
+    : Codec(c.name), steps_(dataparallel::make_chunk_codec(c, senders)), n_(n), encoder_(steps_->encoder(n)) {}
+
+std::size_t CodecSteps::encode(std::span<const float> x, std::byte* wire, const compression::Draw& draw) const {
+  draw_ = draw;
+  return encoder_(x, wire, draw);
+}
+
+void CodecSteps::decode(std::span<const std::byte> wire, std::span<float> out) const {
+  steps_->decode(wire, out, draw_);
+}
+
+void CodecSteps::decode_add(std::span<const std::byte> wire, std::span<const float> addend,
+                            std::span<float> out) const {
+  std::vector<float> decoded(out.size());
+  decode(wire, decoded);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = addend[i] + decoded[i];
+}
+
+std::string codec_steps_refusal(const compression::CodecChoice& c, std::size_t n, std::size_t senders) {
+  if (auto why = dataparallel::chunk_codec_refusal(c); !why.empty()) return why;
+  if (dataparallel::make_chunk_codec(c, senders)->wire_bytes(n) < n * sizeof(float)) return {};
+  return fmt::format("{} does not shrink a tensor of {} elements: it goes dense; take a larger --size", c.label, n);
+}
+
+namespace {
+
+/// Sums as a reduction does; the compiler's own loop is as fast as memory.
+void add(std::span<const float> x, std::span<float> y) {
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] += x[i];
+}
+
+class HostCalls final : public CodecCalls {
+ public:
+  explicit HostCalls(const CodecTask& t)
+      : task_(t),
+        memory_(arena_bytes(t)),
+        y_(memory_.take_of<float>(t.gradient.size())),
+        wire_(memory_.take(t.codec.wire_bytes(t.gradient.size()))),
+        reducer_(t.codec, t.gradient.size()) {
+    for (std::size_t p = 0; p < t.parts; ++p) {
+      const auto part = memory_.take(t.codec.wire_bytes(t.gradient.size()));
+      parts_.emplace_back(part.data(), t.codec.encode(t.gradient, part.data(), t.draw(p)));
+    }
+  }
+
+  /// Codecs with steps do not sum encoded gradients: what they send is summed as numbers, or decoded one by one.
+  bool has(CodecCall c) const override {
+    return !task_.has_steps() || (c != CodecCall::decode_add && c != CodecCall::reduce_encode);
+  }
+
+  std::string fault() override {
+    return !has(CodecCall::decode_add) || sums_like_decode() ? "" : "decode_add is not decode and a sum";
+  }
+
+  std::vector<double> time(CodecCall what, std::size_t iterations) override {
+    std::vector<double> times(iterations);
+    // Sums of thousands of calls grow, but not to where arithmetic is slow; each block starts anew.
+    if (what == CodecCall::decode_add || what == CodecCall::add) std::memset(y_.data(), 0, y_.size_bytes());
+    for (double& t : times) {
+      const double begin = runtime::host_clock();
+      call(what);
+      t = runtime::host_clock() - begin;
+    }
+    return times;
+  }
+
+ private:
+  static std::size_t arena_bytes(const CodecTask& t) {
+    const std::size_t wire = t.codec.wire_bytes(t.gradient.size());
+    return t.gradient.size_bytes() + (t.parts + 1) * wire + (t.parts + 2) * runtime::page_bytes;
+  }
+
+  bool sums_like_decode() {
+    const std::size_t n = std::min<std::size_t>(task_.gradient.size(), 1u << 16);
+    const auto x = task_.gradient.first(n);
+    const auto wire = wire_.first(task_.codec.encode(x, wire_.data(), task_.draw()));
+    std::vector<float> sum(n);
+    task_.codec.decode(wire, y_.first(n));
+    task_.codec.decode_add(wire, x, sum);
+    for (std::size_t i = 0; i < n; ++i) y_[i] += x[i];
+    return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
+  }
+
+  void call(CodecCall what) {
+    const std::span<const float> x = task_.gradient;
+    switch (what) {
+      case CodecCall::copy:
+        std::memcpy(y_.data(), x.data(), x.size_bytes());
+        break;
+      case CodecCall::add:
+        add(x, y_);
+        break;
+      case CodecCall::encode:
+        task_.codec.encode(x, wire_.data(), task_.draw());
+        break;
+      case CodecCall::decode:
+        task_.codec.decode(parts_.front(), y_);
+        break;
+      case CodecCall::decode_add:
+        task_.codec.decode_add(parts_.front(), y_, y_);
+        break;
+      case CodecCall::reduce_encode:
+        reducer_.run(parts_, x.size(), wire_.data(), task_.draw());
+        break;
+    }
+  }
+
+  const CodecTask task_;
+  runtime::PrivateArena memory_;
+  std::span<float> y_;
+  std::span<std::byte> wire_;
+  std::vector<std::span<const std::byte>> parts_;  ///< with their actual lengths
+  compression::Reducer reducer_;
+};
+
+}  // namespace
+
+std::unique_ptr<CodecCalls> make_host_calls(const CodecTask& t) { return std::make_unique<HostCalls>(t); }
+
+namespace {
+
+std::unique_ptr<CodecSteps> steps_of(const CodecPoint& p, int senders) {
+  if (p.codec->codec) return nullptr;
+  return std::make_unique<CodecSteps>(*p.codec, p.elements(), static_cast<std::size_t>(senders));
+}
+
+}  // namespace
+
+CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& factors, std::span<const float> gradient,
+                               std::uint64_t seed, runtime::Device& device, const runtime::GpuGauge* gauge)
+    : point_(point),
+      factors_(factors),
+      steps_(steps_of(point, factors.ranks)),
+      codec_(steps_ ? *steps_ : *point.codec->codec),
+      x_(gradient),
+      task_{*point.codec, codec_, gradient, factors.parts, seed},
+      gauge_(gauge),
+      calls_(&device == &runtime::host_device() ? make_host_calls(task_) : make_device_calls(task_, device)),
+      findings_{.point = point, .codec = codec_, .error = {}, .encode_times = {}, .noise = {}} {}
+
+void CodecBenchmark::measure_error() {
+  CodecError& e = findings_.error;
+  // A million elements make random errors small; a large gradient has as many in one encoding.
+  constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
+  e.draws = std::clamp<std::size_t>(enough / x_.size(), 1, most);
+  e.squared_error = 0;
+  std::vector<std::byte> wire(codec_.wire_bytes(x_.size()));
+  std::vector<float> decoded(x_.size());
+  for (std::size_t i = 0; i < e.draws; ++i) {
+    if (steps_) steps_->forget();  // measures one encoding, without state kept for the next
+    findings_.wire_bytes = codec_.encode(x_, wire.data(), {.seed = task_.seed, .step = i});
+    codec_.decode(std::span(wire).first(findings_.wire_bytes), decoded);
+    e.squared_error += compression::squared_error(decoded, x_) / static_cast<double>(e.draws);
+  }
+  e.squared_norm = compression::squared_norm(x_);
+  e.expected = compression::expected_error(point_.codec->parsed, x_);
+}
+
+bool CodecBenchmark::check(core::Point& row) {
+  measure_error();
+  findings_.error.fault = calls_->fault();
+  fill_codec_check(findings_, row);
+  return row.status == core::Status::ok;
+}
+
+void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& options, core::Point& row) {
+  std::deque<Rounds> calls;
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    const auto what = static_cast<CodecCall>(i);
+    calls.emplace_back(peers, options,
+                       [this, what](std::size_t iterations, bool) { return calls_->time(what, iterations); });
+  }
+  const auto mine = [this](std::size_t call) { return calls_->has(static_cast<CodecCall>(call)); };
+  std::vector<Turn> turns;
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    if (!mine(i)) continue;
+    calls[i].warm_up();
+    turns.emplace_back([&c = calls[i]] { return c.round() != core::Stop::none; });
+  }
+  NoiseSampler noise(gauge_);
+  noise.begin();
+  take_turns(turns);
+  noise.end();
+  findings_.noise = noise.alone();
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    if (!mine(i)) continue;
+    findings_.times[i] = core::summarise(calls[i].blocks());
+    findings_.times[i].stop = calls[i].stop();
+  }
+  findings_.encode_times = calls[static_cast<std::size_t>(CodecCall::encode)].times();
+  fill_codec_times(findings_, factors_, row);
+}
+
+namespace {
+
+using core::Metric;
+using core::Point;
+
+/// fp32 bytes in a second; 0: not measured.
+double rate(const CodecFindings& f, CodecCall call) {
+  const double seconds = f.times[static_cast<std::size_t>(call)].median;
+  return seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0;
+}
+
+double relative(double squared_error, double squared_norm) {
+  return squared_norm > 0 ? squared_error / squared_norm : squared_error > 0 ? INFINITY : 0;
+}
+
+double bits_of(const CodecFindings& f) {
+  return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
+}
+
+/// Is the exchange scatter-reduce and all-gather? As the row says, or as its name asks.
+bool travels_in_chunks(const compression::CodecChoice& c) {
+  const auto asked = c.parsed.parameters.find("exchange");
+  return c.info->exchange == compression::Exchange::schedule ||
+         (asked != c.parsed.parameters.end() && asked->second == "sra");
+}
+
+}  // namespace
+
+core::Metric metric_of(CodecCall call) {
+  constexpr std::array metrics{Metric::memcpy_s, Metric::add_s,        Metric::encode_s,
+                               Metric::decode_s, Metric::decode_add_s, Metric::reduce_encode_s};
+  static_assert(metrics.size() == codec_call_count);
+  return metrics.at(static_cast<std::size_t>(call));
+}
+
+void fill_codec_check(const CodecFindings& f, Point& row) {
+  auto& m = row.metrics;
+  const CodecError& e = f.error;
+  m[Metric::wire_bits] = bits_of(f);
+  m[Metric::error] = relative(e.squared_error, e.squared_norm);
+  const auto& codec = f.codec;
+  const std::size_t declared = codec.wire_bytes(f.point.elements());
+  if (codec.variable() ? f.wire_bytes > declared : f.wire_bytes != declared) {
+    return refuse(row, core::Status::wrong,
+                  fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
+  }
+  if (!e.fault.empty()) return refuse(row, core::Status::wrong, e.fault);
+  if (!e.expected) return;
+  const double expected = relative(e.expected->mean, e.squared_norm);
+  m[e.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;
+  if (compression::agrees(*e.expected, e.squared_error, e.draws)) return;
+  refuse(row, core::Status::wrong,
+         fmt::format("error {:.3g} where {}{:.3g} is expected", relative(e.squared_error, e.squared_norm),
+                     e.expected->is_bound ? "at most " : "", expected));
+}
+
+void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point& row) {
+  for (std::size_t i = 0; i < codec_call_count; ++i) {
+    if (f.times[i].n > 0) row.metrics[metric_of(static_cast<CodecCall>(i))] = f.times[i];
+  }
+  row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
+  fill_noise(f.noise, row);
+  if (!travels_in_chunks(*f.point.codec)) return;  // the formula is of another exchange
+  const core::CodecRates rates{.encode = rate(f, CodecCall::encode),
+                               .decode = rate(f, CodecCall::decode),
+                               .add = rate(f, CodecCall::decode_add)};
+  row.metrics[Metric::crossover_bytes_per_s] =
+      compression::crossover_link(rates, factors.ranks, bits_of(f), wire_bits(factors.baseline)).value;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the measurement of a codec into a row: times, wire bits, error and its expected value, the crossover.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/codecs/codecs.hpp"
+#include "bench/engine/machine_state.hpp"
+#include "bench/engine/sweep.hpp"
+#include "compression/codec.hpp"
+#include "compression/expected_error.hpp"
+#include "core/statistics.hpp"
+#include "dataparallel/server/chunk_codec.hpp"
+#include "runtime/cuda/nvml.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::bench {
+
+/// The calls of a codec that are timed, in turn.
+enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, reduce_encode };
+inline constexpr std::size_t codec_call_count = 6;
+core::Metric metric_of(CodecCall);
+
+/// Squared errors are those of one encoding, as the mean over `draws` encodings.
+struct CodecError {
+  double squared_error = 0, squared_norm = 0;
+  std::size_t draws = 1;
+  std::optional<compression::ExpectedError> expected;
+  std::string fault = {};  ///< what is wrong with the results of the timed calls; empty: nothing
+};
+
+struct CodecFindings {
+  const CodecPoint& point;
+  const compression::Codec& codec;  ///< the codec of the point, or its steps
+  std::size_t wire_bytes = 0;       ///< bytes that the encoding took
+  CodecError error;
+  std::array<core::Summary, codec_call_count> times{};  ///< without samples where this codec lacks the call
+  std::span<const double> encode_times;                 ///< all times of encode, kept raw
+  Noise noise;
+};
+
+/// Fills in error and wire bits, and status wrong where they are not as required: a wrong codec is not timed.
+void fill_codec_check(const CodecFindings&, core::Point& row);
+/// Fills in times, and the crossover where the codec is used in scatter-reduce and all-gather.
+void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
+
+// The calls of a codec that are timed, on one device.
+
+/// Calls of one codec on one gradient. One thread uses it.
+class CodecCalls {
+ public:
+  virtual ~CodecCalls() = default;
+  virtual bool has(CodecCall) const = 0;
+  /// Checks the results of the calls before anything is timed. Returns what is wrong; empty: nothing.
+  virtual std::string fault() = 0;
+  /// The time of each of so many calls, one after another [s].
+  virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
+};
+
+/// The input of both devices' calls. All of it outlives them.
+struct CodecTask {
+  const compression::CodecChoice& choice;
+  const compression::Codec& codec;  ///< the codec of the choice, or its steps
+  std::span<const float> gradient;
+  std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
+  std::uint64_t seed = 1;
+
+  bool has_steps() const { return choice.codec == nullptr; }
+  compression::Draw draw(std::size_t part = 0) const {
+    return {.seed = seed, .rank = static_cast<std::uint32_t>(part)};
+  }
+};
+
+std::unique_ptr<CodecCalls> make_host_calls(const CodecTask&);
+/// Makes the calls on a device. Errors: UsageError where the codec has no form on the device; BackendError.
+std::unique_ptr<CodecCalls> make_device_calls(const CodecTask&, runtime::Device&);
+/// The reason why the codec has no calls on the device; empty: it has.
+std::string device_calls_refusal(const compression::CodecChoice&, const runtime::Device&);
+
+// A codec that consists of collectives (dgc, powersgd, randomk) is measured as the steps of one rank. They are timed
+// where other codecs are encoded and decoded.
+
+/// The steps by which messages to servers are encoded and decoded, for one tensor of n elements, with all that its
+/// sender keeps of it (a residual, momentum, a basis). That state changes from call to call as in training, so unlike
+/// other codecs this one is not immutable. decode takes an encoding that was made with the draw of the last encode.
+class CodecSteps final : public compression::Codec {
+ public:
+  /// senders: the number of ranks that there would be.
+  CodecSteps(const compression::CodecChoice&, std::size_t n, std::size_t senders);
+  std::size_t grain() const override { return compression::whole_tensor; }
+  std::size_t wire_bytes(std::size_t n) const override { return steps_->wire_bytes(n); }
+  bool variable() const override { return steps_->variable(); }
+  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw&) const override;
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override;
+  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
+  /// Returns to the state before the first call.
+  void forget() { encoder_ = steps_->encoder(n_); }
+
+ private:
+  dataparallel::ChunkCodecPtr steps_;
+  std::size_t n_;
+  dataparallel::ChunkEncoder encoder_;
+  mutable compression::Draw draw_;
+};
+
+/// The reason why a tensor of n elements cannot be measured by steps; empty: it can be.
+std::string codec_steps_refusal(const compression::CodecChoice&, std::size_t n, std::size_t senders);
+
+// Measures one codec on one gradient: it is checked, then its calls and a plain copy are timed in turn.
+
+/// One thread uses it. `gradient`, the device and its gauge must outlive it. Errors: Interrupted.
+class CodecBenchmark {
+ public:
+  CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed,
+                 runtime::Device&, const runtime::GpuGauge* = nullptr);
+
+  /// Checks results before anything is timed. False: the row says what is wrong, and nothing must be timed.
+  bool check(core::Point& row);
+  /// Makes the warm-up and rounds in turn until each call's time is known well enough, then fills in the row.
+  void measure(const RoundPeers&, const RoundOptions&, core::Point& row);
+
+ private:
+  void measure_error();
+
+  const CodecPoint& point_;
+  const CodecFactors& factors_;
+  std::unique_ptr<CodecSteps> steps_;  ///< for a codec that consists of collectives; null for others
+  const compression::Codec& codec_;
+  std::span<const float> x_;
+  CodecTask task_;
+  const runtime::GpuGauge* gauge_;
+  std::unique_ptr<CodecCalls> calls_;
+  CodecFindings findings_;
+};
+
+}  // namespace gradmeter::bench

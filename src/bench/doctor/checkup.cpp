@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/doctor/checkup.hpp"
+
+#include <sched.h>
+
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "core/format.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/roofline.hpp"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/host/gpus.hpp"
+#include "runtime/mpi/session.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr core::Seconds each{0.25};
+
+/// The CPUs of all ranks of this node: a launcher may bind each to a few, and workers there would share these.
+cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
+  cpu_set_t mine, all;
+  CPU_ZERO(&mine);
+  CPU_ZERO(&all);
+  ::sched_getaffinity(0, sizeof mine, &mine);  // fails beyond 1024 CPUs: then none are named, and workers stay
+  for (const cpu_set_t& one : world.split_by_node().all_gather_value(mine)) CPU_OR(&all, &all, &one);
+  return all;
+}
+
+Crowding crowd(int workers, const cpu_set_t& cpus) {
+  std::vector<double> rates(static_cast<std::size_t>(workers));
+  std::vector<std::thread> threads;
+  for (auto& rate : rates) {
+    threads.emplace_back([&rate, &cpus] {
+      ::sched_setaffinity(0, sizeof cpus, &cpus);
+      kernels::set_compute_threads(1);
+      rate = kernels::measure_gemm_throughput(each).value;
+    });
+  }
+  for (auto& t : threads) t.join();
+  return {workers, core::median(rates), 0};
+}
+
+std::vector<Crowding> measure_crowding(int cores, const cpu_set_t& cpus) {
+  std::vector<Crowding> out;
+  for (int workers : std::set<int>{1, cores, 2 * cores}) out.push_back(crowd(workers, cpus));
+  for (auto& c : out) c.share_of_alone = c.flops_per_s_each / out.front().flops_per_s_each;
+  return out;
+}
+
+Steadiness measure_steadiness(Session& s) {
+  constexpr double long_enough = 1;  // [s]
+  Canary canary(s, s.world());
+  const double begin = runtime::host_clock();
+  while (s.world().broadcast_value(runtime::host_clock() - begin < long_enough)) canary.round();
+  const CanaryTimes& times = canary.times();
+  Steadiness out{.value = times.steadiness(), .rounds = times.rounds()};
+  const double best = times.best();
+  for (std::size_t i = 0; i < times.rounds(); ++i) out.disturbed += times.disturbed_at(i, best);
+  return out;
+}
+
+double median_time(const runtime::Communicator& c, const std::function<void()>& call) {
+  constexpr int warm = 20, repeats = 200;
+  std::vector<double> times;
+  for (int i = 0; i < warm + repeats; ++i) {
+    c.barrier();
+    const double begin = runtime::host_clock();
+    call();
+    const double took = c.max(runtime::host_clock() - begin);
+    if (i >= warm) times.push_back(took);
+  }
+  return core::median(times);
+}
+
+class Findings {
+ public:
+  Findings(Session& s, const Checkup& c) : s_(s), c_(c) {}
+
+  std::vector<CheckupProblem> all() {
+    libraries();
+    oversubscription();
+    binding();
+    host();
+    gpu();
+    for (auto& f : crowding_findings(c_.crowding, s_.cores_per_node())) out_.push_back(std::move(f));
+    for (auto& f : steadiness_findings(c_.steadiness)) out_.push_back(std::move(f));
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string what, std::string why, std::string remedy) {
+    out_.push_back({std::move(what), std::move(why), std::move(remedy)});
+  }
+  static bool is_set(const char* variable, char value) {
+    const char* text = std::getenv(variable);
+    return text && text[0] == value;
+  }
+
+  void libraries() {
+    if (const auto why = kernels::onednn_refusal(); !why.empty()) {
+      add("matrix products are a reference's", "every step takes many times as long as with a library", why);
+    }
+    if (const auto why = runtime::mpi_refusal(); !why.empty()) {
+      add("ranks are threads of one process only", "nothing between processes or nodes can be measured", why);
+    }
+  }
+
+  void oversubscription() {
+    const int ranks = s_.ranks_per_node(s_.world().size()), cores = s_.cores_per_node();
+    if (ranks <= cores) return;
+    add(fmt::format("{} ranks share {} cores on a node", ranks, cores),
+        fmt::format("a rank gets about {:.0f} % of a core's rate; step times, efficiencies and skew then say how the "
+                    "cores are shared, not how training scales",
+                    100 * c_.crowding.back().share_of_alone),
+        fmt::format("use mpirun -np {} for times; more ranks are for tests", cores));
+    const bool yields = is_set("OMPI_MCA_mpi_yield_when_idle", '1') || is_set("OMPI_MCA_mpi_yield_when_idle", 't');
+    const bool processes = s_.world().ranks_as() == runtime::RanksAs::processes;
+    if (processes && s_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields && c_.small_all_reduce_s > 1e-3) {
+      add(fmt::format("a small MPI_Allreduce takes {}", core::to_text(core::Seconds{c_.small_all_reduce_s})),
+          "waiting ranks keep the core from those they wait for", "export OMPI_MCA_mpi_yield_when_idle=1");
+    }
+  }
+
+  void binding() {
+    // Ranks that share cores share a node.
+    const auto bindings = s_.world().split_by_node().all_gather_text(s_.host().binding);
+    const std::set<std::string> distinct(bindings.begin(), bindings.end());
+    const bool narrow = static_cast<int>(s_.host().available_units) < s_.cores_per_node();
+    if (s_.world().any(narrow && distinct.size() < bindings.size())) {
+      add("several ranks are bound to the same cores", "they take turns while other cores idle",
+          "mpirun --bind-to core --map-by core, or --bind-to none");
+    }
+  }
+
+  void host() {
+    const auto& h = s_.host();
+    if (h.governor == "powersave" || h.governor == "ondemand") {
+      add(fmt::format("the frequency governor is {}", h.governor), "short points run at a lower clock than long ones",
+          "cpupower frequency-set -g performance");
+    }
+    if (h.shm_free_bytes > 0 && h.shm_free_bytes < (std::size_t{64} << 20)) {
+      add(fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{h.shm_free_bytes})),
+          "shared windows and MPI's shared memory live there",
+          "start the container with --shm-size=1g, or use --transport mpi");
+    }
+    if (const auto left = runtime::left_segments(); left.count > 0) {
+      add(fmt::format("{} segments of Open MPI in /dev/shm belong to no process, {} in all", left.count,
+                      core::to_text(core::Bytes{left.bytes})),
+          "an mpirun that was killed leaves them, and they take memory that new jobs need",
+          "while no other job runs on this host: rm /dev/shm/vader_segment.* /dev/shm/sm_segment.* /dev/shm/osc_*");
+    }
+    if (h.transparent_hugepages == "never") {
+      add("transparent huge pages are off", "large buffers move up to 1.3 times slower",
+          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+    }
+  }
+
+  void gpu() {
+    const auto cuda = runtime::read_cuda();
+    if (cuda.built && !cuda.problem.empty()) add("no GPU can be used", cuda.problem, "--device cpu works without");
+  }
+
+  Session& s_;
+  const Checkup& c_;
+  std::vector<CheckupProblem> out_;
+};
+
+}  // namespace
+
+std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>& crowding, int cores) {
+  constexpr double least = 0.75;  // clocks fall by less when all cores compute
+  std::vector<CheckupProblem> out;
+  for (const Crowding& c : crowding) {
+    if (c.workers == 1 || c.workers > cores || c.share_of_alone >= least) continue;
+    const double percent = 100 * c.share_of_alone;
+    out.push_back(
+        {fmt::format("{} workers on {} cores reach {:.0f} % each of what one alone does", c.workers, cores, percent),
+         fmt::format("the cores are shared with others or are threads of one core; an efficiency reads {:.0f} "
+                     "% before any byte is exchanged",
+                     percent),
+         "end what else runs (on a virtual machine: dedicated cores), and start one rank for each core that "
+         "lscpu -e names"});
+  }
+  return out;
+}
+
+std::vector<CheckupProblem> steadiness_findings(const Steadiness& s) {
+  constexpr double steady = 0.9, often = 0.2;
+  if (s.rounds == 0) return {};
+  const double disturbed = static_cast<double>(s.disturbed) / static_cast<double>(s.rounds);
+  if (s.value >= steady && disturbed <= often) return {};
+  return {{fmt::format("the same work takes {:.2f} times its best in the median, and over {:.1f} times in {:.0f} % of "
+                       "the rounds",
+                       1 / s.value, CanaryTimes::disturbance, 100 * disturbed),
+           "others on this host take time, caches, memory bandwidth or clock, so two runs of one point will differ",
+           "measure when the machine is quiet, and compare only what was measured in turn"}};
+}
+
+Checkup check_up(Session& s) {
+  Checkup c;
+  const cpu_set_t cpus = cpus_of_the_job(s.world());
+  if (s.is_root()) {
+    c.crowding = measure_crowding(s.cores_per_node(), cpus);
+    c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, each).value;
+  }
+  s.world().sleeping_barrier();
+  c.steadiness = measure_steadiness(s);
+  if (s.world().size() > 1) {
+    c.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
+    c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
+  }
+  // Findings need communication: all ranks make them, the first one's are shown.
+  if (!s.is_root()) c.crowding = {{1, 0, 1}};
+  c.findings = Findings(s, c).all();
+  return c;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flag --device: the device that ranks compute on.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/engine/sweep.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/cuda/nvml.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::bench {
+
+/// The values that the flag may have.
+inline const std::vector<std::string> device_names{"cpu", "cuda"};
+
+struct OpenedDevice {
+  std::shared_ptr<runtime::Device> device;  ///< null: the host
+  /// A note that a reader of the results must know; empty: there is none.
+  std::string note;
+  std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
+};
+/// Opens each rank's device among the devices of its node that it sees. Collective over the world. Errors:
+/// core::Unavailable in one line when a rank has none, or the program was built without CUDA.
+OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
+/// Opens the first device that this process sees, for a process that measures alone.
+OpenedDevice open_device(const std::string& name);
+/// Passes rows on, but mistrusts those that an emulated device has timed, and adds the note of a device that has one.
+RowListener checking(RowListener, const runtime::Device&, const std::string& note = {});
+
+}  // namespace gradmeter::bench

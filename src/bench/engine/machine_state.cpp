@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/engine/machine_state.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "hwy/cache_control.h"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/host/host.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+constexpr std::size_t side = 128, copied = std::size_t{256} << 10;
+constexpr std::size_t repetitions = 5;
+
+/// One thread of this rank computes, however many threads the run's points use: the same work in all of them.
+class OneThread {
+ public:
+  OneThread() { kernels::set_compute_threads(1); }
+  ~OneThread() { kernels::set_compute_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = kernels::compute_threads();
+};
+
+void flush(std::span<const std::byte> memory) {
+  for (std::size_t i = 0; i < memory.size(); i += kernels::cache_line_bytes) hwy::FlushCacheline(&memory[i]);
+}
+
+}  // namespace
+
+double CanaryTimes::best() const {
+  std::vector<double> sorted = times_;
+  const auto tenth = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 10);
+  std::ranges::nth_element(sorted, tenth);
+  return *tenth;
+}
+
+double CanaryTimes::steadiness(std::size_t first) const {
+  if (first >= times_.size()) return 1;
+  return std::min(1.0, best() / core::median(std::span(times_).subspan(first)));
+}
+
+Canary::Canary(Session& s, const runtime::Communicator& c)
+    : session_(s),
+      c_(c),
+      a_(side * side, 0.5f),
+      b_(side * side, 0.25f),
+      sum_(side * side),
+      from_(copied, std::byte{1}),
+      to_(copied) {
+  const OneThread one;
+  product_ = kernels::make_gemm({.m = side, .n = side, .k = side});
+  slowest_median();  // touches memory for the first time
+}
+
+double Canary::run_once() {
+  flush(from_);
+  c_.barrier();
+  const double begin = runtime::host_clock();
+  product_->run(a_, b_, {}, sum_);
+  std::memcpy(to_.data(), from_.data(), copied);
+  return runtime::host_clock() - begin;
+}
+
+double Canary::slowest_median() {
+  const runtime::Computing note(session_.activity(), "canary");
+  std::array<double, repetitions> times{};
+  for (double& t : times) t = run_once();
+  return c_.max(core::median(times));
+}
+
+double Canary::round() {
+  const OneThread one;
+  const double time = slowest_median();
+  times_.add(time);
+  return time;
+}
+
+std::size_t MachineState::disturbed_of(std::size_t n) const {
+  return static_cast<std::size_t>(std::ranges::lower_bound(disturbed, n) - disturbed.begin());
+}
+
+UsedBlocks UsedBlocks::of(const MachineState& s, std::size_t turns, std::size_t taken, std::size_t used) {
+  return {.used = used,
+          .disturbed = used < taken ? 0 : s.disturbed_of(turns),
+          .left_out = taken - used,
+          .steadiness = s.steadiness};
+}
+
+void fill_blocks(const UsedBlocks& b, core::Metrics& m) {
+  using core::Metric;
+  m[Metric::blocks] = static_cast<std::int64_t>(b.used);
+  m[Metric::disturbed_blocks] = static_cast<std::int64_t>(b.disturbed);
+  m[Metric::left_out_blocks] = static_cast<std::int64_t>(b.left_out);
+  m[Metric::steadiness] = b.steadiness;
+}
+
+MachineState state_of(const CanaryTimes& times, std::size_t first, std::span<const std::size_t> round_of) {
+  MachineState out{.turns = round_of.size(), .steadiness = times.steadiness(first)};
+  const double best = round_of.empty() ? 0 : times.best();
+  for (std::size_t turn = 0; turn < round_of.size(); ++turn) {
+    if (times.disturbed_at(round_of[turn], best)) out.disturbed.push_back(turn);
+  }
+  return out;
+}
+
+void Turns::note(std::size_t blocks) {
+  if (blocks > turn_of_.size()) turn_of_.push_back(turns_);
+  ++turns_;
+}
+
+core::Blocks Turns::undisturbed(const core::Blocks& all, const MachineState& s) const {
+  core::Blocks out;
+  for (std::size_t i = 0; i < all.count(); ++i) {
+    if (!std::ranges::binary_search(s.disturbed, turn_of_.at(i))) out.add(all.block(i));
+  }
+  return out.count() < core::fewest_blocks ? all : out;
+}
+
+PeriodicWork::PeriodicWork(const runtime::Communicator& world, double share)
+    : world_(world), share_(share), begin_(runtime::host_clock()) {}
+
+bool PeriodicWork::turn(const std::function<void()>& work) {
+  const double begin = runtime::host_clock();
+  // Rank 0 decides: clocks differ.
+  if (!world_.broadcast_value(!begun_ || spent_s_ <= share_ * (begin - begin_))) return false;
+  begun_ = true;
+  work();
+  spent_s_ += runtime::host_clock() - begin;
+  return true;
+}
+
+MachineMonitor::MachineMonitor(Canary* canary, const runtime::Communicator& world, core::Seconds budget)
+    : canary_(canary),
+      world_(world),
+      side_(world, 0.05),
+      end_(runtime::host_clock() + budget.value),
+      first_(canary == nullptr ? 0 : canary->times().rounds()) {}
+
+void MachineMonitor::round() {
+  side_.turn([this] {
+    if (canary_ != nullptr) canary_->round();
+  });
+  if (canary_ != nullptr) round_of_.push_back(canary_->times().rounds() - 1);
+}
+
+MachineState MachineMonitor::state() const {
+  return canary_ == nullptr ? MachineState{} : state_of(canary_->times(), first_, round_of_);
+}
+
+bool MachineMonitor::is_over(std::size_t least_turns) const {
+  const bool over = runtime::host_clock() > end_ && state().turns >= least_turns;
+  return world_.broadcast_value(over);
+}
+
+bool MachineMonitor::has_enough(std::size_t blocks) const {
+  const auto s = state();
+  constexpr std::size_t spin_policy = 3;
+  const bool over = s.turns >= spin_policy * blocks || runtime::host_clock() > end_;
+  const bool enough = s.turns - s.disturbed.size() >= blocks || over;
+  return world_.broadcast_value(enough);
+}
+
+namespace {
+
+constexpr double least_known_s = 0.1;
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double none = -std::numeric_limits<double>::infinity();  ///< of a rank that does not know, below a maximum
+constexpr std::uint64_t idle = 1;  // of a GPU that has nothing to do behind a round; it slows nothing
+constexpr std::size_t event_bits = 64;
+
+double known_or_none(double share) {
+  if (std::isfinite(share)) return share;
+  return none;
+}
+
+/// Takes the delay of the rank whose threads waited longest, and its host.
+void combine_delays(const runtime::Communicator& c, Noise& n) {
+  const std::vector<double> all = c.gather_value(known_or_none(n.run_delay_share));
+  const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(all) - all.begin()));
+  n.run_delay_share = c.broadcast_value(n.run_delay_share, worst);
+  if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
+}
+
+/// The least clock, the most power and all events of the ranks, by one maximum. What one rank knows counts.
+void combine_gpus(const runtime::Communicator& c, Noise& n) {
+  std::vector<double> all(2 + event_bits, none);
+  if (n.gpu_clock_hz) all[0] = -*n.gpu_clock_hz;
+  if (n.gpu_power_watts) all[1] = *n.gpu_power_watts;
+  for (std::size_t b = 0; n.gpu_events && b < event_bits; ++b) all[2 + b] = (*n.gpu_events >> b & 1) != 0 ? 1 : 0;
+  c.max(all);
+  if (all[0] != none) n.gpu_clock_hz = -all[0];
+  if (all[1] != none) n.gpu_power_watts = all[1];
+  if (all[2] == none) return;
+  n.gpu_events = 0;
+  for (std::size_t b = 0; b < event_bits; ++b) *n.gpu_events |= std::uint64_t{all[2 + b] > 0} << b;
+}
+
+}  // namespace
+
+void NoiseSampler::end() {
+  const runtime::NoiseReading r = gauge_->read();
+  elapsed_s_ += r.elapsed_s;
+  stolen_s_ += r.steal_share * r.elapsed_s;
+  delayed_s_ += r.run_delay_s;
+  involuntary_switches_ += r.involuntary_switches;
+  frequency_hz_ = r.frequency_hz;
+  if (gpu_) read_gpu();
+}
+
+void NoiseSampler::read_gpu() {
+  const runtime::GpuState s = gpu_->read();
+  gpu_clock_hz_.add(s.sm_clock_hz);
+  gpu_power_watts_.add(s.power_watts);
+  if (s.clock_events) gpu_events_ = gpu_events_.value_or(0) | (*s.clock_events & ~idle);
+}
+
+Noise NoiseSampler::alone() const {
+  const bool known = elapsed_s_ >= least_known_s;
+  return {.steal_share = known ? stolen_s_ / elapsed_s_ : unknown,
+          .run_delay_share = known ? delayed_s_ / elapsed_s_ : unknown,
+          .involuntary_switches = involuntary_switches_,
+          .frequency_hz = frequency_hz_,
+          .gpu_clock_hz = gpu_clock_hz_.value(),
+          .gpu_power_watts = gpu_power_watts_.value(),
+          .gpu_events = gpu_events_};
+}
+
+Noise NoiseSampler::over(const runtime::Communicator& c) const {
+  Noise n = alone();
+  const double stolen = c.max(known_or_none(n.steal_share));
+  n.steal_share = stolen == none ? unknown : stolen;
+  combine_delays(c, n);
+  n.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(n.involuntary_switches)));
+  combine_gpus(c, n);
+  return n;
+}
+
+void fill_noise(const Noise& noise, core::Point& row) {
+  row.metrics[core::Metric::noise_steal] = noise.steal_share;
+  row.metrics[core::Metric::noise_run_delay] = noise.run_delay_share;
+  if (!noise.busy_host.empty()) row.metrics[core::Metric::busy_host] = noise.busy_host;
+  row.metrics[core::Metric::noise_switches] = noise.involuntary_switches;
+  if (noise.frequency_hz > 0) row.metrics[core::Metric::frequency_hz] = noise.frequency_hz;
+  if (noise.gpu_clock_hz) row.metrics[core::Metric::gpu_clock_hz] = *noise.gpu_clock_hz;
+  if (noise.gpu_power_watts) row.metrics[core::Metric::gpu_power_watts] = *noise.gpu_power_watts;
+  if (!noise.gpu_events) return;
+  const auto names = runtime::clock_event_names(*noise.gpu_events);
+  row.metrics[core::Metric::gpu_slowed_by] =
+      names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace gradmeter::bench

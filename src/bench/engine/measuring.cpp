@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/engine/measuring.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "bench/engine/command.hpp"
+#include "bench/engine/devices.hpp"
+#include "bench/engine/flags.hpp"
+#include "bench/engine/output.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/result_file.hpp"
+#include "report/watch.hpp"
+#include "runtime/process/progress.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+int code_of(const Measuring& m, std::span<const core::Point> points, std::size_t wrong) {
+  if (wrong > 0) {
+    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.of_wrong);
+    return static_cast<int>(core::ExitCode::wrong_result);
+  }
+  return static_cast<int>(m.end ? m.end(points) : core::ExitCode::done);
+}
+
+/// Says which points an interrupted run has kept, and how it goes on. writer: null where the run has no file.
+std::string interrupted_line(std::size_t shown, const Measuring& m, const core::ResultWriter* writer) {
+  const std::size_t counted = m.points > 0 ? m.points : shown;
+  const std::string points =
+      fmt::format("{}{} point{}", shown, m.points > 0 ? fmt::format(" of {}", m.points) : "", counted == 1 ? "" : "s");
+  const char* are = shown == 1 ? "is" : "are";
+  if (!writer) return fmt::format("interrupted; nothing was kept of {}, since there is no --out FILE", points);
+  return fmt::format("interrupted; {} {} in {}{}", points, are, writer->path().string(),
+                     m.can_resume ? "; go on with --resume" : "");
+}
+
+}  // namespace
+
+std::string head_line(const core::RunInfo& i, std::string_view what) {
+  return fmt::format("gradmeter {} ({})  {}{}{} rank{} on {} node{}", i.version, i.commit, what,
+                     what.empty() ? "" : "  ", i.ranks, i.ranks == 1 ? "" : "s", i.nodes, i.nodes == 1 ? "" : "s");
+}
+
+std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocation) {
+  auto session = std::make_unique<Session>(*invocation.world, invocation.process,
+                                           parse_time("--timeout", f.text("timeout")), invocation.command_line);
+  if (!f.has("device")) return session;
+  check_only("--device", f.text("device"), device_names);
+  const OpenedDevice device = open_device(f.text("device"), session->world());
+  session->compute_on(device.device, device.note, device.gauge);
+  if (session->is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);
+  return session;
+}
+
+Measurer measurer(const Session& s, const runtime::Communicator* ranks) {
+  return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
+}
+
+int measure(const Measurer& by, const Flags& f, const Invocation& invocation, const Measuring& m) {
+  const bool root = by.is_root();
+  const Format format = read_format(f);
+  const OutputFlags output = read_output_flags(f);
+  Earlier earlier;
+  core::ResultWriter* writer = nullptr;
+  const auto open = [&] {
+    if (m.check) m.check();
+    earlier = check_output(output, by.info, m.experiment);
+    writer = invocation.output->open(output, by.info);
+  };
+  if (by.ranks) {
+    agree(*by.ranks, open);
+    earlier.finished = share_finished(*by.ranks, std::move(earlier.finished));
+  } else {
+    open();
+  }
+  runtime::Progress progress("points", m.points, root);
+  RowOutput out(format, m.printers, table_width(f), by.info.run_id, writer, progress);
+  if (root) {
+    if (!earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
+    out.head(by.info);
+    if (format == Format::table && m.head) m.head();
+    std::fflush(stdout);
+  }
+  try {
+    const std::size_t wrong = m.measure(earlier.finished, checking(out.listener(), by.device, by.device_note));
+    int code = 0;
+    if (root) {
+      out.finish();
+      if (format == Format::table && m.legend) core::print("{}", m.legend(out.points()));
+      out.close(invocation, m.answer ? m.answer(out.points()) : std::nullopt);
+      code = code_of(m, out.points(), wrong);
+    }
+    return by.ranks ? by.ranks->broadcast_value(code) : code;
+  } catch (const core::Interrupted&) {
+    if (root) {
+      out.finish();
+      core::print(stderr, "gradmeter: {}\n", interrupted_line(out.count(), m, writer));
+    }
+    throw;
+  }
+}
+
+void add_format_flags(FlagList& d) {
+  add_switch(d, "csv", "one line of CSV for each point, instead of the tables");
+  add_switch(d, "json", "one line of JSON a point as in the result file, instead of the tables");
+  add_wide_flag(d);
+  add_legend_flag(d);
+}
+
+Format read_format(const Flags& f) {
+  if (f.on("csv") && f.on("json")) throw core::UsageError("give one of --csv and --json");
+  return f.on("csv") ? Format::csv : f.on("json") ? Format::json : Format::table;
+}
+
+void RowOutput::head(const core::RunInfo& info) const {
+  if (format_ == Format::json) core::print("{}\n", core::to_json_line(info));
+  if (format_ == Format::csv) core::print("{}", printers_.csv.header());
+  std::fflush(stdout);
+}
+
+RowListener RowOutput::listener() {
+  return {.planned =
+              [this](std::size_t points, std::size_t kept) {
+                planned_ = points + kept;
+                if (writer_) writer_->append(core::make_plan(points, kept));
+              },
+          .measured =
+              [this](const core::Point& p) {
+                if (writer_) writer_->append(p);
+                counts_.add(p);
+                show(p);
+                say(report::short_line(p));
+              },
+          .kept =
+              [this](const core::Point& p) {
+                ++kept_;
+                counts_.keep();
+                show(p);
+              },
+          .progress =
+              [this](const std::string& now) {
+                progress_.update(points_.size(), now);
+                if (std::exchange(begun_, true)) return;
+                say(now);
+              },
+          .warning =
+              [this](const std::string& line) {
+                progress_.clear();
+                core::print(stderr, "gradmeter: {}\n", line);
+              }};
+}
+
+void RowOutput::say(const std::string& text) {
+  if (progress_.shown()) return;
+  core::print(stderr, "[{}{}] {}{}\n", points_.size(), planned_ > 0 ? fmt::format("/{}", planned_) : "",
+              core::printable(text), time_left());
+}
+
+/// The rest takes as long a point as what this run has measured; before that nothing is known.
+std::string RowOutput::time_left() const {
+  const std::size_t measured = points_.size() - kept_;
+  if (measured == 0 || points_.size() >= planned_) return "";
+  const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured);
+  const double left = each * static_cast<double>(planned_ - points_.size());
+  constexpr double minute = 60, hour = 3600;
+  if (left < 1.5 * minute) return fmt::format(" · {:.0f} s left", left);
+  return left < 1.5 * hour ? fmt::format(" · {:.0f} min left", left / minute)
+                           : fmt::format(" · {:.1f} h left", left / hour);
+}
+
+void RowOutput::finish() {
+  progress_.finish();
+  if (format_ == Format::table && printers_.tables) core::print("{}", printers_.tables(points_, width_));
+}
+
+void RowOutput::close(const Invocation& invocation, std::optional<analysis::Finding> answer) const {
+  if (format_ != Format::table) return;
+  const std::string file = writer_ ? writer_->path().string() : "";
+  core::print("{}", closing(points_, invocation, file, std::move(answer)));
+  if (writer_) core::print("\n{}; {}\n", counts_.text(), file);
+}
+
+void RowOutput::show(const core::Point& p) {
+  points_.push_back(p);
+  progress_.update(points_.size(), "");
+  if (format_ == Format::json) core::print("{}\n", core::to_json_line(p, run_id_));
+  if (format_ == Format::csv) core::print("{}", printers_.csv.row(p));
+  if (format_ == Format::table && printers_.live) {
+    progress_.clear();
+    core::print("{}", printers_.live(p));
+  }
+  if (format_ != Format::table || printers_.live) std::fflush(stdout);
+}
+
+namespace {
+
+using analysis::Finding;
+using analysis::FindingKind;
+
+/// The kinds that answer one question of an experiment: the first finding of them is printed.
+struct Question {
+  std::string_view experiment;
+  std::vector<FindingKind> answers;
+};
+const std::vector<Question>& questions() {
+  using enum FindingKind;
+  static const std::vector<Question> all{{"scale", {change, small_batch}},
+                                         {"scale", {lost_to, efficiency, not_trusted}},
+                                         {"kernels", {change}},
+                                         {"kernels", {roofline}},
+                                         {"infer", {change}},
+                                         {"codecs", {crossover}},
+                                         {"links", {slow_host, slow_link, slow_rank}},
+                                         {"soak", {disturbance}},
+                                         {"train", {accuracy}},
+                                         {"replay", {replayed}}};
+  return all;
+}
+
+bool is_spoiler(const Finding& f) { return f.kind <= FindingKind::disturbance; }
+
+/// Nothing is shown to be faster than something else: more launches would decide it.
+bool is_open(const Finding& f) {
+  return (f.kind == FindingKind::change || f.kind == FindingKind::fastest_exchange) && !(f.severity > 0);
+}
+
+/// Of a sweep over sizes the largest size has the answer, each placement its own.
+void add_exchanges(const std::vector<Finding>& found, std::vector<const Finding*>& out) {
+  const auto size = [](const Finding& f) {
+    const auto* bytes = f.factors[core::Factor::size_bytes].as<std::int64_t>();
+    return bytes ? *bytes : 0;
+  };
+  std::int64_t largest = -1;
+  for (const Finding& f : found)
+    if (f.kind == FindingKind::fastest_exchange) largest = std::max(largest, size(f));
+  for (const Finding& f : found)
+    if (f.kind == FindingKind::fastest_exchange && size(f) == largest && out.size() < 2) out.push_back(&f);
+}
+
+std::vector<const Finding*> answers(const std::vector<Finding>& found) {
+  std::vector<const Finding*> out;
+  add_exchanges(found, out);
+  for (const Question& question : questions()) {
+    const auto answer = std::find_if(found.begin(), found.end(), [&](const Finding& f) {
+      return f.experiment == question.experiment &&
+             std::find(question.answers.begin(), question.answers.end(), f.kind) != question.answers.end();
+    });
+    if (answer != found.end()) out.push_back(&*answer);
+  }
+  return out;
+}
+
+const Command* command_of(const std::string& line, const Invocation& i) {
+  constexpr std::string_view program = "gradmeter ";
+  if (!line.starts_with(program)) return nullptr;
+  const std::string name = line.substr(program.size(), line.find(' ', program.size()) - program.size());
+  const auto found = std::find_if(i.commands.begin(), i.commands.end(), [&](auto* c) { return c->name == name; });
+  return found == i.commands.end() ? nullptr : *found;
+}
+
+bool says(const std::string& line, std::string_view words) { return line.find(words) != std::string::npos; }
+
+/// Without a better idea: other launches, where something is open; else a page, or the rows kept for one.
+std::string usual_next(const Invocation& i, const std::string& file, bool is_undecided) {
+  const std::string again = with_ranks(i.command_line, i);
+  const bool repeats = !says(again, " --force") && !says(again, " --resume") && !says(again, " --solo");
+  const std::string kept = file.empty() ? again + " --out results.jsonl" : again;
+  if (is_undecided && repeats) return fmt::format("scripts/launches.sh 5 -- {}", kept);
+  return file.empty() ? kept + (says(again, " --append") ? "" : " --append")
+                      : fmt::format("gradmeter report {} -o report.html", core::shell_word(file));
+}
+
+}  // namespace
+
+std::string PointCounts::text() const {
+  const auto count = [this](core::Status s) { return of_.contains(s) ? of_.at(s) : 0; };
+  std::string out = fmt::format("{} measured, {} kept", report::counted(count(core::Status::ok), "point"), kept_);
+  for (const auto& [status, n] : of_)
+    if (status != core::Status::ok) out += fmt::format(", {} {}", n, core::name(status));
+  return out;
+}
+
+std::string with_ranks(const std::string& command, const Invocation& i) {
+  const Command* const c = command_of(command, i);
+  if (!i.world || i.world->size() < 2 || !c || !c->with_ranks || says(command, "--thread-ranks")) return command;
+  return i.world->ranks_as() == runtime::RanksAs::threads
+             ? fmt::format("{} --thread-ranks {}", command, i.world->size())
+             : fmt::format("mpirun -np {} {}", i.world->size(), command);
+}
+
+std::string closing(std::span<const core::Point> points, const Invocation& invocation, const std::string& file,
+                    std::optional<Finding> answer) {
+  const core::Run run{.info = {}, .points = {points.begin(), points.end()}};
+  const auto found = analysis::findings({&run, 1});
+  std::vector<const Finding*> said;
+  if (answer) {
+    said.push_back(&*answer);
+  } else {
+    said = answers(found);
+  }
+  const auto spoiler = std::find_if(found.begin(), found.end(), is_spoiler);
+  if (spoiler != found.end() && std::find(said.begin(), said.end(), &*spoiler) == said.end()) said.push_back(&*spoiler);
+  if (said.empty() && !found.empty()) said.push_back(&found.front());
+  if (points.empty()) return "";
+  std::string out = said.empty() ? "No difference is shown: nothing is concluded from these points.\n" : "", next;
+  for (const Finding* f : said) {
+    out += f->sentence + "\n";
+    if (next.empty() && !is_open(*f) && command_of(f->next, invocation)) next = with_ranks(f->next, invocation);
+  }
+  if (next.empty())
+    next = usual_next(invocation, file, std::any_of(said.begin(), said.end(), [](auto* f) { return is_open(*f); }));
+  return fmt::format("\n{}next: {}\n", out, next);
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/engine/output.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "bench/engine/session.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "runtime/process/signals.hpp"
+
+namespace gradmeter::bench {
+
+using core::UsageError;
+namespace fs = std::filesystem;
+
+void add_output_flags(FlagList& d) {
+  add_text(d, "out", "", "result file (JSON Lines); each point is appended as soon as it is measured");
+  add_switch(d, "force", "replace an existing result file");
+  add_switch(d, "resume",
+             "continue an existing file: keep points of the same machine, build, libraries, environment and binding, "
+             "measure the rest; --resume=any keeps all points of this machine");
+  add_switch(d, "append", "add another run to an existing file, and measure everything again");
+}
+
+OutputFlags read_output_flags(const Flags& f) {
+  OutputFlags o{.path = f.has("out") ? f.text("out") : "",
+                .force = f.on("force"),
+                .resume = f.on("resume"),
+                .append = f.on("append"),
+                .resume_any = f.resumes_any()};
+  if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
+  const bool other_file = f.has("dump-gradients") || f.has("dump-weights");  // --force may be meant for it
+  if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
+    throw UsageError("--force, --resume and --append need the result file's name in --out");
+  }
+  // It is named in notes, in the closing of a run, and in the commands to run next.
+  if (std::ranges::any_of(o.path, [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }))
+    throw UsageError(fmt::format("--out {}: has control characters; give a plain name", o.path));
+  return o;
+}
+
+namespace {
+
+void check_writable(const fs::path& path) {
+  std::error_code error;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (fs::is_directory(path, error))
+    throw UsageError(fmt::format("--out {}: is a directory; give a file", path.string()));
+  if (!fs::is_directory(folder, error)) {
+    throw UsageError(fmt::format("--out {}: there is no directory {}; make it first", path.string(), folder.string()));
+  }
+  const bool exists = fs::exists(path, error);
+  if (access(exists ? path.c_str() : folder.c_str(), W_OK) != 0) {
+    throw UsageError(fmt::format("--out {}: no permission to write; choose another place", path.string()));
+  }
+}
+
+}  // namespace
+
+Earlier check_output(const OutputFlags& o, const core::RunInfo& now, const std::string& experiment) {
+  Earlier earlier;
+  if (o.path.empty()) return earlier;
+  check_writable(o.path);
+  std::error_code error;
+  if (!fs::exists(o.path, error) || o.force || !fs::is_regular_file(o.path, error)) return earlier;
+  if (!o.resume && !o.append) {
+    throw UsageError(
+        fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it", o.path));
+  }
+  const core::ResultFile file = core::read_results(o.path);
+  if (!file.note.empty()) earlier.note = file.note;
+  if (o.resume) {
+    auto [finished, differently] = core::finished_points(file, now, experiment, o.resume_any);
+    earlier.finished = std::move(finished);
+    std::size_t all = 0;
+    for (const auto& run : file.runs) all += run.points.size();
+    if (!earlier.note.empty()) earlier.note += "\n";
+    earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
+                                earlier.finished.size(), all);
+    for (const auto& [condition, points] : differently) {
+      earlier.note +=
+          fmt::format("\n{} of them {} measured with {}: measured anew{}", points, points == 1 ? "was" : "were",
+                      condition, condition.starts_with("machine") ? "" : ", where --resume=any keeps what it finds");
+    }
+  }
+  return earlier;
+}
+
+std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core::RunInfo& info) {
+  if (o.path.empty()) return nullptr;
+  const auto mode = o.force                  ? core::OpenMode::overwrite
+                    : (o.resume || o.append) ? core::OpenMode::resume
+                                             : core::OpenMode::create;
+  auto writer = std::make_unique<core::ResultWriter>(o.path, mode);
+  writer->append(info);
+  return writer;
+}
+
+core::ResultWriter* CommandOutput::open(const OutputFlags& o, const core::RunInfo& info) {
+  writer_ = open_output(o, info);
+  if (writer_) {
+    runtime::before_sudden_end([writer = writer_.get()](int code, const std::string& why) {
+      writer->append_at_once({.time = utc_now(), .exit = code, .reason = why});
+    });
+  }
+  return writer_.get();
+}
+
+int CommandOutput::end(int code, std::string_view reason) noexcept {
+  try {
+    if (writer_) runtime::before_sudden_end({});
+    if (writer_ && !writer_->failed()) {
+      writer_->append(core::RunEnd{.time = utc_now(), .exit = code, .reason = std::string(reason)});
+      writer_->finish();
+    }
+  } catch (const std::exception& e) {
+    core::print(stderr, "gradmeter: {}\n", core::printable(e.what()));
+    if (code == 0) code = static_cast<int>(core::ExitCode::backend);
+  }
+  writer_.reset();
+  return code;
+}
+
+std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
+                                                  std::map<std::string, core::Point> finished) {
+  std::string text;
+  for (const auto& [key, point] : finished) text += core::to_json_line(point, "kept") + "\n";
+  text = world.broadcast_text(text);
+  if (world.rank() == 0 || text.empty()) return finished;
+  core::RunInfo info;
+  info.run_id = "kept";
+  const std::string head = core::to_json_line(info) + "\n";
+  const core::ResultFile file = core::parse_results(head + text, "kept points");
+  for (const auto& p : file.runs.front().points) finished[p.factors.key()] = p;
+  return finished;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result file of a run. Rank 0 alone opens it and reads earlier points; all ranks get its errors.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bench/engine/flags.hpp"
+#include "bench/engine/session.hpp"
+#include "core/result_file.hpp"
+
+namespace gradmeter::bench {
+
+void add_output_flags(FlagList&);
+
+struct OutputFlags {
+  std::string path;  ///< empty: no file
+  bool force = false, resume = false, append = false;
+  /// Resume also points measured by another build, with other libraries, environment or binding.
+  bool resume_any = false;
+};
+/// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
+OutputFlags read_output_flags(const Flags&);
+
+/// Checks that the file may be written and reads what --resume needs, but writes nothing. On rank 0.
+/// Errors: UsageError of one line.
+struct Earlier {
+  std::map<std::string, core::Point> finished;  ///< by Factors::key()
+  std::string note;                             ///< text to tell the user
+};
+Earlier check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
+
+/// Gives every rank the finished points that rank 0 has read. Collective.
+std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,
+                                                  std::map<std::string, core::Point> finished);
+
+/// Opens the result file; null without a path. Rank 0 only.
+std::unique_ptr<core::ResultWriter> open_output(const OutputFlags&, const core::RunInfo&);
+
+/// The result file of a command, which ends with the command's exit code.
+class CommandOutput {
+ public:
+  /// Does what `open_output` does; the writer lives until `end`.
+  core::ResultWriter* open(const OutputFlags&, const core::RunInfo&);
+  /// Writes how the run ended into a file that is open and could be written, and closes it. reason: the program's
+  /// text of an error. Returns the exit code, which is another one where the end could not be written; it says that on
+  /// standard error.
+  int end(int code, std::string_view reason = {}) noexcept;
+
+ private:
+  std::unique_ptr<core::ResultWriter> writer_;
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss of a precision against fp32: logits and rightly classified labels of the same validation samples.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "bench/engine/machine_state.hpp"
+#include "bench/engine/rounds.hpp"
+#include "bench/infer/infer.hpp"
+#include "core/random.hpp"
+
+namespace gradmeter::bench {
+
+/// A mean difference of paired samples, with its 95 % interval.
+struct PairedMean {
+  double value = 0, low = 0, high = 0;
+};
+/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's after two more
+/// pairs without a mean difference are added, so that it has a width where no pair differs. Source: Agresti & Min,
+/// Statistics in Medicine 2005, on matched proportions.
+PairedMean paired_mean(double n, double sum, double sum_of_squares);
+
+struct PrecisionAccuracy {
+  double accuracy = 0;     ///< in the precision
+  PairedMean lost;         ///< accuracy lost against fp32, in which the network was trained
+  double error = 0;        ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
+  std::string fault = {};  ///< a fault of an operation of either pass on the host, by kernels::CallCheck
+};
+/// The reason why the logits cannot be the network's; empty: they can be. fp32 differs by its rounding alone. In other
+/// precisions a network without any relation to the trained one has an error of 1 or more.
+std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
+/// The same for the logits of one batch, whose reference has been checked.
+std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
+
+/// Collective over `c`: each rank measures its part of the validation set, on its session's device, where `weights` are
+/// the model's. Errors: UsageError or BackendError when the network has no inference in the precision.
+PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, TrainedModel&,
+                                   const runtime::ConstBuffer& weights, kernels::Precision,
+                                   const model::Dataset& validation);
+
+// Times one forward pass on all ranks at once.
+
+/// A forward pass and its checks, on one rank. Checks return a fault as a line; empty: nothing is wrong.
+struct TimedPass {
+  std::function<void()> run;
+  /// These two are called around one pass of each block that counts, at a place drawn at random, outside its time:
+  /// `renew` gives other inputs, and `judge` checks that the result is that of these inputs.
+  std::function<void()> renew = [] {};
+  std::function<std::string()> judge = [] { return std::string(); };
+  /// Called after such a block, for as long as this takes a tenth of the time: checks whether a pass that is no sample
+  /// is right.
+  std::function<std::string()> check = [] { return std::string(); };
+};
+
+struct LatencyFindings {
+  std::string fault = {};            ///< a fault of a pass on any rank, the same on all ranks
+  core::Blocks times = {};           ///< times of the rank with the longest median [s]
+  std::vector<double> medians = {};  ///< median of each rank, on rank 0
+  core::Stop stop = core::Stop::none;
+  double warmup_s = 0;
+  std::size_t warmup_samples = 0;
+  Noise noise = {};
+};
+
+/// Every call is timed by itself, so that the times' tail is the tail that a request sees. Each rank has a copy of the
+/// model; all begin a block together. Collective over `c`, which must outlive it. Errors: Interrupted; BackendError on
+/// all ranks where a pass cannot be made anew.
+class LatencyBenchmark {
+ public:
+  /// `building` has built the pass; anew: makes another pass like it, for later blocks.
+  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
+                   Rebuilding building, const core::StoppingRule&);
+
+  void warm_up();
+  /// Makes a block. Returns whether there are enough blocks.
+  bool turn();
+  LatencyFindings findings() const;
+
+ private:
+  void build_anew();
+  std::vector<double> run_block(std::size_t passes, bool keep);
+  std::string check();
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  TimedPass pass_;
+  std::function<TimedPass()> anew_;
+  Rebuilding building_;
+  core::Random places_;       ///< draws the passes that are judged
+  std::uint64_t blocks_ = 0;  ///< number of blocks that count
+  std::string fault_;         ///< the first fault of this rank
+  core::Blocks times_;        ///< this rank's times
+  double begin_ = 0, checks_s_ = 0;
+  NoiseSampler noise_{session_.gpu_gauge()};
+  Rounds rounds_;
+};
+
+// Turns the findings for a model in one precision into a row.
+
+/// Fills in the accuracy; the status is wrong where the logits cannot be the network's.
+void fill_accuracy(const InferPoint&, const PrecisionAccuracy&, core::Point& row);
+/// Fills in the times; where a timed pass was wrong, the status is wrong and there are no times. ranks: the number that
+/// have run it at once. host_of: the host of a rank.
+void fill_latency(const InferPoint&, const LatencyFindings&, int ranks,
+                  const std::function<std::string(int rank)>& host_of, core::Point& row);
+/// Fills in the speedup over fp32 with the same model and batch.
+void fill_speedup(const core::Point& fp32, core::Point& row);
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/kernels/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "bench/engine/sweep.hpp"
+#include "core/random.hpp"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+/// In calls below `short_call` the clock's own time would show, so a sample has as many calls as fill `long_sample`.
+constexpr double short_call = 2e-6, long_sample = 20e-6;
+/// The same of a device, whose marks are half a microsecond apart at best.
+constexpr double short_on_device = 10e-6, long_on_device = 100e-6;
+constexpr core::Seconds usual_block{0.03};
+
+KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
+  const bool known = !std::isnan(mine.error);
+  std::array most{known ? mine.error : 0, mine.zero_share};
+  c.max(most);
+  KernelChecks all{.error = c.any(!known) ? std::nan("") : most[0], .zero_share = most[1]};
+  const int first = static_cast<int>(-c.max(mine.right ? -c.size() : -c.rank()));
+  if (first == c.size()) return all;
+  all.wrong_rank = first;
+  all.worst = c.broadcast_value(mine.worst, first);
+  return all;
+}
+
+}  // namespace
+
+void RankCheck::add(const kernels::KernelCaseCheck& c) {
+  if (right) *this = {c.error, c.worst, c.zero_share, c.right()};
+}
+
+KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, const KernelPoint& p, int threads,
+                                 std::size_t sets, std::uint64_t seed)
+
+    : session_(s),
+      c_(c),
+      point_(p),
+      threads_(threads),
+      sets_(sets),
+      seed_(seed),
+      secret_(c.broadcast_value(core::unpredictable_seed())) {}
+
+std::string KernelBenchmark::prepare() {
+  kernels::set_compute_threads(threads_);
+  const runtime::Computing note(session_.activity(), "kernel made ready");
+  std::string why = make_case();
+  if (why.empty() && kernel_case_->queue()) clock_ = std::make_unique<DeviceClock>(session_.device());
+  return why;
+}
+
+std::string KernelBenchmark::make_case() {
+  return refused_anywhere(c_, refusal_of([this] {
+                            building_.build([this] {
+                              kernel_case_.reset();
+                              // Ranks compute on numbers of their own.
+                              const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
+                              kernel_case_ = kernels::make_kernel_case(
+                                  point_.problem,
+                                  {.sets = sets_, .seed = own, .device = &session_.device(), .search = point_.search});
+                            });
+                          }));
+}
+
+bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && building_.has_time(c_); }
+
+std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
+  const runtime::Computing note(session_.activity(), "kernel check");
+  RankCheck mine;
+  std::string why =
+      refused_anywhere(c_, refusal_of([&] { mine.add(kernel_case_->check(flops_at_most, inject_error)); }));
+  if (why.empty()) f.checks = over_all(c_, mine);
+  return why;
+}
+
+void KernelBenchmark::call() {
+  kernel_case_->run(next_);
+  if (++next_ == sets_) next_ = 0;
+}
+
+std::vector<double> KernelBenchmark::samples(std::size_t n, const std::function<void()>& before) {
+  if (n == 0) return {};
+  const bool cold = point_.cache == CacheState::cold;
+  if (clock_)
+    return clock_->time(
+        *kernel_case_->queue(), n, calls_, cold, [this] { call(); }, before);
+  before();
+  std::vector<double> times(n);
+  for (double& t : times) {
+    const double begin = runtime::host_clock();
+    for (std::size_t i = 0; i < calls_; ++i) call();
+    t = (runtime::host_clock() - begin) / static_cast<double>(calls_);
+  }
+  return times;
+}
+
+double KernelBenchmark::probe(bool warm) {
+  const runtime::Computing note(session_.activity(), "kernel");
+  if (!warm) sample();  // the first call costs more and would mislead
+  c_.barrier();
+  own_probe_s_ = sample();
+  constexpr double soon_over = 1e-4;
+  for (int more = 0; more < 5 && own_probe_s_ < soon_over; ++more) own_probe_s_ = std::min(own_probe_s_, sample());
+  probe_s_ = c_.max(own_probe_s_);
+  if (clock_ && point_.cache == CacheState::cold) return probe_s_;  // caches are cleared before each sample
+  if (probe_s_ >= (clock_ ? short_on_device : short_call)) return probe_s_;
+  calls_ = static_cast<std::size_t>(std::ceil((clock_ ? long_on_device : long_sample) / std::max(probe_s_, 1e-8)));
+  return probe_s_;
+}
+
+double KernelBenchmark::checked_sample() {
+  const core::Random draws(secret_, ++timed_checks_);
+  // Hot calls would have the same results all the time: they get new inputs. A call that is no sample brings them to
+  // the caches, unless calls are so long that their start does not matter.
+  if (sets_ == 1) {
+    kernel_case_->redraw(0, draws.bits(0));
+    if (probe_s_ * static_cast<double>(calls_) <= usual_block.value) samples(1);
+  }
+  kernels::CheckedCall checked{.flops_at_most = check_flops_, .seed = draws.bits(1)};
+  const auto took = samples(1, [&] {
+    checked.set = (next_ + draws.below(2, std::min(calls_, sets_))) % sets_;
+    kernel_case_->prepare_check(checked);
+    c_.barrier();  // ranks begin together again
+  });
+  timed_.add(kernel_case_->finish_check(checked));
+  return took.front();
+}
+
+std::vector<double> KernelBenchmark::samples_and_check(std::size_t count, std::size_t drawn) {
+  std::vector<double> all = samples(drawn);
+  const double begin = runtime::host_clock();
+  all.push_back(checked_sample());
+  if (all.size() < count) samples(1);  // the check has used the caches
+  checks_s_ += runtime::host_clock() - begin;
+  c_.barrier();
+  const std::vector<double> rest = samples(count - all.size());
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+std::size_t KernelBenchmark::draw_checked(std::size_t count) const {
+  constexpr double most = 0.1;
+  const bool may = check_flops_ > 0 && checks_s_ <= most * blocks_s_;
+  const std::size_t drawn = core::Random(secret_, 0).below(timed_checks_, count);
+  return c_.broadcast_value(may ? drawn : count);  // rank 0 decides: clocks differ
+}
+
+std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
+  const runtime::Computing note(session_.activity(), "kernel");
+  const std::size_t drawn = keep ? draw_checked(count) : count;
+  c_.barrier();  // the ranks' blocks begin together, so that they contend as usual
+  const double begin = runtime::host_clock();
+  std::vector<double> mine = drawn < count ? samples_and_check(count, drawn) : samples(count);
+  if (keep) {
+    blocks_s_ += runtime::host_clock() - begin;
+    checked_last_ = drawn < count;
+    times_.add(mine);
+  }
+  c_.max(mine);
+  return mine;
+}
+
+RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double seconds, bool bounded) const {
+  const double one = probe_s_ * static_cast<double>(calls_);
+  RoundOptions o{.rule = rule,
+                 .warmup_min = 3,
+                 .discarded = 1,
+                 .settling = core::Seconds{0.01},
+                 .block = usual_block,
+                 .longest_block = 250};
+  o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
+  o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
+  if (one > o.block.value) {  // a long call's start does not matter
+    o.warmup_min = 1;
+    o.discarded = 0;
+    o.settling = core::Seconds{0};
+  }
+  // The rule asks for six samples whatever the budget; a call that is long for the budget gets fewer.
+  constexpr double few = 8;
+  if (bounded && seconds < few * one) {
+    o.exact_warmup = 1;
+    o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / one - 1));
+    o.discarded = 0;
+    o.settling = core::Seconds{0};
+  }
+  return o;
+}
+
+void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bool bounded, double flops_at_most,
+                              KernelFindings& f) {
+  if (f.checks) check_flops_ = flops_at_most;
+  NoiseSampler noise(session_.gpu_gauge());
+  noise.begin();
+  if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
+    times_.add({&own_probe_s_, 1});
+    f.stop = core::Stop::budget;
+  } else {
+    const RoundOptions o = options(rule, seconds, bounded);
+    Rounds rounds(session_, c_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
+    rounds.warm_up();
+    building_.start();
+    while (rounds.round() == core::Stop::none) {
+      if (!may_build_anew()) continue;
+      built_anew_ = true;
+      if (const auto why = make_case(); !why.empty()) throw core::BackendError("kernel", "make_kernel_case", why);
+    }
+    f.stop = o.exact_samples ? core::Stop::budget : rounds.stop();
+    f.warmup_s = rounds.warmup_s();
+    f.warmup_samples = rounds.warmup_iterations();
+  }
+  noise.end();
+  f.noise = noise.over(c_);
+  // Behind the last block: what is built anew may compute at first, and no more.
+  if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
+  if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);
+  gather(f);
+}
+
+void KernelBenchmark::gather(KernelFindings& f) const {
+  f.times = slowest_blocks(c_, times_, f.medians);
+  f.calls = calls_;
+  f.sets = sets_;
+  f.implementation = c_.broadcast_text(kernel_case_->implementation());
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurement of one kernel on all ranks at once: prepared, checked, timed.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/engine/rounds.hpp"
+#include "bench/kernels/limits.hpp"
+#include "bench/kernels/row.hpp"
+#include "kernels/cases/kernel_case.hpp"
+
+namespace gradmeter::bench {
+
+/// The findings of one rank's checks: those of the first check that is wrong, or else of the last.
+struct RankCheck {
+  double error = 0, worst = 0, zero_share = 0;
+  bool right = true;
+  void add(const kernels::KernelCaseCheck&);
+};
+
+/// Measures on the session's device. Each call is collective over `c`. Errors: Interrupted.
+class KernelBenchmark {
+ public:
+  /// `sets`: the number of operand sets that calls rotate through.
+  KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
+                  std::uint64_t seed);
+
+  /// The reason why the kernel could not be made, or its check not be done, on some rank; empty: it was.
+  /// `inject_error`: one element on this rank is made wrong first.
+  std::string prepare();
+  std::string check(double flops_at_most, bool inject_error, KernelFindings&);
+  /// The time of one timed call on the slowest rank [s]; it decides how many calls one sample has. `warm`: a check ran
+  /// before.
+  double probe(bool warm);
+  /// Takes samples until the rule or the budget ends them. The probe is the warm-up's first sample and, where the
+  /// budget allows no other, the only sample. Where a check ran before, results of timed calls are checked too, each by
+  /// about `flops_at_most` of the reference: in the first block that counts those of a drawn sample, in other blocks
+  /// those of drawn samples for as long as that takes a tenth of the time, and at the end those of one more sample.
+  void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
+
+ private:
+  std::vector<double> run_block(std::size_t count, bool keep);
+  /// The time of a call [s] in each of so many samples. `before`: called before the first sample, outside its time.
+  std::vector<double> samples(
+      std::size_t, const std::function<void()>& before = [] {});
+  /// Takes samples likewise; the sample at place `drawn` is checked, outside the time of all samples.
+  std::vector<double> samples_and_check(std::size_t count, std::size_t drawn);
+  double checked_sample();
+  /// The place of a block's checked sample, the same on all ranks; `count`: the block has none.
+  std::size_t draw_checked(std::size_t count) const;
+  double sample() { return samples(1).front(); }
+  void call();
+  /// The reason why the case could not be made on some rank; empty: it was made.
+  std::string make_case();
+  /// True for hot operands only: cold operands are in so many places that pages matter less.
+  bool may_build_anew() const;
+  RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
+  void gather(KernelFindings&) const;
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  const KernelPoint& point_;
+  int threads_;
+  std::size_t sets_, next_ = 0, calls_ = 1;
+  std::uint64_t seed_;
+  Rebuilding building_;
+  std::unique_ptr<DeviceClock> clock_;  ///< null: the host's clock is used
+  std::unique_ptr<kernels::KernelCase> kernel_case_;
+  double probe_s_ = 0, own_probe_s_ = 0;
+  core::Blocks times_;    ///< this rank's samples
+  RankCheck timed_;       ///< findings on this rank's timed calls, all together
+  std::uint64_t secret_;  ///< seed of the places that are checked; no code that runs knows it before
+  std::size_t timed_checks_ = 0;
+  double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made
+  double checks_s_ = 0, blocks_s_ = 0;  ///< time of such checks; time of the blocks that count, with their checks
+  bool checked_last_ = false;           ///< true: the last block was checked
+  bool built_anew_ = false;
+};
+
+}  // namespace gradmeter::bench

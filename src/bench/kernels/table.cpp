@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/kernels/kernels.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/format.hpp"
+#include "core/result.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::bench {
+
+using namespace report;  // of cells and columns
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+/// "gemm:m=16,…" in its two parts.
+std::string operation(const Point& p) {
+  const std::string all = text(p.factors[Factor::problem]);
+  return all.substr(0, all.find(':'));
+}
+std::string shape(const Point& p) {
+  const std::string all = text(p.factors[Factor::problem]);
+  const std::size_t colon = all.find(':');
+  return colon == std::string::npos ? all : all.substr(colon + 1);
+}
+
+/// A note on the search among the library's algorithms.
+std::string search_note(const Point& p) {
+  const auto& search = p.factors[Factor::search];
+  return core::is_null(search) ? "" : fmt::format(" · {} search", text(search));
+}
+
+std::string kernel_heading(const Point& p) {
+  const auto& f = p.factors;
+  return fmt::format("{} · {} · {} · {}{} · {} rank{} at once · {} thread{} each", operation(p), text(f[Factor::pass]),
+                     text(f[Factor::precision]), text(f[Factor::cache]), search_note(p), text(f[Factor::ranks]),
+                     integer(f[Factor::ranks]) == 1 ? "" : "s", text(f[Factor::threads]),
+                     integer(f[Factor::threads]) == 1 ? "" : "s");
+}
+
+std::string scaled(double value, double by) { return std::isfinite(value) ? digits(value * by) : "-"; }
+
+std::string kernel_marks(const Point& p) {
+  return fmt::format("{}{}", oversubscribed(p) ? "*" : "", core::is_disturbed(p.metrics) ? "~" : "");
+}
+
+std::string kernel_note(const Point& p) { return p.status == core::Status::ok ? slow_and_busy(p) : why_not(p); }
+
+/// The set of published times beside the points; empty: none.
+std::string published_set(const std::vector<const Point*>& points) {
+  std::string name;
+  for (const Point* p : points) {
+    if (const auto& set = p->metrics[Metric::published]; !core::is_null(set)) name = text(set);
+  }
+  return name;
+}
+
+/// A metric in another unit.
+Columns<Point>::Cell in(Metric m, double unit) {
+  return [m, unit](const Point& p) { return scaled(p.metrics.number(m), unit); };
+}
+
+/// Some columns only where a point has something in them.
+Columns<Point> columns_of(const std::vector<const Point*>& points) {
+  using enum core::Align;
+  constexpr double us = 1e6, giga = 1e-9;
+  const auto any = [&points](const auto& has) {
+    return std::ranges::any_of(points, [&has](const Point* p) { return has(*p); });
+  };
+  const auto words = [](Metric m) { return [m](const Point& p) { return text(p.metrics[m]); }; };
+  Columns<Point> c;
+  c.add({"problem", "", left}, shape);
+  if (any([](const Point& p) { return !core::is_null(p.metrics[Metric::application]); }))
+    c.add({"application", "", left, 7}, words(Metric::application));
+  c.add({"time", "us", right},
+        [](const Point& p) { return kernel_marks(p) + scaled(p.metrics.number(Metric::time_s), us); });
+  c.add({"95 %", "us", right, 3}, [](const Point& p) { return interval(p.metrics[Metric::time_s], us); });
+  if (any([](const Point& p) { return integer(p.factors[Factor::ranks]) > 1; }))
+    c.add({"spread", "", right, 1}, in(Metric::ranks_spread, 1));
+  c.add({"GFLOP/s", "", right}, in(Metric::flops_per_s, giga));
+  if (any([](const Point& p) {
+        return p.metrics.number(Metric::full_flops_per_s) > 1.001 * p.metrics.number(Metric::flops_per_s);
+      }))
+    c.add({"in full", "", right, 6}, in(Metric::full_flops_per_s, giga));
+  c.add({"GB/s", "", right, 4}, in(Metric::bytes_per_s, giga));
+  c.add({"roofline", "%", right}, [](const Point& p) {
+    const double share = p.metrics.number(Metric::roofline);
+    return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
+  });
+  c.add({"bound", "", left, 2}, words(Metric::limit));
+  c.add({"error", "", right, 5}, [](const Point& p) { return error_text(p.metrics.number(Metric::error)); });
+  if (const auto published = published_set(points); !published.empty()) {
+    c.add({published, "us", right}, in(Metric::published_time_s, us));
+    c.add({"theirs/ours", "", right}, [](const Point& p) {
+      return scaled(p.metrics.number(Metric::published_time_s) / p.metrics.number(Metric::time_s), 1);
+    });
+  }
+  c.add({"implementation", "", left, 8}, words(Metric::implementation));
+  return c;
+}
+
+}  // namespace
+
+/// One table for each shape, pass and cache state among the points that have a batch: a line a batch, GFLOP/s and the
+/// share of the roofline for each precision, and how many times the first precision's rate the others have. Empty where
+/// no point has a batch.
+std::string kernel_curves(std::span<const Point> points, std::size_t width);
+
+std::string kernel_tables(std::span<const Point> points, std::size_t width) {
+  std::string out;
+  for (const auto& [name, of] : by_name(points, kernel_heading)) {
+    const auto columns = columns_of(of);
+    auto table = columns.table();
+    for (const Point* p : of) table.add_row(columns.cells(*p), kernel_note(*p));
+    out += fmt::format("{}\n{}\n", name, table.to_string(width));
+  }
+  return out + kernel_curves(points, width);
+}
+
+std::string kernel_legend(Legend how) {
+  if (how == Legend::brief) {
+    return fmt::format(
+        "GFLOP/s: multiply and add are two; roofline: share of what this machine allows\n"
+        "~ disturbed: measure again; * oversubscribed: more busy threads than cores\n{}",
+        whole_legend_line);
+  }
+  return "time        of one call: the median of the slowest rank; 95 %: interval of that median\n"
+         "spread      slowest / fastest of the ranks' medians; slow: a rank over 10 % slower than the median rank\n"
+         "GFLOP/s     by DeepBench's count, where multiply and add are two; in full: of a recurrent layer, also with "
+         "the products\n"
+         "            of its inputs\n"
+         "GB/s        every operand moved once, which is the least that must move\n"
+         "roofline    share of what arithmetic and memory allow, measured in this run on all ranks at once; -: the "
+         "call is faster\n"
+         "            than that, since caches hold more than assumed or padding was counted\n"
+         "bound       what sets the roofline: compute, memory, or cache (the operands stay in a cache: hot)\n"
+         "error       ‖result - reference‖ / ‖reference‖, in float64 on the same inputs\n"
+         "theirs/ours the published time over the measured one: above 1 this rank is faster\n"
+         "*           oversubscribed, more busy threads than cores\n"
+         "~           disturbed: other processes or the hypervisor had over 5 % of the machine: measure again\n"
+         "busy        the host where ranks waited longest for a core, which medians of short calls may not show\n";
+}
+
+const CsvColumns& kernel_csv() {
+  using enum Metric;
+  static const CsvColumns columns =
+      CsvColumns()
+          .add({Factor::problem, Factor::pass, Factor::precision, Factor::cache, Factor::ranks, Factor::ranks_per_node,
+                Factor::threads, Factor::device, Factor::batch_per_rank, Factor::search})
+          .statistics(time_s, {"median", "ci95_low", "ci95_high"})
+          .samples(time_s, "samples")
+          .stop(time_s)
+          .add({flops_per_s, full_flops_per_s, bytes_per_s, peak_flops_per_s, memory_bytes_per_s, roofline, limit,
+                limit_s, error, ranks_spread, slowest_rank, slowest_host, implementation})
+          .add({published, published_time_s, application, calls_per_sample, noise_steal, noise_run_delay, busy_host});
+  return columns;
+}
+
+using namespace report;  // of cells and columns
+namespace {
+
+using core::Factor;
+using core::Metric;
+using core::Point;
+
+/// The problem without its batch, which the curve runs over: `batch` where a problem has that key, else `n`.
+std::string shape_of_all(const Point& p) {
+  std::string all = text(p.factors[Factor::problem]);
+  const std::size_t colon = all.find(':') + 1;
+  const std::string values = fmt::format(",{}", all.substr(colon));
+  for (const char* key : {",batch=", ",n="}) {
+    const std::size_t at = values.find(key);
+    if (at == std::string::npos) continue;
+    const std::size_t end = std::min(values.find(',', at + 1), values.size());
+    const std::string rest = values.substr(0, at) + values.substr(end);
+    return all.substr(0, colon) + (rest.empty() ? "" : rest.substr(1));
+  }
+  return all;
+}
+
+std::string curve_heading(const Point& p) {
+  const auto& search = p.factors[Factor::search];
+  return fmt::format("{} · {} · {}{} · over the mini-batch", shape_of_all(p), text(p.factors[Factor::pass]),
+                     text(p.factors[Factor::cache]),
+                     core::is_null(search) ? "" : fmt::format(" · {} search", text(search)));
+}
+
+std::string curve(const std::vector<const Point*>& points, std::size_t width) {
+  using enum core::Align;
+  std::vector<std::string> precisions;
+  std::map<std::int64_t, std::map<std::string, const Point*>> by_batch;
+  for (const Point* p : points) {
+    const std::string precision = text(p->factors[Factor::precision]);
+    if (std::ranges::find(precisions, precision) == precisions.end()) precisions.push_back(precision);
+    by_batch[integer(p->factors[Factor::batch_per_rank])][precision] = p;
+  }
+  std::vector<core::Column> columns{{"batch", "", right}};
+  for (const auto& name : precisions) {
+    columns.insert(columns.end(), {{name, "GFLOP/s", right}, {"roofline", "%", right, 2}});
+    if (name != precisions.front()) columns.push_back({fmt::format("/{}", precisions.front()), "", right, 1});
+  }
+  core::Table table(columns);
+  for (const auto& [batch, of] : by_batch) {
+    std::vector<std::string> cells{fmt::format("{}", batch)};
+    const auto first = of.find(precisions.front());
+    const double base = first == of.end() ? NAN : first->second->metrics.number(Metric::flops_per_s);
+    for (const auto& name : precisions) {
+      const auto it = of.find(name);
+      const double rate = it == of.end() ? NAN : it->second->metrics.number(Metric::flops_per_s);
+      const double share = it == of.end() ? NAN : it->second->metrics.number(Metric::roofline);
+      cells.insert(cells.end(), {digits(rate * 1e-9), std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-"});
+      if (name != precisions.front()) cells.push_back(digits(rate / base));
+    }
+    table.add_row(std::move(cells));
+  }
+  return table.to_string(width);
+}
+
+}  // namespace
+
+std::string kernel_curves(std::span<const Point> points, std::size_t width) {
+  std::vector<Point> swept;
+  for (const Point& p : points) {
+    if (!core::is_null(p.factors[Factor::batch_per_rank])) swept.push_back(p);
+  }
+  std::string out;
+  for (const auto& [name, of] : by_name(swept, curve_heading)) out += fmt::format("{}\n{}\n", name, curve(of, width));
+  return out;
+}
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange of a point's gradients bucket by bucket, below the tables of a sweep (--per-bucket).
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+
+#include "bench/engine/command.hpp"
+#include "bench/engine/devices.hpp"
+#include "bench/engine/flags.hpp"
+#include "bench/engine/measuring.hpp"
+#include "bench/engine/output.hpp"
+#include "bench/scale/scale.hpp"
+#include "bench/train/flags.hpp"
+#include "compression/registry.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/table.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "runtime/host/environment.hpp"
+#include "runtime/host/host.hpp"
+
+namespace gradmeter::bench {
+
+/// With the row's exposed time beside their sum. No buckets: a line that says why.
+std::string bucket_table(const core::Point&, std::span<const BucketTimes>, std::size_t width);
+
+// What each rank did, below the tables of a sweep (--per-rank).
+
+/// One point's ranks: kernels here and under the control, and each rank's waits for others.
+std::string rank_table(const core::Point&, std::span<const RankTimes>, std::size_t width);
+
+// gradmeter scale: the main experiment.
+
+namespace {
+
+using core::UsageError;
+
+FlagList curve_flags() {
+  FlagList d("Flags (a comma list makes a factor; all gives every value there is)");
+  add_switch(d, "help,h", "this text");
+  add_training_flags(d, Values::list);
+  add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");
+  add_text(d, "placement", "packed",
+           "which ranks take part: packed (fill a node before the next), spread (one of each node in turn)");
+  add_text(d, "scaling", "weak", "weak (--batch is per worker), strong (--batch is for all workers together)");
+  add_text(d, "cadence", "barrier",
+           "how ranks are synchronised between steps: barrier; none; window: all begin at an agreed time");
+  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
+  add_stopping_flags(d,
+                     {.budget = "for all points together: 90s, 10m, 2h; default 5 s a point",
+                      .samples = "minimum number of steps for each point",
+                      .strict = "on one rank, make communication flags an error instead of ignoring them; and refuse "
+                                "a --time-budget that cannot be kept"});
+  add_text(d, "learn", "",
+           "also train each point on this many samples, and show the accuracy after equal samples and equal time");
+  add_text(d, "lr-rule", "",
+           "with --learn: constant, linear:batch=64, sqrt:batch=64; default: linear, for Adam, AdamW and LAMB sqrt");
+  add_text(d, "warmup", "0.1",
+           "with --learn: epochs in which the step size grows from the usual one to the scaled one; 0: no warm-up");
+  add_injection(d);
+  add_rank_flags(d);
+  add_switch(
+      d, "per-bucket",
+      "add a table of gradient buckets: when each was ready and sent, and how much of its communication was exposed");
+  add_switch(
+      d, "per-rank",
+      "add a table of ranks: time in kernels and in waiting, which shows the slow rank and those that wait for it");
+  add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
+  add_format_flags(d);
+  add_output_flags(d);
+  return d;
+}
+
+std::vector<int> default_ranks(int world) {
+  std::vector<int> out;
+  for (int r = 1; r < world; r *= 2) out.push_back(r);
+  out.push_back(world);
+  return out;
+}
+
+std::vector<Scaling> parse_scalings(const std::string& text) {
+  std::vector<Scaling> out;
+  for (const auto& item : split_list("--scaling", text)) {
+    if (item == "weak" || item == "all") out.push_back(Scaling::weak);
+    if (item == "strong" || item == "all") out.push_back(Scaling::strong);
+    if (item != "weak" && item != "strong" && item != "all") {
+      throw UsageError(fmt::format("scaling '{}' is not known; there are: strong, weak", item));
+    }
+  }
+  return out;
+}
+
+std::vector<int> parse_ranks(const Flags& f, int world) {
+  if (!f.has("ranks")) return default_ranks(world);
+  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  for (int r : ranks) {
+    if (r > world) {
+      throw UsageError(fmt::format("--ranks {}: the world has {}; start it with mpirun -np {}", r, world, r));
+    }
+  }
+  return ranks;
+}
+
+/// Everything that the flags alone decide; the same on every rank.
+ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data, const NodeMap& map,
+                          int cores_per_node) {
+  ScaleOptions o;
+  o.factors = read_training_flags(f, data, default_threads);
+  refuse_emulated(f, o.factors.models, data);
+  o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
+  o.factors.ranks = parse_ranks(f, world);
+  const auto all = placements();
+  o.factors.placements =
+      choose("--placement", "placement", f.text("placement"), std::vector<Placement>(all.begin(), all.end()),
+             [](auto p) { return std::string(name(p)); });
+  o.factors.map = map;
+  o.factors.cores_per_node = cores_per_node;
+  o.factors.scalings = parse_scalings(f.text("scaling"));
+  o.factors.cadences = parse_cadences(f.text("cadence"));
+  if (f.has("interconnect")) o.factors.interconnect = read_label(f, "interconnect");
+  dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
+  o.factors.common.optimizer = f.text("optimizer");
+  o.factors.common.device = f.text("device");
+  o.factors.common.injection = read_injection(f, world);
+  o.data_directory = data_directory(f);
+  if (f.has("learn")) {
+    o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
+    require_learning("--learn", f, o.factors.models, data);
+    o.learning_rule.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
+    if (f.has("lr-rule")) o.learning_rule.step_rule = StepSizeRule(f.text("lr-rule"));
+    if (o.learning_rule.step_rule && o.learning_rule.step_rule->name().find("cosine") != std::string::npos) {
+      throw UsageError(
+          "--lr-rule cosine ends with the run, and --learn takes the accuracy at two times; take linear, sqrt or "
+          "constant");
+    }
+  } else if (f.has("lr-rule")) {
+    throw UsageError("--lr-rule is of --learn, since a timed step is the same with every size; add --learn SAMPLES");
+  }
+  read_stopping(f, o.rule, o.time_budget);
+  for (const auto& p : plan_scale(o.factors))
+    if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
+  return o;
+}
+
+std::string unused_note(const Flags& f, const ScaleFactors& factors) {
+  Applies used;
+  // A row that says why it cannot be measured is a valid result too.
+  for (const auto& p : plan_scale(factors)) used |= p.impossible.empty() ? p.applies : factors_of(*p.strategy);
+  return unused_note("scale", f, used, *std::ranges::max_element(factors.ranks));
+}
+
+std::string point_text(const ScalePoint& p) {
+  return fmt::format("{}{}{}", p.strategy->name, p.algorithm ? fmt::format(" {}", p.algorithm->name) : "",
+                     p.codec ? fmt::format(" {}", p.codec->label) : "");
+}
+
+/// Factors of a planned point, as far as they are known without ranks.
+core::Factors planned_factors(const ScalePoint& p) {
+  using core::Factor;
+  core::Factors f;
+  fill_training(p, p.applies, f);
+  if (p.applies.transport) f[Factor::transport] = std::string(runtime::name(p.transport));
+  if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
+  f[Factor::cadence] = std::string(runtime::name(p.cadence));
+  return f;
+}
+
+/// These factors are in a point's row of the plan anyway.
+std::string row_text(const ScalePoint& p) {
+  return fmt::format("{} {} {} {} {}", p.ranks, p.scaling ? name(*p.scaling) : "-", p.batch_per_rank, p.model,
+                     point_text(p));
+}
+
+/// Without a launcher a plan may be for more ranks than there are: as many as the largest that was asked for.
+int planned_world(const Flags& f, const runtime::Launcher& launcher) {
+  if (!launcher.name.empty() || !f.has("ranks")) return launcher.size;
+  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+  return *std::max_element(ranks.begin(), ranks.end());
+}
+
+int print_curve_plan(const Flags& f) {
+  const auto launcher = planned_launcher(f);
+  if (launcher.rank != 0) return 0;
+  const auto host = runtime::read_host();
+  const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
+  const int world = planned_world(f, launcher);
+  const auto options =
+      read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {}, cores);
+  if (const auto note = unused_note(f, options.factors); !note.empty()) core::print(stderr, "{}\n", note);
+  read_output_flags(f);
+  core::Table table({{"ranks", "", core::Align::right},
+                     {"scaling", "", core::Align::left},
+                     {"batch", "/rank", core::Align::right},
+                     {"model", "", core::Align::left},
+                     {"point", "", core::Align::left},
+                     {"memory", "/rank", core::Align::right},
+                     {"at most", "s", core::Align::right}});
+  double seconds = 0;
+  std::map<std::size_t, std::size_t> at_once;  // by curve: its points are measured in turn and live side by side
+  const auto plan = estimate_scale(options);
+  std::vector<core::Factors> factors;
+  std::vector<std::string> rows;
+  for (const auto& e : plan) {
+    factors.push_back(planned_factors(e.point));
+    rows.push_back(row_text(e.point));
+  }
+  const auto further = report::telling_apart(factors, rows);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const auto& e = plan[i];
+    const auto& p = e.point;
+    table.add_row(
+        {fmt::format("{}", p.ranks), p.scaling ? std::string(name(*p.scaling)) : "-",
+         fmt::format("{}", p.batch_per_rank), p.model, point_text(p) + report::values_text(factors[i], further),
+         core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
+        p.impossible.empty() ? "" : "skipped: " + p.impossible);
+    seconds += e.seconds_at_most;
+    at_once[p.curve] += e.bytes_per_rank * static_cast<std::size_t>(p.ranks);
+  }
+  std::size_t most = 0;
+  for (const auto& [curve, bytes] : at_once) most = std::max(most, bytes);
+  core::print("{}\n{}, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
+              table.to_string(table_width(f)), report::counted(table.rows(), "point"),
+              core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
+              core::to_text(core::Bytes{host.available_memory_bytes}));
+  return 0;
+}
+
+/// What the columns mean, and on which machine: a table cannot be read without both.
+void print_curve_head(const Session& s, const core::Injection& injection) {
+  const auto& i = s.run_info();
+  core::print("{}, {} cores a node  {}  {}\n{}\n", head_line(i, ""), i.cores_per_node, i.cpu, i.mpi,
+              injection_line(injection));
+}
+
+/// Where automatic overlap is off, and why.
+void print_overlap(const ScaleFactors& f) {
+  using enum Overlap;
+  const auto asked = [&f](Overlap o) { return std::find(f.overlaps.begin(), f.overlaps.end(), o) != f.overlaps.end(); };
+  if (!asked(automatic) || asked(none)) return;
+  std::set<int> off;
+  for (const auto& p : plan_scale(f)) {
+    if (p.applies.overlap && p.overlap == none) off.insert(p.ranks);
+  }
+  if (off.empty()) return;
+  core::print("no spare core with {} rank{}: overlap off (--overlap bucketed turns it on)\n\n", fmt::join(off, ", "),
+              off == std::set{1} ? "" : "s");
+}
+
+int measure_curve(const Flags& f, const Invocation& invocation) {
+  const auto opened = open_session(f, invocation);
+  Session& session = *opened;
+  const auto& world = session.world();
+  const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
+  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
+                                    session.cores_per_node());
+  const auto& injection = options.factors.common.injection;
+  if (const auto note = unused_note(f, options.factors); session.is_root() && !note.empty())
+    core::print(stderr, "{}\n", note);
+  std::string ranks, buckets;  // what each rank did, and when each bucket was exchanged
+  return measure(
+      measurer(session), f, invocation,
+      {.experiment = "scale",
+       .points = plan_scale(options.factors).size(),
+       .printers = {scale_tables, scale_csv()},
+       .head =
+           [&] {
+             print_curve_head(session, injection);
+             print_overlap(options.factors);
+           },
+       .measure =
+           [&](const auto& finished, const auto& rows) {
+             start_drift(injection, world);
+             ScaleListener listener{.rows = rows,
+                                    .ranks = [&](auto& p, auto r) { ranks += rank_table(p, r, table_width(f)); },
+                                    .buckets = {}};
+             if (f.on("per-bucket"))
+               listener.buckets = [&](auto& p, auto b) { buckets += bucket_table(p, b, table_width(f)); };
+             return run_scale(session, options, finished, listener);
+           },
+       .legend =
+           [&](auto points) {
+             return fmt::format("{}{}{}", scale_legend(points, read_legend(f)), f.on("per-rank") ? "\n" + ranks : "",
+                                f.on("per-bucket") ? "\n" + buckets : "");
+           }});
+}
+
+Usage scale_usage() {
+  return {.flags = curve_flags(),
+          .about =
+              "gradmeter scale: scaling curves of real training steps\n"
+              "\n"
+              "mpirun -np 4 gradmeter scale --batch 16,64,256 --ranks 1,2,4 --out r.jsonl"};
+}
+
+int run_scale_command(const Flags& flags, const Invocation& invocation) {
+  return flags.on("dry-run") ? print_curve_plan(flags) : measure_curve(flags, invocation);
+}
+
+}  // namespace
+
+const Command scale_command{.name = "scale",
+                            .summary = "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job",
+                            .with_ranks = true,
+                            .usage = scale_usage,
+                            .run = run_scale_command};
+
+namespace {
+
+std::string ms(double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); }
+
+std::string head(const core::Point& p) {
+  using core::Factor;
+  const auto text = [&](Factor f) { return core::is_null(p.factors[f]) ? "-" : core::to_text(p.factors[f]); };
+  return fmt::format("{} · {} ranks · batch {} · {} · {} · {} · codec {} · buckets on the rank that computed longest\n",
+                     text(Factor::model), text(Factor::ranks), text(Factor::batch_per_rank), text(Factor::precision),
+                     text(Factor::strategy), text(Factor::algorithm), text(Factor::codec));
+}
+
+}  // namespace
+
+std::string bucket_table(const core::Point& p, std::span<const BucketTimes> buckets, std::size_t width) {
+  using enum core::Align;
+  if (buckets.empty())
+    return head(p) + "no times by bucket: this strategy or codec does not send each bucket in a call of its own\n\n";
+  core::Table table({{"bucket", "", right},
+                     {"tensors", "", right, 1},
+                     {"largest", "", left},
+                     {"share", "%", right, 2},
+                     {"MiB", "", right},
+                     {"ready", "ms", right, 3},
+                     {"begin", "ms", right, 3},
+                     {"end", "ms", right, 3},
+                     {"wire", "ms", right},
+                     {"exposed", "ms", right},
+                     {"95 %", "ms", left}});
+  double exposed = 0;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const BucketTimes& b = buckets[i];
+    exposed += b.exposed.value;
+    table.add_row({fmt::format("{}", i + 1), fmt::format("{}", b.tensors), b.largest,
+                   fmt::format("{:.0f}", 100 * b.largest_share),
+                   fmt::format("{:.3g}", static_cast<double>(b.bytes) / (1 << 20)), ms(b.ready.value),
+                   ms(b.begin.value), ms(b.end.value), b.wire ? ms(b.wire->value) : "-", ms(b.exposed.value),
+                   b.exposed.ci95 ? fmt::format("{} to {}", ms(b.exposed.ci95->low), ms(b.exposed.ci95->high)) : "-"});
+  }
+  return fmt::format(
+      "{}{}\nexposed: {} ms in all buckets, {} ms in the row; when several are exposed at once, the first counts\n\n",
+      head(p), table.to_string(width), ms(exposed), ms(p.metrics.number(core::Metric::exposed_union_s)));
+}
+
+std::string rank_table(const core::Point& p, std::span<const RankTimes> ranks, std::size_t width) {
+  using core::Factor;
+  using enum core::Align;
+  core::Table table({{"rank", "", right},
+                     {"host", "", left},
+                     {"compute", "ms", right},
+                     {"independent", "ms", right},
+                     {"waits", "ms", right}});
+  const auto ms = [](double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); };
+  for (const auto& r : ranks) {
+    table.add_row({fmt::format("{}", r.rank), r.host, ms(r.compute), ms(r.control_compute), ms(r.wait)});
+  }
+  const auto& algorithm = p.factors[Factor::algorithm];
+  return fmt::format("{} · batch {} · {}{}\n{}\n", report::counted(report::integer(p.factors[Factor::ranks]), "rank"),
+                     core::to_text(p.factors[Factor::batch_per_rank]), core::to_text(p.factors[Factor::strategy]),
+                     core::is_null(algorithm) ? "" : " · " + core::to_text(algorithm), table.to_string(width));
+}
+
+}  // namespace gradmeter::bench

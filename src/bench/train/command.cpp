@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmeter train: one configuration to convergence.
+#include <cmath>
+#include <cstdio>
+
+#include "bench/engine/command.hpp"
+#include "bench/engine/devices.hpp"
+#include "bench/engine/flags.hpp"
+#include "bench/engine/measuring.hpp"
+#include "bench/engine/output.hpp"
+#include "bench/train/flags.hpp"
+#include "bench/train/metrics.hpp"
+#include "bench/train/trace.hpp"
+#include "bench/train/train.hpp"
+#include "compression/codecs/dgc.hpp"
+#include "compression/test_gradients.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/server/protocol.hpp"
+#include "kernels/host/library.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/process/progress.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+FlagList train_flags() {
+  FlagList d("Flags");
+  add_switch(d, "help,h", "this text");
+  add_training_flags(d, Values::one);
+  add_text(d, "epochs", "20", "maximum number of epochs");
+  add_text(d, "steps", "", "maximum number of steps");
+  add_text(d, "target", "", "stop at this validation accuracy: 0.97");
+  add_text(d, "lr", "", "step size; default: the strategy's usual one");
+  add_text(d, "lr-rule", "constant",
+           "how --lr depends on global batch and step: constant, linear:batch=64, sqrt:batch=64, cosine; linear+cosine "
+           "is both");
+  add_text(d, "warmup", "1",
+           "epochs in which the step size grows linearly from 0, or from --lr if it is scaled by batch; 0: no warm-up");
+  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one, with dgc sgd");
+  add_text(d, "train-samples", "60000", "training samples: built-in digits, or the first ones of the files");
+  add_text(d, "validation-samples", "10000", "validation samples, chosen in the same way");
+  add_text(d, "log-every", "", "show the loss every so many steps, beside the row of each epoch");
+  add_text(d, "trace", "", "write what every rank did to this file, for Perfetto (ui.perfetto.dev)");
+  add_text(d, "trace-steps", "", "steps in --trace, as FIRST:COUNT; default: 5:20, in a shorter run from 0");
+  add_text(d, "noise-scale", "", "measure the gradient noise scale every so many steps, on two or more ranks");
+  add_text(d, "dump-gradients", "",
+           "write rank 0's gradient of one step, as it is before communication, for gradmeter codecs");
+  add_text(d, "dump-weights", "", "write rank 0's weights before one step; default: before the first");
+  add_text(
+      d, "dump-step", "",
+      "the step of --dump-gradients (default: 100, or the last of a shorter run) and --dump-weights; the first is 0");
+  add_injection(d);
+  add_rank_flags(d);
+  add_format_flags(d);
+  add_output_flags(d);
+  return d;
+}
+
+template <class T>
+T only_one(const std::string& flag, const std::vector<T>& values) {
+  if (values.size() != 1) throw core::UsageError(fmt::format("train: {} takes one value; scale takes lists", flag));
+  return values.front();
+}
+
+TraceRequest read_trace(const Flags& f) {
+  if (!f.has("trace")) throw core::UsageError("--trace-steps needs --trace FILE");
+  TraceRequest t{.path = f.text("trace"), .first = {}, .replace = f.on("force")};
+  if (!f.has("trace-steps")) return t;
+  const std::string text = f.text("trace-steps");
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) throw core::UsageError("--trace-steps takes FIRST:COUNT, such as 5:20");
+  t.first = parse_count("--trace-steps", text.substr(0, colon), 0, 1u << 30);
+  t.count = parse_count("--trace-steps", text.substr(colon + 1), 1, 10000);
+  return t;
+}
+
+std::optional<Dump> read_dump(const Flags& f, const std::string& flag) {
+  if (!f.has(flag)) return std::nullopt;
+  Dump d{.path = f.text(flag), .step = {}, .replace = f.on("force")};
+  if (f.has("dump-step")) d.step = parse_count("--dump-step", f.text("dump-step"), 0, 1u << 30);
+  return d;
+}
+
+/// `at`: with the threads that a rank has unless the flags say.
+TrainOptions read_options(const Flags& f, int ranks, Occupancy at, const DataShape& data) {
+  TrainOptions o;
+  auto& c = o.config;
+  const ScaleFactors lists = read_training_flags(f, data, at.threads);
+  c = lists.common;
+  c.threads = at.threads = only_one("--threads", lists.threads);
+  c.device = f.text("device");
+  c.model = only_one("--model", lists.models);
+  require_learning("train", f, lists.models, data);
+  c.batch_per_rank = only_one("--batch", lists.batches);
+  if (f.has("servers")) only_one("--servers", split_list("--servers", f.text("servers")));  // each makes a strategy
+  c.strategy = only_one("--strategy", lists.strategies);
+  if (ranks == 1 && f.has("servers") && !f.on("strict")) c.strategy = c.strategy->with_servers(0);
+  c.mesh = only_one("--mesh", lists.meshes);
+  for (const auto& factor : lists.settings) only_one(factor.flag, factor.values)(c);
+  c.algorithm = only_one("--algorithm", lists.algorithms);
+  c.codec = c.gradient_codec(only_one("--codec", lists.codecs));
+  c.transport = only_one("--transport", lists.transports);
+  c.overlap = resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, at);
+  c.bucket_bytes = only_one("--bucket", lists.buckets);
+  const auto& usual = c.strategy->info();
+  const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
+  c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);
+  dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
+  c.injection = read_injection(f, ranks);
+  c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
+  o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1u << 20);
+  o.step_rule = StepSizeRule(f.text("lr-rule"));
+  o.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
+  if (f.has("steps")) o.max_steps = parse_count("--steps", f.text("steps"), 1, 1u << 30);
+  if (f.has("target")) o.target = parse_number("--target", f.text("target"), 0, 1);
+  o.dump_gradients = read_dump(f, "dump-gradients");
+  o.dump_weights = read_dump(f, "dump-weights");
+  if (f.has("dump-step") && !o.dump_gradients && !o.dump_weights) {
+    throw core::UsageError("--dump-step needs --dump-gradients FILE or --dump-weights FILE");
+  }
+  if (o.dump_gradients && o.dump_weights && o.dump_gradients->path == o.dump_weights->path) {
+    throw core::UsageError("--dump-gradients and --dump-weights name the same file; give two");
+  }
+  if (f.has("log-every")) o.log_every = parse_count("--log-every", f.text("log-every"), 1, 1u << 30);
+  if (f.has("trace") || f.has("trace-steps")) o.trace = read_trace(f);
+  if (f.has("noise-scale")) o.noise_every = parse_count("--noise-scale", f.text("noise-scale"), 1, 1u << 30);
+  o.data.source = data_directory(f);
+  o.data.train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1u << 30);
+  o.data.validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1u << 30);
+  o.data.seed = c.seed;
+  return o;
+}
+
+std::string step_text(const TrainOptions& o, std::size_t batch) {
+  const auto size = o.step_rule.scaled(static_cast<double>(o.config.step_size), batch);
+  if (o.step_rule.name() == "constant") return fmt::format("{}", o.config.step_size);
+  return fmt::format("{} ({} at batch {})", static_cast<float>(size), o.step_rule.name(), batch);
+}
+
+/// Transport, algorithm and codec, as far as they apply to the strategy.
+std::string exchange_text(const TrainingConfig& c, const Layout& l) {
+  const auto applies = factors_of(c, l);
+  std::string codec = applies.codec && c.codec ? " " + c.codec->label : "";
+  const bool dense_weights = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server &&
+                             !codec.empty() && !dataparallel::Coding::why_dense_weights(*c.codec).empty();
+  return fmt::format("{}{}{}", applies.algorithm ? " " + c.algorithm->name : "", codec,
+                     dense_weights ? " (weights dense)" : "");
+}
+
+/// no_core: why automatic overlap is off.
+/// rounded: by software.
+void print_training_head(const Session& s, const TrainOptions& o, const Layout& l, bool no_core, bool rounded) {
+  const auto& c = o.config;
+  const bool plain = l.workers == s.world().size();
+  const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
+                                : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
+                                              l.workers, l.workers == 1 ? "" : "s");
+  const std::string how = rounded ? "emulated" : kernels::how_multiplied(c.precision);
+  const std::string precision =
+      c.precision == kernels::Precision::fp32
+          ? ""
+          : fmt::format("  {}{}", kernels::name(c.precision), how.empty() ? "" : " (" + how + ")");
+  const std::string scale = c.loss_scale.used() ? "  loss scale " + c.loss_scale.text() : "";
+  core::print("gradmeter {} ({})  train {}{}{}  {} × batch {}{}  {}{}  {}  step size {}\n{}{}\n{}",
+              s.run_info().version, s.run_info().commit, c.model, precision, scale, who, c.batch_per_rank,
+              c.accumulate > 1 ? fmt::format(" in {} micro-batches", c.accumulate) : "", c.strategy->name,
+              exchange_text(c, l), c.optimizer_name(), step_text(o, l.batch_global(c)),
+              no_core ? "no spare core: overlap off (--overlap bucketed turns it on)\n" : "",
+              injection_line(c.injection), train_header());
+}
+
+/// The roles of these ranks. Errors: UsageError with the reason why they cannot train so.
+Layout agreed_layout(const Session& s, const TrainOptions& o, const DataShape& data) {
+  const auto& world = s.world();
+  if (const auto why = refusal(o.config, data, s.map()); !why.empty()) throw core::UsageError(why);
+  if (const auto shm = shm_bytes(o.config, data, s.map()); shm > s.shm_per_node())
+    throw core::Unavailable("train: " + runtime::short_of_shm(shm, s.shm_per_node()));
+  return layout_of(o.config, world.size(), world.rank());
+}
+
+/// Epochs are known here, and with them the usual length of a warm-up. Servers have none.
+compression::CodecChoicePtr warming_up(const TrainingConfig& c, std::size_t steps_per_epoch) {
+  if (c.strategy->info().communication == dataparallel::CommunicationPattern::client_server) return c.codec;
+  return compression::with_warm_up(c.codec, compression::warm_up_epochs * steps_per_epoch);
+}
+
+std::string end_text(const TrainOptions& o, const TrainResult& r) {
+  const std::string time = r.has_times ? fmt::format(", {:.2f} s of training", r.seconds) : "";
+  const std::string_view target = !o.target ? "" : r.reached ? "reached " : "not reached: ended at ";
+  return fmt::format("\n{}{:.2f} % after {} steps{}\n", target, 100 * r.accuracy, r.steps, time);
+}
+
+/// For sentences: the number of words among which the model chooses, on average.
+std::string perplexity_text(const TrainResult& r) {
+  if (!r.is_text) return {};
+  return fmt::format(
+      "validation perplexity {:.3f} ({:.4f} nats a word){}\n", std::exp(r.validation_loss), r.validation_loss,
+      r.least_loss > 0 ? fmt::format("; no model is below {:.3f} ({:.4f})", std::exp(r.least_loss), r.least_loss) : "");
+}
+
+/// A text of the bytes that all ranks sent, and of the servers' counts.
+std::string totals_text(const TrainingTotals& t) {
+  std::string out;
+  if (t.bytes_known && t.bytes_sent > 0) {
+    const std::string most = core::to_text(core::Bytes{t.forecast.bytes / t.steps});
+    out += fmt::format("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
+                       t.forecast.known  ? ", as forecast"
+                       : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
+                                         : "");
+  }
+  if (t.loss_scale)
+    out += fmt::format("loss scale {:g} at the end; {} steps skipped\n", t.loss_scale->scale, t.loss_scale->skipped);
+  if (t.observed.updates == 0) return out;
+  const auto s = summarise_staleness(t.observed.staleness);
+  return out +
+         fmt::format("{} updates by workers; staleness {:.2f} on average, {} at the 99th percentile, {} at most\n",
+                     t.observed.updates, t.observed.mean_staleness(), s.p99, s.max);
+}
+
+std::string noise_text(const TrainOptions& o, const TrainResult& r) {
+  if (!o.noise_every) return {};
+  if (!r.noise_scale) return "gradient noise scale not known: the noise hides the gradient; look at more steps\n";
+  return fmt::format("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
+}
+
+/// Files that were asked for and are not there.
+void print_unwritten(const TrainOptions& o, const TrainResult& r) {
+  const auto note = [](std::string_view what, std::string_view whose) {
+    core::print(stderr, "gradmeter: no {} written: the target was reached before {} step\n", what, whose);
+  };
+  if (o.trace && !r.traced) note("trace was", "its first");
+  if (o.dump_gradients && !r.gradients_dumped) note("gradient was", "its");
+  if (o.dump_weights && !r.weights_dumped) note("weights were", "their");
+}
+
+int run_training(const Flags& f, const Invocation& invocation) {
+  const auto opened = open_session(f, invocation);
+  Session& session = *opened;
+  const auto& world = session.world();
+  Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
+               .cores_per_node = session.cores_per_node(),
+               .ranks = world.size()};
+  at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
+  const DataShape data = agree_on_data(world, data_directory(f));
+  auto options = read_options(f, world.size(), at, data);
+  auto& config = options.config;
+  check_noise_scale(options, world.size());
+  if (read_output_flags(f).resume)
+    throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
+  const Layout layout = agreed_layout(session, options, data);
+  if (const auto note = unused_note("train", f, factors_of(config, layout), world.size());
+      session.is_root() && !note.empty())
+    core::print(stderr, "{}\n", note);
+  const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
+  config.codec = warming_up(config, model::Sampler(samples, layout.batch_global(config), 1).steps_per_epoch());
+  const bool off = f.text("overlap") == "auto" && config.overlap == Overlap::none;
+  const bool rounded = is_rounded_by_software(config, data);
+  TrainResult result;
+  return measure(
+      measurer(session), f, invocation,
+      {.experiment = "train",
+       .printers = {.tables = {}, .csv = train_csv(), .live = train_row},
+       .can_resume = false,
+       .check =
+           [&] {
+             if (options.trace) check_trace_path(options.trace->path, options.trace->replace);
+             for (const auto& dump : {options.dump_gradients, options.dump_weights})
+               if (dump) compression::check_gradient_path(dump->path, dump->replace);
+           },
+       .head = [&] { print_training_head(session, options, layout, off && exchanges(config, layout), rounded); },
+       .measure =
+           [&](const auto&, const RowListener& rows) {
+             start_drift(config.injection, world);
+             const auto planned = [&](std::size_t n) { rows.planned(n, 0); };
+             result = run_train(session, options, {.planned = planned, .row = rows.measured, .progress = {}});
+             return std::size_t{0};
+           },
+       .legend =
+           [&](auto) {
+             return end_text(options, result) + perplexity_text(result) + totals_text(result.totals) +
+                    noise_text(options, result);
+           },
+       .end =
+           [&](auto) {
+             print_unwritten(options, result);
+             if (!result.weights_equal)
+               throw core::WrongResult("ranks hold different weights after synchronous training");
+             if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
+             return options.target && !result.reached ? core::ExitCode::below_bar : core::ExitCode::done;
+           }});
+}
+
+Usage train_usage() {
+  return {.flags = train_flags(),
+          .about =
+              "gradmeter train: one configuration to convergence\n"
+              "\n"
+              "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97"};
+}
+
+int run_train_command(const Flags& flags, const Invocation& invocation) { return run_training(flags, invocation); }
+
+}  // namespace
+
+const Command train_command{.name = "train",
+                            .summary = "one configuration to convergence: loss, accuracy, time to accuracy",
+                            .with_ranks = true,
+                            .usage = train_usage,
+                            .run = run_train_command};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/config.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "compression/codecs/dgc.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/assembly.hpp"
+#include "dataparallel/optimizers/layerwise.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/strategy.hpp"
+#include "kernels/host/library.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using dataparallel::CommunicationPattern;
+using dataparallel::GroupSums;
+
+constexpr std::size_t slack = 4096;               ///< what aligning one allocation of the arena may take
+constexpr std::size_t arrays_of_coded_check = 8;  ///< of a tensor's length: what checking a coded sum keeps at once
+constexpr std::size_t copies_of_feedback = 2;     ///< of what is encoded: two residuals, or momentum and its sum
+constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
+
+/// The reason why a codec cannot do what it does in training before it encodes; empty: it can.
+std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
+  if (!factors_of(c, l).codec || !c.codec) return {};
+  if (compression::clip_of(c.codec) > 0 && l.mesh.replica_ranks() > 1) {
+    return fmt::format("{} clips by the norm of all tensors, and with mesh {} no rank has them all; leave out clip",
+                       c.codec->label, l.mesh.text());
+  }
+  if (c.strategy->info().communication == CommunicationPattern::client_server &&
+      compression::warm_up_steps(c.codec->parsed) > 0) {
+    return fmt::format("{}: servers have no density warm-up; leave out warmup, or take the strategy sync",
+                       c.codec->label);
+  }
+  return {};
+}
+
+std::string loss_scale_refusal(const TrainingConfig& c, const Layout& l, const model::Model& m) {
+  if (!c.loss_scale.used()) return {};
+  const auto& strategy = c.strategy->info();
+  const std::string text = "--loss-scale " + c.loss_scale.text();
+  if (strategy.optimizer.empty() || !m.learns())
+    return fmt::format("{}: {} takes no gradient of a loss, so nothing would change; leave it out", text,
+                       strategy.optimizer.empty() ? c.strategy->name : m.name());
+  if (!c.loss_scale.adapts()) return {};
+  if (!strategy.may_skip_steps)
+    return fmt::format("{}: with {} ranks cannot skip a step together; take sync, sharded or independent, or a number",
+                       text, c.strategy->name);
+  if (l.mesh.replica_ranks() > 1)
+    return fmt::format(
+        "{}: with mesh {} each rank has a part of the gradient, and would skip other steps; take a number", text,
+        l.mesh.text());
+  if (factors_of(c, l).codec && c.codec && c.codec->info->exchange != compression::Exchange::schedule)
+    return fmt::format("{}: {} may hide numbers that are not finite; take a codec that sends all elements, as bf16",
+                       text, c.codec->info->name);
+  return {};
+}
+
+std::string gradient_refusal(const TrainingConfig& c) {
+  if (!c.own_gradients) return {};
+  if (c.precision != kernels::Precision::bf16)
+    return fmt::format("--gradients own is for --precision bf16: gradients of products in {} are exchanged in fp32",
+                       kernels::name(c.precision));
+  const auto pattern = c.strategy->info().communication;
+  if (pattern == CommunicationPattern::all_reduce || pattern == CommunicationPattern::nothing) return {};
+  return fmt::format("--gradients own: {} exchanges no gradients, or has them in fp32; take sync", c.strategy->name);
+}
+
+std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
+  if (!c.algorithm) return {};
+  if (auto why = c.algorithm->fault_refusal(c.injection.messages); !why.empty()) return why;
+  if (!c.codec || !encodes_sums(c.strategy->info().communication)) return c.algorithm->refusal(shape);
+  if (auto why = dataparallel::codec_refusal(c.codec, c.optimizer); !why.empty()) return why;
+  const allreduce::ExchangeSpec spec{
+      .max_bytes = m.element_count() * sizeof(float), .algorithm = c.algorithm, .codec = c.codec, .shape = shape};
+  if (auto why = allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}); !why.empty()) return why;
+  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  return allreduce::tensor_layout_refusal(spec, all.front().parts);
+}
+
+}  // namespace
+
+allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
+  std::vector<int> nodes;
+  for (int d = 0; d < l.mesh.data; ++d) {
+    auto at = l.place;
+    at.data = d;
+    nodes.push_back(node_of[static_cast<std::size_t>(l.mesh.rank(at))]);
+  }
+  return allreduce::shape_of(nodes);
+}
+
+std::string_view name(Overlap o) {
+  constexpr std::array<std::string_view, 3> names{"none", "bucketed", "auto"};
+  return names.at(static_cast<std::size_t>(o));
+}
+
+Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
+  if (o != Overlap::automatic) return o;
+  // A thread without a core takes one from a computation, and all ranks wait for that rank.
+  const bool link_works = uses_ports(s) && !(s == CommunicationPattern::client_server && at.has_one_node());
+  return link_works || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+}
+
+dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
+  return {.bucket_bytes = bucket_bytes,
+          .overlap = overlap == Overlap::bucketed,
+          .optimizer = optimizer_name(),
+          .codec = factors_of(*strategy).codec ? codec : nullptr,
+          .seed = seed,
+          .loss_scale = loss_scale,
+          .gradients = own_gradients ? "bf16" : "fp32"};
+}
+
+compression::CodecChoicePtr TrainingConfig::gradient_codec(compression::CodecChoicePtr given) const {
+  // Every tensor, and without feedback: of a gradient that has the format nothing is lost.
+  return own_gradients ? compression::find_codec("bf16:ef=off,min=0") : std::move(given);
+}
+
+Layout layout_of(const TrainingConfig& c, int ranks, int rank) {
+  Layout l{.mesh = c.mesh.complete(ranks)};
+  l.place = l.mesh.place(rank);
+  l.workers = c.strategy->make(c.strategy_options())->workers(l.mesh.data);
+  if (l.workers >= 1) return l;
+  throw core::UsageError(
+      fmt::format("the servers of {} leave no worker among the {} ranks of a data axis: start more ranks",
+                  c.strategy->name, l.mesh.data));
+}
+
+namespace {
+
+/// The precision of the loss. Where products and updates are in logarithms, so is the loss; else it is fp32.
+kernels::Precision loss_precision(const TrainingConfig& c) {
+  const bool everywhere = kernels::info(c.precision).logarithmic_sums &&
+                          dataparallel::update_format_of(c.optimizer_name()).starts_with("lns16");
+  return everywhere ? c.precision : kernels::Precision::fp32;
+}
+
+}  // namespace
+
+std::string_view operations_of(std::string_view device) { return device == "cpu" ? "host" : "cuda"; }
+
+bool is_rounded_by_software(const TrainingConfig& c, const DataFacts& d) {
+  return model::is_rounded_by_software(c.model, {.features = d.features,
+                                                 .classes = d.classes,
+                                                 .labels = d.labels,
+                                                 .precision = c.precision,
+                                                 .device = operations_of(c.device)});
+}
+
+model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, const DataFacts& d, model::Peers* peers) {
+  const std::size_t piece = std::max(c.batch_per_rank, validation_piece);
+  return {.features = d.features,
+          .classes = d.classes,
+          .labels = d.labels,
+          .precision = c.precision,
+          .loss_precision = loss_precision(c),
+          .part = l.mesh.part(l.place, c.accumulate, piece, peers),
+          .worker = static_cast<std::uint64_t>(l.place.data),
+          .device = operations_of(c.device)};
+}
+
+std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
+  return model::make_model(c.model, model_request(c, l, d, nullptr));
+}
+
+Applies factors_of(const dataparallel::StrategyChoice& strategy) {
+  const CommunicationPattern s = strategy.info().communication;
+  const bool buckets = s == CommunicationPattern::all_reduce || s == CommunicationPattern::blocks;
+  return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
+          .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
+          .transport = s != CommunicationPattern::nothing,
+          .overlap =
+              buckets || uses_ports(s) || s == CommunicationPattern::overlapped_messages || strategy.changes_overlap(),
+          .bucket = buckets};
+}
+
+Applies factors_of(const TrainingConfig& c, const Layout& l) {
+  Applies found = exchanges(c, l) ? factors_of(*c.strategy) : Applies{};
+  if (found.algorithm && c.algorithm && !c.algorithm->uses_transport())
+    found.transport = false;  // it chooses its own way
+  found.transport |= l.mesh.replica_ranks() > 1;
+  return found;
+}
+
+Applies& Applies::operator|=(const Applies& o) {
+  algorithm |= o.algorithm, codec |= o.codec, transport |= o.transport, overlap |= o.overlap, bucket |= o.bucket;
+  return *this;
+}
+
+void fill_training(const TrainingConfig& c, const Applies& applies, core::Factors& f) {
+  using core::Factor;
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  f[Factor::model] = c.model;
+  f[Factor::batch_per_rank] = integer(c.batch_per_rank);
+  if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+  f[Factor::threads] = integer(c.threads);
+  f[Factor::precision] = std::string(kernels::name(c.precision));
+  if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
+    f[Factor::update] = format;
+  if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
+  if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
+  f[Factor::strategy] = c.strategy->name;
+  f[Factor::device] = c.device;
+  if (c.injection.any()) f[Factor::inject] = c.injection.text();
+  if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+  if (applies.algorithm) f[Factor::op] = std::string("avg");
+  if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
+  if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+  if (!applies.bucket) return;
+  if (c.bucket_bytes == automatic_bucket) {
+    f[Factor::bucket_bytes] = std::string("auto");
+  } else {
+    f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+  }
+}
+
+bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
+
+bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
+  if (uses_ports(c.strategy->info().communication)) return true;
+  return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
+}
+
+std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {
+  try {
+    const Layout l = layout_of(c, map.ranks(), 0);
+    const auto m = sized_model(c, l, d);
+    if (c.batch_per_rank % c.accumulate != 0) {
+      return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
+    }
+    const auto rule = dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
+    const auto strategy = c.strategy->make(c.strategy_options());
+    if (const auto format = dataparallel::update_format_of(c.optimizer_name());
+        format != "fp32" && !c.strategy->info().optimizer_alone) {
+      return fmt::format(
+          "{} changes weights in fp32 beside its optimizer, so they are not in {}; use sync, sharded or ps-sync",
+          c.strategy->name, format);
+    }
+    if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
+    if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
+    if (auto why = gradient_refusal(c); !why.empty()) return why;
+    if (auto why = loss_scale_refusal(c, l, *m); !why.empty()) return why;
+    if (auto why = runtime::transport_refusal(c.transport, map.ranks_as, c.device); !why.empty()) return why;
+    if (auto why = c.algorithm ? c.algorithm->transport_refusal(c.transport) : ""; !why.empty()) return why;
+    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, map.node_of)) : std::string();
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+
+namespace {
+
+/// The largest of each over the parts of one replica of the model [bytes].
+struct LargestPart {
+  std::size_t parameters = 0, strategy = 0, own = 0, norms = 0, largest_norms = 0;
+  model::PeerNeeds peers = {};
+};
+LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) {
+  const auto strategy = c.strategy->make(c.strategy_options());
+  LargestPart most;
+  for (int r = 0; r < l.mesh.replica_ranks(); ++r) {
+    l.place = l.mesh.place(r);
+    const auto m = sized_model(c, l, d);
+    const auto needs = m->peer_needs();
+    most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
+    most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
+    most.own = std::max(most.own, strategy->own_bytes(*m, l.mesh.data));
+    const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
+    const int ranks = std::max(l.mesh.data, l.mesh.tensor);
+    most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
+    if (dataparallel::shares_norms(l.mesh, c.optimizer))
+      most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
+    most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
+    most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
+  }
+  return most;
+}
+
+}  // namespace
+
+dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
+  const LargestPart part = largest_part(c, l, d);
+  const CommunicationPattern communication = c.strategy->info().communication;
+  const bool encodes = encodes_sums(communication) && exchanges(c, l);
+  return {.exchange = {.max_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.largest_norms}),
+                       .algorithm = exchanges(c, l) ? c.algorithm : nullptr,
+                       .codec = encodes ? compression::without_clip(c.codec) : nullptr},
+          .transport = c.transport,
+          // Parameters, gradients, evaluation weights, and a word for barriers.
+          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
+          .scatters = communication == CommunicationPattern::collectives ||
+                      communication == CommunicationPattern::blocks || dataparallel::shares_norms(l.mesh, c.optimizer),
+          .background_threads = c.threads,
+          .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
+}
+
+namespace {
+
+/// The bytes that optimizers, strategy and codec keep from step to step, outside the fabric's memory.
+std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
+  const LargestPart part = largest_part(c, l, d);
+  const std::size_t of_worker =
+      c.strategy->info().own_optimizer
+          ? 0
+          : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
+  const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);
+  return part.own + of_worker + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
+}
+
+}  // namespace
+
+std::size_t resident_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
+  return process_bytes + training_bytes(c, d, ranks);
+}
+
+std::size_t shm_bytes(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {
+  using runtime::TransportKind;
+  if (c.transport == TransportKind::mpi || c.transport == TransportKind::cuda_mpi) return 0;
+  const auto options = fabric_options(c, layout_of(c, map.ranks(), 0), d);
+  const std::size_t cells = static_cast<std::size_t>(options.groups) *
+                            runtime::shared_memory_cell_count(map.ranks_per_node(), allreduce::most_lanes(map.ranks()));
+  return runtime::shm_for(static_cast<std::size_t>(map.ranks_per_node()) *
+                              dataparallel::RankFabric::resident_bytes(options, map.ranks()) +
+                          cells * sizeof(runtime::SharedMemoryCell));
+}
+
+std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
+  const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
+  const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
+  std::size_t most = 0;
+  for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
+    const Layout l = layout_of(c, ranks, r);
+    const auto m = sized_model(c, l, d);
+    double operands = 0;  // of the largest operation, for the limits; and its copies in fp32
+    for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
+    std::size_t largest = 0;
+    for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
+    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) + state_bytes(c, l, d) +
+                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(copies * operands));
+    if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
+  }
+  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
+}
+
+}  // namespace gradmeter::bench

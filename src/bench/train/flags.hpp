@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts of the data, known before models and batches are checked against it.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "bench/engine/flags.hpp"
+#include "bench/scale/plan.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::bench {
+
+struct DataShape : DataFacts {
+  std::size_t train_samples = SIZE_MAX;  ///< number of samples that the files hold; the built-in digits never run out
+};
+
+/// Reads the facts of the data in a directory; an empty name means the built-in digits, for which nothing is read.
+/// Cost: the files are read once. Errors: UsageError of one line.
+DataShape read_data_shape(const std::string& directory);
+
+/// Reads the facts on all ranks: one rank of each node reads the files as its node has them. Collective.
+/// Errors: Refused on all ranks; it names the rank where only some of them found an error.
+DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
+
+/// Errors: UsageError when the files hold fewer samples than one step takes.
+void check_enough(const DataShape&, const std::string& directory, std::size_t batch_global);
+
+// The flags of a training, which `train` and `scale` share.
+
+/// The number of values that a flag takes: one for train; for scale a list, each of which is a factor.
+enum class Values { one, list };
+/// With --strict where there is one value: lists belong to sweeps, which refuse more.
+void add_training_flags(FlagList&, Values);
+
+/// Reads the flags as lists, which have one value each for train. usual_threads: threads of a rank, unless `--threads`
+/// is given. Models and batches must fit the data. Errors: UsageError.
+ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
+
+/// Reads models by name, and returns canonical names. shrink: divides the widths of layer tables. device: its name in
+/// tables of operations. Errors: UsageError for a model that does not fit the data.
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
+                                      std::string_view device = "host");
+
+/// For commands that report times. Errors: UsageError for a precision that software rounds to in one of the models.
+void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
+
+/// For commands that read a loss. Errors: UsageError, beginning with `what`, for a model that only computes and
+/// exchanges.
+void require_learning(std::string_view what, const Flags&, const std::vector<std::string>& models, const DataShape&);
+
+/// The directory of `--data`; empty: the built-in digits.
+std::string data_directory(const Flags&);
+
+/// Checks `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: those that
+/// mean something to any training that runs; ranks: the most ranks of any of them. On one rank, where nothing is
+/// exchanged, returns a note of those that change nothing, since scripts go over 1, 2, 4 ranks with the same flags.
+/// Errors: UsageError for such a flag on more ranks, and with `--strict`.
+std::string unused_note(std::string_view command, const Flags&, const Applies& used, int ranks);
+
+}  // namespace gradmeter::bench

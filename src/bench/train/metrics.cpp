@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/train/metrics.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "core/format.hpp"
+
+namespace gradmeter::bench {
+
+using core::Metric;
+
+void fill_waits(const StepSamples& t, core::Metrics& m) {
+  const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
+  if (worked <= 0) return;
+  double all = 0;
+  std::vector<std::pair<double, std::string>> causes;
+  for (const auto& [cause, seconds] : t.waits) {
+    all += seconds;
+    causes.emplace_back(seconds, cause);
+  }
+  // As a share of all steps' time, so that a few long steps count fully; then of the median step, which the row shows.
+  m[Metric::standstill_s] = all / worked * m.number(Metric::time_s);
+  if (all <= 0) return;
+  std::sort(causes.rbegin(), causes.rend());
+  std::string text;
+  for (const auto& [seconds, cause] : causes) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * seconds / all);
+  }
+  m[Metric::standstill_causes] = text;
+}
+
+std::vector<double> period_means(std::span<const double> steps, std::size_t period) {
+  std::vector<double> means;
+  const std::size_t length = std::min(std::max<std::size_t>(1, period), steps.size());
+  for (std::size_t i = 0; length > 0 && i + length <= steps.size(); i += length) {
+    const auto some = steps.subspan(i, length);
+    means.push_back(std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(length));
+  }
+  return means;
+}
+
+StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts) {
+  const auto all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  StalenessSummary s;
+  std::uint64_t seen = 0;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] == 0) continue;
+    s.mean += static_cast<double>(k) * static_cast<double>(counts[k]) / static_cast<double>(all);
+    if (seen * 100 < all * 99) s.p99 = k;
+    seen += counts[k];
+    s.max = k;
+  }
+  return s;
+}
+
+void fill_observations(const dataparallel::Observations& o, double seconds, core::Metrics& m) {
+  if (o.updates == 0) return;
+  const auto s = summarise_staleness(o.staleness);
+  m[Metric::staleness] = o.mean_staleness();
+  m[Metric::staleness_p99] = static_cast<std::int64_t>(s.p99);
+  m[Metric::staleness_max] = static_cast<std::int64_t>(s.max);
+  m[Metric::clock_gap] = static_cast<std::int64_t>(o.largest_gap);
+  m[Metric::held_s] = o.held_s;
+  if (o.dropped > 0) m[Metric::updates_dropped] = static_cast<std::int64_t>(o.dropped);
+  if (seconds > 0) m[Metric::updates_per_s] = static_cast<double>(o.updates) / seconds;
+}
+
+void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>& s, core::Metrics& m) {
+  if (!s) return;
+  m[Metric::loss_scale_last] = double{s->scale};
+  m[Metric::steps_skipped] = static_cast<std::int64_t>(s->skipped);
+}
+
+void fill_totals(const TrainingTotals& t, core::Point& p) {
+  if (!t.bytes_known || t.steps == 0) return;
+  const auto a_step = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / t.steps); };
+  p.metrics[Metric::bytes_sent_total] = a_step(t.bytes_sent);
+  p.metrics[Metric::bytes_sent_per_rank_max] = a_step(t.bytes_sent_max);
+  p.metrics[Metric::bytes_inter_node] = a_step(t.bytes_between_nodes);
+  p.metrics[Metric::bytes_predicted] = a_step(t.due());
+  if (t.right()) return;
+  p.status = core::Status::wrong;
+  p.reason = t.fault();
+}
+
+GradientNorms gradient_norms(const runtime::Communicator& c, std::span<const float> mine) {
+  constexpr std::size_t chunk = 1 << 16;
+  std::vector<double> sum;
+  double part = 0, whole = 0;
+  for (std::size_t i = 0; i < mine.size(); i += chunk) {
+    const auto values = mine.subspan(i, std::min(chunk, mine.size() - i));
+    sum.assign(values.begin(), values.end());
+    for (const double x : sum) part += x * x;
+    c.sum(sum);
+    for (const double x : sum) whole += x * x;
+  }
+  const auto ranks = static_cast<double>(c.size());
+  return {.part_square = c.sum(part) / ranks, .mean_square = whole / (ranks * ranks)};
+}
+
+NoiseScale::NoiseScale(std::size_t part_batch, std::size_t whole_batch)
+    : part_batch_(static_cast<double>(part_batch)), whole_batch_(static_cast<double>(whole_batch)) {
+  if (part_batch == 0 || part_batch >= whole_batch) {
+    throw std::invalid_argument("a noise scale takes gradients of two batch sizes");
+  }
+}
+
+void NoiseScale::add(const GradientNorms& n) {
+  sums_.part_square += n.part_square;
+  sums_.mean_square += n.mean_square;
+  ++steps_;
+}
+
+// E‖g_B‖² = ‖G‖² + tr Σ/B for a batch of B independent samples: two equations.
+double NoiseScale::gradient_square() const {
+  if (steps_ == 0) return 0;
+  return (whole_batch_ * sums_.mean_square - part_batch_ * sums_.part_square) / (whole_batch_ - part_batch_) /
+         static_cast<double>(steps_);
+}
+
+double NoiseScale::variance() const {
+  if (steps_ == 0) return 0;
+  return (sums_.part_square - sums_.mean_square) / (1 / part_batch_ - 1 / whole_batch_) / static_cast<double>(steps_);
+}
+
+std::optional<double> NoiseScale::samples() const {
+  const double gradient = gradient_square(), noise = variance();
+  if (!(gradient > 0) || !(noise > 0)) return std::nullopt;
+  return noise / gradient;
+}
+
+}  // namespace gradmeter::bench

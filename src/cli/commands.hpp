@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands of the program, and how their flags are read.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/engine/command.hpp"
+
+namespace gradmeter::cli {
+
+using namespace bench;  // a command is written in the words of the engine, wherever it stands
+
+/// The commands that measure nothing; each is in the source of its name. The commands that measure are in bench.
+extern const Command compare_command, report_command, watch_command, import_command, list_command, completion_command,
+    manual_command;
+
+/// The names that a kind of `gradmeter list` has; empty for a kind that the list does not have.
+std::vector<std::string> member_names(std::string_view kind);
+
+/// All commands, in the order of the help. They stand in main.cpp.
+std::span<const Command* const> commands();
+
+/// Reads flags by Boost.Program_options, whose messages are rewritten to say what is wrong, and which flags exist.
+/// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
+/// that belongs to no flag.
+Flags parse_flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);
+/// The text that `--help` prints: what the command is about, and its flags.
+std::string help_text(const Usage&);
+
+}  // namespace gradmeter::cli

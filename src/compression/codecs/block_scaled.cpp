@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Highway compiles this file once for every instruction set and picks at run time.
+#include "compression/codecs/block_scaled.hpp"
+
+#include <type_traits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/codecs/block_scaled.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "compression/detail/bucketed-inl.hpp"
+#include "core/small_float-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::compression::HWY_NAMESPACE {
+
+using detail::Fp8Rule, detail::Lns4Rule, detail::NaturalRule;
+
+#if HWY_TARGET != HWY_SCALAR
+
+/// Rounded once: not by way of fp16, which would be a second time.
+template <bool e4m3>
+using VectorFp8 = std::conditional_t<e4m3, core::HWY_NAMESPACE::E4m3, core::HWY_NAMESPACE::E5m2>;
+
+template <bool e4m3>
+HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const VectorCoefficients& c, Floats x, Words) {
+  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
+  return VectorFp8<e4m3>::encode(hn::CopySign(hn::Min(scaled, hn::Set(F32(), Fp8Rule<e4m3>::most)), x));
+}
+template <bool e4m3>
+HWY_INLINE Floats vector_value(Fp8Rule<e4m3>, const VectorCoefficients& c, Words code) {
+  return hn::Mul(hn::Mul(VectorFp8<e4m3>::decode(hn::ShiftRight<24>(code)), c.first), c.second);
+}
+
+HWY_INLINE Words vector_code(Lns4Rule, const VectorCoefficients& c, Floats x, Words draw) {
+  const U32 d;
+  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
+  const auto share = hn::Min(scaled, hn::Set(F32(), 1.0f));
+  const auto below = hn::Lt(share, hn::Set(F32(), Lns4Rule::lowest));
+  // Lanes that are not below `lowest` are set to zero before the conversion, since they could exceed the integers.
+  const auto small = hn::Mul(hn::IfThenElseZero(below, share), hn::Set(F32(), Lns4Rule::to_lowest));
+  const auto place = hn::IfThenElse(hn::RebindMask(d, below), hn::BitCast(d, hn::ConvertTo(I32(), small)),
+                                    hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base)));
+  const auto level = hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<1>(draw)));
+  const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(d, x)), hn::Set(d, 8));
+  return hn::IfThenZeroElse(hn::Eq(level, hn::Zero(d)), hn::Or(level, sign));
+}
+HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code) {
+  const U32 d;
+  const auto level = hn::ShiftRight<5>(hn::And(code, hn::Set(d, 0x70000000)));
+  const auto power = hn::Add(level, hn::Set(d, Lns4Rule::base));
+  const auto share = hn::BitCast(F32(), hn::IfThenZeroElse(hn::Eq(level, hn::Zero(d)), power));
+  return hn::Xor(hn::Mul(share, c.first), hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000))));
+}
+
+HWY_INLINE Words vector_code(NaturalRule, const VectorCoefficients& c, Floats x, Words draw) {
+  const U32 d;
+  const auto scaled = hn::BitCast(d, hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second));
+  const auto exponent = hn::ShiftRight<23>(hn::Add(scaled, hn::ShiftRight<1>(draw)));
+  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
+  return hn::IfThenZeroElse(hn::Eq(exponent, hn::Zero(d)), hn::Or(exponent, sign));
+}
+HWY_INLINE Floats vector_value(NaturalRule, const VectorCoefficients& c, Words code) {
+  const U32 d;
+  const auto power = hn::BitCast(F32(), hn::ShiftRight<1>(hn::And(code, hn::Set(d, 0x7f000000))));
+  const auto held = hn::Min(hn::Mul(power, c.first), hn::Set(F32(), NaturalRule::most));
+  const auto sign = hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000)));
+  return hn::Xor(hn::Mul(held, c.second), sign);
+}
+
+#endif
+
+void E4m3Encode(const detail::EncodeJob& job) { encode_buckets<Fp8Rule<true>>(job); }
+void E4m3Decode(const detail::DecodeJob& job) { decode_buckets<Fp8Rule<true>>(job); }
+void E5m2Encode(const detail::EncodeJob& job) { encode_buckets<Fp8Rule<false>>(job); }
+void E5m2Decode(const detail::DecodeJob& job) { decode_buckets<Fp8Rule<false>>(job); }
+void Lns4Encode(const detail::EncodeJob& job) { encode_buckets<Lns4Rule>(job); }
+void Lns4Decode(const detail::DecodeJob& job) { decode_buckets<Lns4Rule>(job); }
+void NaturalEncode(const detail::EncodeJob& job) { encode_buckets<NaturalRule>(job); }
+void NaturalDecode(const detail::DecodeJob& job) { decode_buckets<NaturalRule>(job); }
+
+}  // namespace gradmeter::compression::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradmeter::compression {
+namespace {
+
+using detail::DecodeJob, detail::EncodeJob;
+
+HWY_EXPORT(E4m3Encode);
+HWY_EXPORT(E4m3Decode);
+HWY_EXPORT(E5m2Encode);
+HWY_EXPORT(E5m2Decode);
+HWY_EXPORT(Lns4Encode);
+HWY_EXPORT(Lns4Decode);
+HWY_EXPORT(NaturalEncode);
+HWY_EXPORT(NaturalDecode);
+
+void encode_e4m3(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(E4m3Encode)(job); }
+void decode_e4m3(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(E4m3Decode)(job); }
+void encode_e5m2(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(E5m2Encode)(job); }
+void decode_e5m2(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(E5m2Decode)(job); }
+void encode_lns4(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(Lns4Encode)(job); }
+void decode_lns4(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(Lns4Decode)(job); }
+void encode_natural(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(NaturalEncode)(job); }
+void decode_natural(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(NaturalDecode)(job); }
+
+}  // namespace
+
+std::unique_ptr<Codec> make_fp8_e4m3(const core::ParsedName& name) {
+  return detail::make_bucketed<detail::Fp8Rule<true>>(name, {encode_e4m3, decode_e4m3});
+}
+std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName& name) {
+  return detail::make_bucketed<detail::Fp8Rule<false>>(name, {encode_e5m2, decode_e5m2});
+}
+std::unique_ptr<Codec> make_lns4(const core::ParsedName& name) {
+  return detail::make_bucketed<detail::Lns4Rule>(name, {encode_lns4, decode_lns4});
+}
+std::unique_ptr<Codec> make_natural8(const core::ParsedName& name) {
+  return detail::make_bucketed<detail::NaturalRule>(name, {encode_natural, decode_natural});
+}
+
+}  // namespace gradmeter::compression
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs with one scale for each bucket and a narrow number format for each element: fp8 rounds to nearest, lns4 and
+// natural8 round at random without bias.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "compression/codec.hpp"
+#include "compression/detail/bucketed.hpp"
+#include "core/element.hpp"
+#include "core/host_device.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::compression {
+
+/// Wire: 8 + 32/bucket bits an element. The scale that is sent is N, the bucket's largest |x|; the code is x·448/N
+/// (e4m3) or x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 (e4m3), 2^-3 (e5m2) down to
+/// N·2^-6/448 and N·2^-14/57344; below these, at most half the smallest subnormal.
+/// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
+/// Errors: UsageError unless `bucket` is a multiple of 64.
+/// Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; OCP 8-bit Floating Point 1.0.
+std::unique_ptr<Codec> make_fp8_e4m3(const core::ParsedName&);
+std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName&);
+
+/// Four bits in a logarithmic number system.
+/// Wire: 4 + 32/bucket bits an element: a sign and three bits for 0, N·2^-6, N·2^-5 … N, N the bucket's largest |x|.
+/// |x| is rounded at random to a neighbouring level, without bias: the probability is linear in |x|. Error:
+/// Σ (|x| - l)(h - |x|), l and h the levels around |x|.
+/// Cost: 4.5 bytes of memory an element to encode or decode, 8.5 to decode and add.
+/// Errors: UsageError unless `bucket` is a multiple of 64.
+/// Source: Horváth et al., MSML 2022 (natural dithering: levels at powers of two), with the max norm.
+std::unique_ptr<Codec> make_lns4(const core::ParsedName&);
+
+/// Natural compression: powers of two.
+/// Wire: 8 + 16/bucket bits an element; an int16 E = ceil(log2 max|x|) a bucket. Codes: bit 7 sign; c = 0 is zero,
+/// c = 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
+/// lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), at most ‖x‖²/8.
+/// A bucket that is not finite has E = -32768. A code of 2^128 decodes to the largest float.
+/// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
+/// Errors: UsageError unless `bucket` is a multiple of 64.
+/// Source: Horváth et al., "Natural compression for distributed deep learning", MSML 2022.
+std::unique_ptr<Codec> make_natural8(const core::ParsedName&);
+
+}  // namespace gradmeter::compression
+
+namespace gradmeter::compression::detail {
+
+/// The code is the 8-bit float of x·most/N, N the bucket's largest |x|.
+template <bool e4m3>
+struct Fp8Rule {
+  static constexpr core::SmallFormat format = e4m3 ? core::e4m3_format : core::e5m2_format;
+  static constexpr float most = e4m3 ? 448.0f : 57344.0f;  ///< OCP's largest finite numbers
+  static constexpr std::size_t bits = 8;
+  static constexpr bool random = false;
+  using Scale = float;
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
+
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(double{most}, norm); }
+  GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t) {
+    const float scaled = core::lesser(std::fabs(x) * c.first * c.second, most);
+    return core::rounded_code<format>(std::copysign(scaled, x));
+  }
+
+  static constexpr float inverse = 1.0f / most;
+  GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {inverse, norm}; }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
+    return core::to_float(format, static_cast<std::uint16_t>(code)) * c.first * c.second;
+  }
+};
+
+/// A code is a sign and one of seven powers of two up to the bucket's N: level 0 is zero, k = 1 ... 7 is N·2^(k-7).
+/// |x|/N is held as an integer whose bits from 23 on are the level, and whose lower bits are the position between
+/// levels. From 2^-6 on, this integer is made of the float's own bits with the exponent re-based; below, it is
+/// |x|/N·2^6 in units of 2^-23. 23 random bits are added, and their carry rounds.
+struct Lns4Rule {
+  static constexpr std::size_t bits = 4;
+  static constexpr bool random = true;
+  static constexpr float lowest = 0x1p-6f, to_lowest = 0x1p29f;
+  static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
+  using Scale = float;
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
+
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(1.0, norm); }
+  GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
+    const float share = core::lesser(std::fabs(x) * c.first * c.second, 1.0f);
+    const std::uint32_t place =
+        share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : std::bit_cast<std::uint32_t>(share) - base;
+    const std::uint32_t level = (place + (draw >> 1)) >> 23;
+    return level == 0 ? 0 : level | (std::signbit(x) ? 8u : 0u);
+  }
+
+  GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {norm, norm}; }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
+    const std::uint32_t level = code & 7;
+    const float magnitude = (level == 0 ? 0.0f : std::bit_cast<float>((level << 23) + base)) * c.first;
+    return code & 8 ? -magnitude : magnitude;
+  }
+};
+
+/// A code is a sign (bit 7) and a power of two up to the bucket's 2^E, E = ceil(log2 N): c = 0 is zero, c = 1 ... 127
+/// is 2^(E-127+c). Once x is scaled by 2^-E, c is the float's own exponent. 23 random bits added to the mantissa carry
+/// into the exponent with the probability that rounding without bias needs, which is the mantissa. Below the lowest
+/// power the scaled numbers are subnormal, and the same holds.
+struct NaturalRule {
+  static constexpr std::size_t bits = 8;
+  static constexpr bool random = true;
+  using Scale = std::int16_t;
+  static constexpr Scale not_finite = std::numeric_limits<Scale>::min();  ///< the E of a bucket that is not finite
+  GRADMETER_HOST_DEVICE static Scale scale(float norm) {
+    if (!std::isfinite(norm)) return not_finite;
+    if (norm == 0) return 0;
+    int exponent = 0;
+    const float mantissa = std::frexp(norm, &exponent);  // in [1/2, 1)
+    return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
+  }
+  /// 2^e. A damaged wire may hold an e for which this is zero or infinity.
+  GRADMETER_HOST_DEVICE static float power(int e) { return std::ldexp(1.0f, e); }
+  /// E reaches from -149 to 128. 2^E and 2^-E are held as two factors each, since one of them may not be a float.
+  GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
+
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {
+    const int e = scale(norm);
+    return {power(-half(e)), power(half(e) - e)};
+  }
+  GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
+    const auto scaled = std::bit_cast<std::uint32_t>(std::fabs(x) * c.first * c.second);
+    const std::uint32_t exponent = (scaled + (draw >> 1)) >> 23;
+    return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
+  }
+
+  /// 2^128 is not a float: with E = 128 the largest float stands for it, which is smaller by a factor of 1 - 2^-24.
+  static constexpr float most = 0x1.fffffep63f;
+  GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
+    if (e == not_finite) return {1.0f, std::numeric_limits<float>::quiet_NaN()};
+    return {power(half(e)), power(e - half(e))};
+  }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
+    const float magnitude = core::lesser(std::bit_cast<float>((code & 0x7f) << 23) * c.first, most) * c.second;
+    return code & 0x80 ? -magnitude : magnitude;
+  }
+};
+
+}  // namespace gradmeter::compression::detail

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Highway compiles this file once for every instruction set and picks at run time.
+#include "compression/codecs/casts.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/codecs/casts.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "compression/detail/bucketed-inl.hpp"
+#include "core/small_float-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace gradmeter::compression::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+void CastEncode(const detail::EncodeJob& job, bool half) { detail::cast_encode(job, half, 0); }
+void CastDecode(const detail::DecodeJob& job, bool half) { detail::cast_decode(job, half, 0); }
+
+#else
+namespace small = core::HWY_NAMESPACE;
+
+/// Encodes whole vectors; returns how many elements these are.
+template <class C>
+std::size_t encode_vectors(const detail::EncodeJob& job) {
+  const F32 d;
+  const std::size_t lanes = hn::Lanes(d), n = job.x.size();
+  const float* x = job.x.data();
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    for (std::size_t line = 0; line < 2 * lanes; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
+    C::put(C::encode(hn::LoadU(d, x + i)), job.wire + 2 * i);
+    C::put(C::encode(hn::LoadU(d, x + i + lanes)), job.wire + 2 * (i + lanes));
+  }
+  return i;
+}
+
+template <class C, bool add, Store store>
+std::size_t decode_vectors(const detail::DecodeJob& job) {
+  const F32 d;
+  const std::size_t lanes = hn::Lanes(d), n = job.out.size();
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    for (const std::size_t k : {i, i + lanes}) {
+      Floats value = C::decode(C::fetch(job.wire.data() + 2 * k));
+      if constexpr (add) value = hn::Add(hn::LoadU(d, job.addend + k), value);
+      store_floats<store>(value, job.out.data() + k);
+    }
+  }
+  if (store == Store::streaming) hwy::FlushStream();
+  return i;
+}
+
+template <class C>
+std::size_t decode_by_size(const detail::DecodeJob& job) {
+  const bool streams = store_for(job) == Store::streaming;
+  if (job.addend)
+    return streams ? decode_vectors<C, true, Store::streaming>(job) : decode_vectors<C, true, Store::cached>(job);
+  return streams ? decode_vectors<C, false, Store::streaming>(job) : decode_vectors<C, false, Store::cached>(job);
+}
+
+void CastEncode(const detail::EncodeJob& job, bool half) {
+  detail::cast_encode(job, half, half ? encode_vectors<small::FastHalf>(job) : encode_vectors<small::Bf16>(job));
+}
+void CastDecode(const detail::DecodeJob& job, bool half) {
+  detail::cast_decode(job, half, half ? decode_by_size<small::FastHalf>(job) : decode_by_size<small::Bf16>(job));
+}
+
+#endif
+
+}  // namespace gradmeter::compression::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace gradmeter::compression {
+namespace {
+
+HWY_EXPORT(CastEncode);
+HWY_EXPORT(CastDecode);
+
+template <bool half>
+void encode(const detail::EncodeJob& job) {
+  HWY_DYNAMIC_DISPATCH(CastEncode)(job, half);
+}
+template <bool half>
+void decode(const detail::DecodeJob& job) {
+  HWY_DYNAMIC_DISPATCH(CastDecode)(job, half);
+}
+template <bool half>
+void encode_plain(const detail::EncodeJob& job) {
+  detail::cast_encode(job, half, 0);
+}
+template <bool half>
+void decode_plain(const detail::DecodeJob& job) {
+  detail::cast_decode(job, half, 0);
+}
+
+template <bool half>
+std::unique_ptr<Codec> make_cast(const core::ParsedName& name) {
+  return std::make_unique<detail::Bucketed>(name.canonical(), WireLayout{.bucket = 1, .bits = 16, .scale_width = 0},
+                                            detail::Norm::max, detail::Loops{encode<half>, decode<half>},
+                                            detail::Loops{encode_plain<half>, decode_plain<half>});
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> make_fp16(const core::ParsedName& name) { return make_cast<true>(name); }
+std::unique_ptr<Codec> make_bf16(const core::ParsedName& name) { return make_cast<false>(name); }
+
+}  // namespace gradmeter::compression
+
+#endif

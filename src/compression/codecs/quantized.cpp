@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// Highway compiles this file once for every instruction set and picks at run time.
+#include "compression/codecs/quantized.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "compression/detail/elias.hpp"
+#include "compression/registry.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/codecs/quantized.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "compression/detail/bucketed-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::compression::HWY_NAMESPACE {
+
+using detail::Qsgd1Rule, detail::QsgdRule, detail::Rounding, detail::TernaryRule;
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <std::size_t bits, Rounding rounding>
+HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const VectorCoefficients& c, Floats x, Words draw) {
+  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
+  const auto level = hn::ConvertTo(I32(), hn::Min(scaled, hn::Set(F32(), QsgdRule<bits, rounding>::cap)));
+  const auto q = hn::BitCast(I32(), hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), level), draw)));
+  const auto sign = hn::BroadcastSignBit(hn::BitCast(I32(), x));
+  return hn::BitCast(U32(), hn::Sub(hn::Xor(q, sign), sign));
+}
+template <std::size_t bits, Rounding rounding>
+HWY_INLINE Floats vector_value(QsgdRule<bits, rounding>, const VectorCoefficients& c, Words code) {
+  const auto q = hn::ConvertTo(F32(), hn::ShiftRight<32 - bits>(hn::BitCast(I32(), code)));
+  return hn::Mul(hn::Mul(q, c.first), c.second);
+}
+
+HWY_INLINE Words vector_code(Qsgd1Rule, const VectorCoefficients& c, Floats x, Words draw) {
+  const auto scaled = hn::Mul(hn::Mul(x, c.first), c.second);
+  const auto chance = hn::ConvertTo(I32(), hn::Add(scaled, hn::Set(F32(), 0x1p23f)));
+  return hn::BitCast(U32(), hn::VecFromMask(I32(), hn::Lt(hn::BitCast(I32(), draw), chance)));
+}
+HWY_INLINE Floats vector_value(Qsgd1Rule, const VectorCoefficients& c, Words code) {
+  const auto is_positive = hn::MaskFromVec(hn::BitCast(F32(), hn::BroadcastSignBit(hn::BitCast(I32(), code))));
+  return hn::IfThenElse(is_positive, c.first, c.second);
+}
+
+#endif
+
+template <Rounding rounding>
+void encode_rounded(const detail::EncodeJob& job) {
+  if (job.layout.bits == 8) return encode_buckets<QsgdRule<8, rounding>>(job);
+  if (job.layout.bits == 4) return encode_buckets<QsgdRule<4, rounding>>(job);
+  encode_buckets<QsgdRule<2, rounding>>(job);
+}
+void QsgdStochastic(const detail::EncodeJob& job) { encode_rounded<Rounding::stochastic>(job); }
+void QsgdNearest(const detail::EncodeJob& job) { encode_rounded<Rounding::nearest>(job); }
+void QsgdDecode(const detail::DecodeJob& job) {
+  if (job.layout.bits == 8) return decode_buckets<QsgdRule<8, Rounding::nearest>>(job);
+  if (job.layout.bits == 4) return decode_buckets<QsgdRule<4, Rounding::nearest>>(job);
+  decode_buckets<QsgdRule<2, Rounding::nearest>>(job);
+}
+void Qsgd1Encode(const detail::EncodeJob& job) { encode_buckets<Qsgd1Rule>(job); }
+void Qsgd1Decode(const detail::DecodeJob& job) { decode_buckets<Qsgd1Rule>(job); }
+
+#if HWY_TARGET == HWY_SCALAR
+float TernaryScale(std::span<const float> x, double clip) { return detail::ternary_scale_plain(x, clip); }
+void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
+  std::fill(codes, codes + (x.size() + 3) / 4, std::byte{0});
+  detail::ternary_encode_plain(x, scale, draws, codes);
+}
+std::size_t TernaryQuantise(std::span<const float>, float, std::int8_t*, const detail::Draws&) { return 0; }
+template <class Sum>
+std::size_t ternary_sums(std::span<const Sum>, float, float*) {
+  return 0;
+}
+#else
+
+/// A piece that is read twice while it is in the L1 cache [elements].
+inline constexpr std::size_t piece = 2048;
+
+float TernaryScale(std::span<const float> x, double clip) {
+  detail::TreeSum squares;
+  float most = 0;
+  for (std::size_t i = 0; i < x.size(); i += piece) {
+    const auto part = x.subspan(i, std::min(piece, x.size() - i));
+    const float largest = max_norm(part.data(), part.size());
+    if (!(largest >= 0)) return largest;
+    most = std::max(most, largest);
+    for (std::size_t k = 0; clip > 0 && k < part.size(); k += detail::sum_piece) {
+      squares.add(piece_of_squares(part.data() + k, std::min(detail::sum_piece, part.size() - k)));
+    }
+  }
+  return detail::clipped_scale(most, squares.total(), x.size(), clip);
+}
+
+void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
+  const detail::Coefficients encoder = TernaryRule::encoder(scale);
+  // Short pieces: one whose numbers have two high words goes without vectors.
+  for (std::size_t i = 0; i < x.size(); i += piece) {
+    encode_bucket<TernaryRule>(encoder, x.subspan(i, std::min(piece, x.size() - i)), draws, i, codes + i / 4);
+  }
+}
+
+/// Writes whole vectors of codes; returns how many elements these are.
+std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* codes, const detail::Draws& draws) {
+  const std::size_t lanes = hn::Lanes(F32()), n = x.size();
+  if (draws.crosses(0, n)) return 0;
+  const VectorCoefficients encoder(TernaryRule::encoder(scale));
+  Coder<TernaryRule> coder(encoder, draws.keys(0), static_cast<std::uint32_t>(draws.number(0)));
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));
+  }
+  return i;
+}
+
+template <class Sum>
+std::size_t ternary_sums(std::span<const Sum> sums, float scale, float* out) {
+  const F32 df;
+  const I32 di;
+  const std::size_t lanes = hn::Lanes(df);
+  const auto factor = hn::Set(df, scale);
+  std::size_t i = 0;
+  for (; i + lanes <= sums.size(); i += lanes) {
+    if constexpr (sizeof(Sum) == 1) {
+      const hn::Rebind<std::int8_t, F32> narrow;
+      const auto sum = hn::PromoteTo(di, hn::LoadU(narrow, sums.data() + i));
+      hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), factor), df, out + i);
+    } else {
+      hn::StoreU(hn::Mul(hn::ConvertTo(df, hn::LoadU(di, sums.data() + i)), factor), df, out + i);
+    }
+  }
+  return i;
+}
+#endif
+
+void TernaryDecode(const detail::DecodeJob& job) { decode_buckets<TernaryRule>(job); }
+std::size_t TernaryBytes(std::span<const std::int8_t> sums, float scale, float* out) {
+  return ternary_sums(sums, scale, out);
+}
+std::size_t TernaryWords(std::span<const std::int32_t> sums, float scale, float* out) {
+  return ternary_sums(sums, scale, out);
+}
+
+}  // namespace gradmeter::compression::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradmeter::compression {
+namespace {
+
+using detail::DecodeJob, detail::EncodeJob, detail::Qsgd1Rule, detail::QsgdRule, detail::Rounding;
+
+HWY_EXPORT(QsgdStochastic);
+HWY_EXPORT(QsgdNearest);
+HWY_EXPORT(QsgdDecode);
+HWY_EXPORT(Qsgd1Encode);
+HWY_EXPORT(Qsgd1Decode);
+
+void encode_stochastic(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(QsgdStochastic)(job); }
+void encode_nearest(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(QsgdNearest)(job); }
+void decode_qsgd(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(QsgdDecode)(job); }
+void encode_qsgd1(const EncodeJob& job) { HWY_DYNAMIC_DISPATCH(Qsgd1Encode)(job); }
+void decode_qsgd1(const DecodeJob& job) { HWY_DYNAMIC_DISPATCH(Qsgd1Decode)(job); }
+
+template <std::size_t bits>
+std::unique_ptr<Codec> make_qsgd(const core::ParsedName& name) {
+  const detail::Norm norm = detail::norm_of(name);
+  if (detail::rounding_of(name) == Rounding::nearest) {
+    return detail::make_bucketed<QsgdRule<bits, Rounding::nearest>>(name, {encode_nearest, decode_qsgd}, norm);
+  }
+  return detail::make_bucketed<QsgdRule<bits, Rounding::stochastic>>(name, {encode_stochastic, decode_qsgd}, norm);
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> make_qsgd8(const core::ParsedName& name) { return make_qsgd<8>(name); }
+std::unique_ptr<Codec> make_qsgd4(const core::ParsedName& name) { return make_qsgd<4>(name); }
+std::unique_ptr<Codec> make_qsgd2(const core::ParsedName& name) { return make_qsgd<2>(name); }
+std::unique_ptr<Codec> make_qsgd1(const core::ParsedName& name) {
+  return detail::make_bucketed<Qsgd1Rule>(name, {encode_qsgd1, decode_qsgd1});
+}
+
+bool qsgd_expands(const core::ParsedName& name) {
+  if (detail::rounding_of(name) == Rounding::nearest) return false;
+  const auto bucket = static_cast<double>(detail::bucket_of(name));
+  // The norm of a bucket of independent Gaussians of variance 1: its length, or nearly its largest element.
+  const double norm = detail::norm_of(name) == detail::Norm::l2 ? std::sqrt(bucket) : std::sqrt(2 * std::log(bucket));
+  const double levels = name.base == "qsgd2" ? 1 : name.base == "qsgd4" ? 7 : 127;
+  constexpr double mean_magnitude = 0.7979;
+  return norm / levels * mean_magnitude - 1 > 1;
+}
+
+namespace {
+
+[[noreturn]] void refuse_damage(const char* how) { throw core::BackendError("compression", "qsgd-elias", how); }
+
+class QsgdElias final : public Codec {
+ public:
+  explicit QsgdElias(const core::ParsedName& name)
+      : Codec(name.canonical()), bucket_(detail::bucket_of(name)), levels_(whole_number(name, "levels", 1, 127)) {}
+  std::size_t grain() const override { return bucket_; }
+  bool variable() const override { return true; }
+  /// An element takes most, gamma(gap) + 1 + gamma(|q|) bits over its gap, where every gap is 1; one gap more ends all.
+  std::size_t wire_bytes(std::size_t n) const override {
+    return n == 0 ? 0 : scale_bytes(n, bucket_) + code_bytes(n + 1, 2 + detail::gamma_bits(levels_));
+  }
+
+  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw& draw) const override {
+    const std::size_t n = x.size();
+    if (n == 0) return 0;
+    const detail::Draws draws(draw);
+    std::fill(wire, wire + scale_bytes(n, bucket_), std::byte{0});
+    detail::BitWriter bits(wire + scale_bytes(n, bucket_));
+    std::size_t next = 0;  // the place behind the last q that is not 0
+    for (std::size_t at = 0, b = 0; at < n; at += bucket_, ++b) {
+      const auto part = x.subspan(at, std::min(bucket_, n - at));
+      const float norm = detail::l2_norm(part);
+      std::memcpy(wire + 4 * b, &norm, 4);
+      if (norm > 0) next = encode_bucket(part, detail::factors_to(double{cap()}, norm), draws, at, next, bits);
+    }
+    bits.gamma(n + 1 - next);
+    std::byte* const end = bits.finish();
+    const auto written = static_cast<std::size_t>(end - wire);
+    std::fill(end, wire + padded(written), std::byte{0});
+    return padded(written);
+  }
+
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+    std::fill(out.begin(), out.end(), 0.0f);
+    unpack(wire, out);
+  }
+  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override {
+    if (addend.data() != out.data()) std::copy(addend.begin(), addend.end(), out.begin());
+    unpack(wire, out);
+  }
+
+ private:
+  float cap() const { return static_cast<float>(levels_) * 0x1p24f; }
+
+  std::size_t encode_bucket(std::span<const float> x, detail::Coefficients encoder, const detail::Draws& draws,
+                            std::size_t at, std::size_t next, detail::BitWriter& bits) const {
+    const bool crosses = draws.crosses(at, x.size());
+    const detail::DrawKeys keys = draws.keys(at);
+    const float most = cap();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto low = static_cast<std::uint32_t>(draws.number(at + i));
+      const std::uint32_t draw = crosses ? draws.draw(at + i) : keys.draw(low);
+      const std::uint32_t q = detail::level_of(encoder, most, x[i], draw);
+      if (q == 0) continue;
+      bits.gamma(at + i + 1 - next);
+      bits.put(std::signbit(x[i]) ? 1 : 0, 1);
+      bits.gamma(q);
+      next = at + i + 1;
+    }
+    return next;
+  }
+
+  float scale_at(std::span<const std::byte> wire, std::size_t bucket) const {
+    float scale;
+    std::memcpy(&scale, wire.data() + 4 * bucket, 4);
+    return scale;
+  }
+
+  /// Adds the numbers that are not 0 to `out`.
+  void unpack(std::span<const std::byte> wire, std::span<float> out) const {
+    const std::size_t n = out.size();
+    if (n == 0) return;
+    if (wire.size() < scale_bytes(n, bucket_)) refuse_damage("fewer bytes than the scales take");
+    detail::BitReader bits(wire.subspan(scale_bytes(n, bucket_)));
+    const float inverse = 1.0f / static_cast<float>(levels_);
+    // Each turn takes a bit at least and moves on by a place at least: it ends.
+    for (std::size_t next = 0;;) {
+      const std::uint64_t gap = bits.gamma();
+      if (gap == 0 || gap > n + 1 - next) refuse_damage("a gap leads outside the tensor");
+      next += gap;
+      if (next == n + 1) break;
+      const bool negative = bits.take(1) != 0;
+      const std::uint64_t q = bits.gamma();
+      if (q == 0 || q > levels_) refuse_damage("a level that there is not");
+      const float value = static_cast<float>(q) * inverse * scale_at(wire, (next - 1) / bucket_);
+      out[next - 1] += negative ? -value : value;
+    }
+    if (bits.overrun()) refuse_damage("the stream ends early");
+    for (std::size_t at = 0, b = 0; at < n; at += bucket_, ++b) {
+      if (!std::isnan(scale_at(wire, b))) continue;
+      std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(at), std::min(bucket_, n - at), not_finite);
+    }
+  }
+
+  static constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
+  std::size_t bucket_, levels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name); }
+
+bool qsgd_elias_expands(const core::ParsedName& name) {
+  const std::size_t levels = whole_number(name, "levels", 1, 127);
+  return detail::bucket_of(name) > 4 * levels * levels;
+}
+
+namespace {
+
+HWY_EXPORT(TernaryScale);
+HWY_EXPORT(TernaryEncode);
+HWY_EXPORT(TernaryDecode);
+HWY_EXPORT(TernaryQuantise);
+HWY_EXPORT(TernaryBytes);
+HWY_EXPORT(TernaryWords);
+
+class TernGrad final : public Codec {
+ public:
+  TernGrad(std::string name, double clip, bool is_fast) : Codec(std::move(name)), clip_(clip) {
+    if (is_fast) reference_ = std::make_unique<TernGrad>(this->name(), clip, false);
+  }
+  std::size_t grain() const override { return 1; }
+  std::size_t wire_bytes(std::size_t n) const override { return detail::ternary_layout.wire(n); }
+  const Codec& reference() const override { return reference_ ? *reference_ : *this; }
+
+  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw& draw) const override {
+    const std::size_t bytes = wire_bytes(x.size());
+    if (x.empty()) return bytes;
+    const float scale = is_fast() ? ternary_scale(x, clip_) : detail::ternary_scale_plain(x, clip_);
+    // The loops leave bytes that must be zero: all codes where there is no scale, else the padding, which lies in the
+    // last 16 bytes.
+    const std::size_t kept = is_fast() && scale > 0 ? bytes - 16 : 16;
+    std::memset(wire, 0, 16);
+    std::memset(wire + kept, 0, bytes - kept);
+    std::memcpy(wire, &scale, sizeof(scale));
+    if (!(scale > 0)) return bytes;
+    if (is_fast()) {
+      HWY_DYNAMIC_DISPATCH(TernaryEncode)(x, scale, detail::Draws(draw), wire + 16);
+    } else {
+      detail::ternary_encode_plain(x, scale, detail::Draws(draw), wire + 16);
+    }
+    return bytes;
+  }
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+    unpack({wire, nullptr, out, detail::ternary_layout});
+  }
+  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override {
+    unpack({wire, addend.data(), out, detail::ternary_layout});
+  }
+
+ private:
+  bool is_fast() const { return reference_ != nullptr; }
+  void unpack(const DecodeJob& job) const {
+    if (job.out.empty()) return;
+    if (!is_fast()) return detail::decode_plain<detail::TernaryRule>(job);
+    HWY_DYNAMIC_DISPATCH(TernaryDecode)(job);
+  }
+  double clip_;
+  std::unique_ptr<const TernGrad> reference_;  ///< null in the reference itself
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_terngrad(const core::ParsedName& name) {
+  static constexpr std::array<std::string_view, 3> exchanges{"gather", "sum", "sra"};
+  one_of(name, "exchange", exchanges);
+  return std::make_unique<TernGrad>(name.canonical(), ternary_clip(name), true);
+}
+
+double ternary_clip(const core::ParsedName& name) {
+  const std::string& text = name.parameters.at("clip");
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // Written back, it must be the same text: names that mean the same must be equal.
+  const bool whole = error == std::errc{} && end == text.data() + text.size();
+  if (!whole || !(value >= 0 && value <= 1000) || fmt::format("{}", value) != text) {
+    throw core::UsageError(
+        fmt::format("codec {} takes numbers from 0 (no clipping) to 1000 in their shortest form as "
+                    "clip, not '{}'; 2.5 is usual",
+                    name.base, text));
+  }
+  return value;
+}
+
+float ternary_scale(std::span<const float> x, double clip) { return HWY_DYNAMIC_DISPATCH(TernaryScale)(x, clip); }
+
+void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const Draw& draw) {
+  if (!(scale > 0)) return std::fill(codes.begin(), codes.end(), std::int8_t{0});
+  const detail::Draws draws(draw);
+  const detail::Coefficients encoder = detail::TernaryRule::encoder(scale);
+  for (std::size_t i = HWY_DYNAMIC_DISPATCH(TernaryQuantise)(x, scale, codes.data(), draws); i < x.size(); ++i) {
+    codes[i] = detail::ternary_code(encoder, x[i], draws.draw(i));
+  }
+}
+
+void ternary_decode(std::span<const std::int8_t> sums, float scale, std::span<float> out) {
+  const std::size_t done = HWY_DYNAMIC_DISPATCH(TernaryBytes)(sums, scale, out.data());
+  for (std::size_t i = done; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]) * scale;
+}
+void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<float> out) {
+  const std::size_t done = HWY_DYNAMIC_DISPATCH(TernaryWords)(sums, scale, out.data());
+  for (std::size_t i = done; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]) * scale;
+}
+
+}  // namespace gradmeter::compression
+#endif

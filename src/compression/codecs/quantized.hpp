@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs of evenly spaced levels of either sign up to a norm, rounded at random without bias: QSGD with 2, 4 and 8 bits
+// an element, with one bit, and with the code of its paper; TernGrad, which has one scale for a whole span.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "compression/codec.hpp"
+#include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::compression {
+
+/// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N the bucket's largest |x| (norm=max) or its Euclidean length
+/// (norm=l2); q = sgn(x)·min(floor(s·|x|/N + u), s) with u uniform in [0, 1), or 1/2 (rounding=nearest); decoded N·q/s;
+/// two's complement, -2^(b-1) never appears. Error: (N/s)²·Σ f(1-f), f = frac(s·|x|/N), and unbiased, with
+/// rounding=stochastic. Cost: 4 + b/8 bytes of memory an element to encode or decode, 8 + b/8 to decode and add.
+/// Errors: UsageError unless `bucket` is a multiple of 64.
+/// Source: Alistarh et al., NeurIPS 2017; the max norm as in Markov et al. (CGX), Middleware 2022.
+std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
+std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
+std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
+
+/// True where random rounding loses more of a Gaussian bucket than the bucket's energy. An element of variance 1 loses
+/// step·E|x| - 1 on average where one step, N/s, spans nearly all elements.
+bool qsgd_expands(const core::ParsedName&);
+
+/// One random bit an element.
+/// Wire: 1 + 32/bucket bits an element. N the bucket's largest |x|; the bit is 1, meaning +N, with probability
+/// (1 + x/N)/2, else it means -N. Error: d·N² - ‖x‖² a bucket of d elements, and unbiased.
+/// Cost: 4.1 bytes of memory an element to encode or decode, 8.1 to decode and add.
+/// Errors: UsageError unless `bucket` is a multiple of 64.
+/// Source: Suresh et al., ICML 2017 (stochastic binary quantisation), between -N and N.
+std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
+
+/// QSGD as in its paper: the bucket's L2 norm, with which most codes are zero, and a code that is short for zeros.
+/// q = sgn(x)·min(floor(s·|x|/N + u), s), N the L2 norm of the bucket, s = `levels` (1 to 127), u uniform [0, 1);
+/// decodes to N·q/s. Held as integers of 2^-24, as `qsgd8` does.
+/// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first: for each q that is not 0 the gap
+///         to the last such one (to place -1 for the first) and after it a sign bit and |q|; at the end the gap to
+///         place n. Gaps and |q| are in Elias' gamma code: as many zeros as there are bits behind the leading 1, the 1,
+///         those bits. Padded to 16. wire_bytes(n) is what it takes when each q is ±s.
+/// Error:  unbiased; E|Q-x|^2 = N^2/s^2 · sum f(1-f), f the fraction of s·|x|/N.
+/// Errors: BackendError when what is decoded was damaged on its way.
+/// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
+std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
+
+/// True where the codec can lose more than the whole gradient. The loss is largest where all |x| of a bucket are equal:
+/// it is then sqrt(bucket)/s - 1 of |x|^2.
+bool qsgd_elias_expands(const core::ParsedName&);
+
+/// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
+/// Wire: 16 bytes, the fp32 scale M first, and 2 bits an element; nothing for an empty span. M = max|x| after |x| is
+/// clipped at clip·σ (clip=0: not at all), σ the root mean square of the span; codes 00, 01, 11 are 0, +1, -1, nonzero
+/// with probability |x|/M: QSGD's rule for two bits and the max norm. Error, of a call: M·‖x‖₁ - ‖x‖² where nothing is
+/// clipped; clipping adds a bias whose square is Σ (|x| - clip·σ)₊².
+/// Its grain is 1, but each call has its own scale, so codes depend on how a span is cut.
+/// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
+/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of: gather (every rank gets these
+/// bytes), sra (a schedule exchanges encoded parts), sum (a byte for each element, with one scale for all ranks, see
+/// below: the sum of P such codes needs log2(2P + 1) bits). Source: Wen et al., NeurIPS 2017.
+std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
+
+// The parts of TernGrad for a sum of integers with one scale for all ranks, which is the largest of their M.
+
+/// Reads the parameter `clip`.
+double ternary_clip(const core::ParsedName&);
+/// M of a span: 0 when all elements are zero, NaN when any is not finite. Sums of squares are taken in doubles, by
+/// pieces, in an order that codes depend on (detail/tree_sum.hpp). Cost: reads x once.
+float ternary_scale(std::span<const float> x, double clip);
+/// Draws codes [x.size()] of -1, 0 or 1 as `terngrad` does. An |x| above `scale` counts as `scale`; where the scale is
+/// 0 or NaN all codes are 0. Cost: 5 bytes of memory an element.
+void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const Draw&);
+/// out [sums.size()] = scale · sum. Cost: 5 bytes of memory an element for sums of int8, 8 for sums of int32.
+void ternary_decode(std::span<const std::int8_t> sums, float scale, std::span<float> out);
+void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<float> out);
+
+}  // namespace gradmeter::compression
+
+namespace gradmeter::compression::detail {
+
+/// |q| = min(floor(s·|x|/N + u), s) of one number. s·|x|/N and u are held as integers of 2^-24: for s up to 127 their
+/// sum stays below 2^31, and its floor is a shift. `cap`: s as such an integer; c: factors_to(cap, N).
+GRADMETER_HOST_DEVICE inline std::uint32_t level_of(Coefficients c, float cap, float x, std::uint32_t draw) {
+  return (static_cast<std::uint32_t>(core::lesser(std::fabs(x) * c.first * c.second, cap)) + draw) >> 24;
+}
+
+/// QSGD's arithmetic for one number, with s = 2^(b-1) - 1 levels of either sign.
+template <std::size_t code_bits, Rounding rounding>
+struct QsgdRule {
+  static constexpr std::size_t bits = code_bits;
+  static constexpr bool random = rounding == Rounding::stochastic;
+  static constexpr std::uint32_t levels = (1u << (bits - 1)) - 1;
+  using Scale = float;
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
+
+  static constexpr float cap = static_cast<float>(levels) * 0x1p24f;
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(double{cap}, norm); }
+  GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
+    const std::uint32_t q = level_of(c, cap, x, draw);
+    return (std::signbit(x) ? 0 - q : q) & ((1u << bits) - 1);
+  }
+
+  /// q/s is computed first, because N·q could exceed the largest float, and N/s could become zero.
+  static constexpr float inverse = 1.0f / static_cast<float>(levels);
+  GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {inverse, norm}; }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
+    const auto q = std::bit_cast<std::int32_t>(code << (32 - bits)) >> (32 - bits);
+    return static_cast<float>(q) * c.first * c.second;
+  }
+};
+
+/// The code is one random bit: +N with probability (1 + x/N)/2, else -N.
+struct Qsgd1Rule {
+  static constexpr std::size_t bits = 1;
+  static constexpr bool random = true;
+  using Scale = float;
+  GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
+
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(0x1p23, norm); }
+  /// The probability is held as an integer from 0 to 2^24, in units of 2^-24; rounding may take it slightly beyond.
+  GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
+    const auto chance = static_cast<std::int32_t>(x * c.first * c.second + 0x1p23f);
+    return static_cast<std::int32_t>(draw) < chance ? 1 : 0;
+  }
+
+  /// The negative is computed as 0 - N, which is +0 in a bucket of zeros, where -N would be -0.
+  GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {norm, 0.0f - norm}; }
+  GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) { return code ? c.first : c.second; }
+};
+
+// TernGrad without vectors: the reference.
+
+using TernaryRule = QsgdRule<2, Rounding::stochastic>;
+
+/// A span is one bucket of any length.
+inline constexpr WireLayout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
+
+/// M from the largest |x| (NaN when not all are finite) and the sum of squares.
+GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std::size_t n, double clip) {
+  if (clip == 0 || !(most > 0)) return most;
+  const double sigma = std::sqrt(squares / static_cast<double>(n));
+  // sigma may become zero for a few tiny numbers among zeros, although these are not zero.
+  const double limit = core::greater(clip * sigma, double{std::numeric_limits<float>::denorm_min()});
+  return limit < double{most} ? static_cast<float>(limit) : most;
+}
+
+inline float ternary_scale_plain(std::span<const float> x, double clip) {
+  return clipped_scale(max_norm(x), sum_of_squares(x), x.size(), clip);
+}
+
+/// `codes` must be zero at first.
+inline void ternary_encode_plain(std::span<const float> x, float scale, const Draws& draws, std::byte* codes) {
+  if (scale > 0) encode_plain_codes<TernaryRule>(TernaryRule::encoder(scale), x, draws, 0, codes);
+}
+
+/// The code of one element, as a number.
+GRADMETER_HOST_DEVICE inline std::int8_t ternary_code(Coefficients encoder, float x, std::uint32_t draw) {
+  const std::uint32_t code = TernaryRule::code(encoder, x, draw);
+  return static_cast<std::int8_t>(code == 3 ? -1 : static_cast<int>(code));
+}
+
+}  // namespace gradmeter::compression::detail

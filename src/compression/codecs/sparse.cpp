@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Highway compiles this file once for every instruction set and picks at run time.
+#include "compression/codecs/sparse.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "compression/registry.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/codecs/sparse.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace gradmeter::compression::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using Words = hn::CappedTag<std::int32_t, 16>;  // a mask of them fits in 16 bits
+
+/// body(i) for each i in [0, n) whose magnitude's bits are in [low, high], ascending; fast where those are few.
+template <class Body>
+HWY_INLINE void each_between(const float* x, std::size_t n, std::uint32_t low, std::uint32_t high, Body body) {
+  const Words d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto below = hn::Set(d, static_cast<std::int32_t>(low) - 1),
+             highest = hn::Set(d, static_cast<std::int32_t>(high));
+  const auto magnitude = hn::Set(d, 0x7fffffff);
+  const auto* bits = reinterpret_cast<const std::int32_t*>(x);
+  const auto inside = [&](std::size_t i) HWY_ATTR {
+    const auto v = hn::And(hn::LoadU(d, bits + i), magnitude);
+    return hn::AndNot(hn::Gt(v, highest), hn::Gt(v, below));
+  };
+  const auto visit = [&](std::size_t i, auto mask) HWY_ATTR {
+    std::uint8_t stored[8] = {};
+    hn::StoreMaskBits(d, mask, stored);
+    std::uint32_t found = 0;
+    for (std::memcpy(&found, stored, 4); found != 0; found &= found - 1) {
+      body(i + static_cast<std::size_t>(std::countr_zero(found)));
+    }
+  };
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const auto a = inside(i), b = inside(i + lanes), c = inside(i + 2 * lanes), e = inside(i + 3 * lanes);
+    if (hn::AllFalse(d, hn::Or(hn::Or(a, b), hn::Or(c, e)))) continue;
+    visit(i, a);
+    visit(i + lanes, b);
+    visit(i + 2 * lanes, c);
+    visit(i + 3 * lanes, e);
+  }
+  for (; i < n; ++i) {
+    const std::uint32_t v = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff;
+    if (v >= low && v <= high) body(i);
+  }
+}
+
+void CountBetween(const float* x, std::size_t n, std::uint32_t low, std::uint32_t high, int shift,
+                  std::size_t* counts) {
+  each_between(x, n, low, high, [&](std::size_t i) HWY_ATTR {
+    ++counts[((std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff) - low) >> shift];
+  });
+}
+
+/// The wire's layout is a copy: stores of bytes could change one that is referred to.
+void WriteTaken(const float* x, const detail::Threshold& t, TopKWire w, std::byte* wire) {
+  std::byte* values = wire + w.places_bytes();
+  std::size_t taken = 0, ties = t.ties;
+  each_between(x, w.n, t.bits, 0x7fffffff, [&](std::size_t i) HWY_ATTR {
+    if ((std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff) == t.bits && ties-- == 0) {
+      ties = 0;
+      return;
+    }
+    detail::write_place(w, taken, i, wire);
+    std::memcpy(values + 4 * taken, x + i, 4);
+    ++taken;
+  });
+}
+
+}  // namespace gradmeter::compression::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradmeter::compression::detail {
+namespace {
+
+HWY_EXPORT(CountBetween);
+
+constexpr std::uint32_t infinity = 0x7f800000, all_ones = 0x7fffffff;
+/// 31 bits of magnitude, found in three steps: the upper 11, the next 10, the last 10.
+constexpr int first_shift = 20, second_shift = 10;
+using Counts = std::array<std::size_t, 2048>;
+
+/// The bin in which the k-th largest lies, and how many lie above that bin.
+struct Bin {
+  std::uint32_t index = 0;
+  std::size_t above = 0;
+  bool found = false;
+};
+Bin bin_of(const Counts& counts, std::size_t k) {
+  std::size_t above = 0;
+  for (std::size_t i = counts.size(); i-- > 0; above += counts[i]) {
+    if (above + counts[i] >= k) return {static_cast<std::uint32_t>(i), above, true};
+  }
+  return {0, above, false};
+}
+
+void count(std::span<const float> x, std::uint32_t low, std::uint32_t high, int shift, Counts& counts) {
+  counts.fill(0);
+  HWY_DYNAMIC_DISPATCH(CountBetween)(x.data(), x.size(), low, high, shift, counts.data());
+}
+
+/// The upper 11 bits above which, by an evenly spread sample, there is about one and a half times what is looked for.
+std::uint32_t guess(std::span<const float> x, std::size_t k) {
+  constexpr std::size_t most = 4096;
+  const std::size_t n = x.size(), step = n / most;
+  if (step < 4) return 0;
+  Counts counts{};
+  for (std::size_t i = 0; i < most; ++i) {
+    ++counts[(std::bit_cast<std::uint32_t>(x[i * step]) & all_ones) >> first_shift];
+  }
+  const double share = static_cast<double>(k) / static_cast<double>(n);
+  const auto wanted = static_cast<std::size_t>(share * 1.5 * most) + 16;
+  return wanted < most ? bin_of(counts, wanted).index : 0;
+}
+
+__extension__ using Wide = unsigned __int128;
+
+/// Ten to this power times the most elements still fits in 128 bits.
+constexpr unsigned most_places = 38;
+
+}  // namespace
+
+Threshold find_threshold(std::span<const float> x, std::size_t k) {
+  Counts counts;
+  std::uint32_t from = guess(x, k) << first_shift;
+  count(x, from, all_ones, first_shift, counts);
+  Bin bin = bin_of(counts, k);
+  if (!bin.found) {
+    from = 0;
+    count(x, from, all_ones, first_shift, counts);
+    bin = bin_of(counts, k);
+  }
+  const std::uint32_t not_finite = (infinity - from) >> first_shift;
+  if (from > infinity || std::any_of(counts.begin() + not_finite, counts.end(), [](std::size_t c) { return c > 0; })) {
+    return {.finite = false};
+  }
+  Threshold t{.bits = from + (bin.index << first_shift), .ties = k - bin.above};
+  for (const int shift : {second_shift, 0}) {
+    const std::uint32_t width = 1u << (shift + 10);
+    count(x, t.bits, t.bits + width - 1, shift, counts);
+    bin = bin_of(counts, t.ties);
+    t.bits += bin.index << shift;
+    t.ties -= bin.above;
+  }
+  return t;
+}
+
+double number_between(const core::ParsedName& name, std::string_view parameter, double least, double most,
+                      bool closed) {
+  const std::string& text = name.parameters.at(std::string(parameter));
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool inside = value >= least && (value < most || (closed && value == most));
+  // Written back, it must be the same text: names that mean the same must be equal.
+  if (error != std::errc{} || end != text.data() + text.size() || !inside || fmt::format("{}", value) != text) {
+    throw core::UsageError(
+        fmt::format("codec {} takes numbers from {} {} {} as {}, written as short as can be, not '{}'", name.base,
+                    least, closed ? "to" : "to below", most, parameter, text));
+  }
+  return value;
+}
+
+Density::Density(const core::ParsedName& name) : value_(fraction(name, "density")) {
+  // The shortest text that reads back as this value: what was written, as `fraction` makes sure.
+  const std::string text = fmt::format("{}", value_);
+  const std::size_t mark = std::min(text.find('e'), text.size());
+  const int exponent = mark < text.size() ? std::stoi(text.substr(mark + 1)) : 0;
+  int behind_point = 0;
+  bool passed_point = false;
+  for (const char c : std::string_view(text).substr(0, mark)) {
+    if (c != '.') digits_ = 10 * digits_ + static_cast<std::uint64_t>(c - '0');
+    if (c != '.' && passed_point) ++behind_point;
+    passed_point = passed_point || c == '.';
+  }
+  places_ = static_cast<unsigned>(behind_point - exponent);
+}
+
+std::size_t Density::of(std::size_t n) const {
+  // So small a density of anything that fits in memory is one element.
+  if (n == 0 || places_ > most_places) return n == 0 ? 0 : 1;
+  Wide ten = 1;
+  for (unsigned i = 0; i < places_; ++i) ten *= 10;
+  const Wide product = Wide{digits_} * n;
+  return std::min(n, static_cast<std::size_t>(product / ten + (product % ten != 0)));
+}
+
+void require_indexable(std::string_view codec, std::size_t n) {
+  constexpr std::size_t most = std::size_t{1} << 32;
+  if (n <= most) return;
+  throw core::UsageError(
+      fmt::format("codec {} sends places as 32 bits and cannot name {} elements of one tensor: cut it into tensors of "
+                  "at most {}",
+                  codec, n, most));
+}
+
+}  // namespace gradmeter::compression::detail
+
+namespace gradmeter::compression {
+namespace {
+
+HWY_EXPORT(WriteTaken);
+
+[[noreturn]] void refuse_damage(const char* how) { throw core::BackendError("compression", "topk", how); }
+
+constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
+constexpr std::array<std::string_view, 2> switches{"off", "on"};
+
+/// The first k places, and NaN for all values.
+void mark_not_finite(const TopKWire& w, std::byte* wire) {
+  for (std::size_t i = 0; i < w.k; ++i) {
+    detail::write_place(w, i, i, wire);
+    std::memcpy(wire + w.places_bytes() + 4 * i, &not_finite, 4);
+  }
+}
+
+template <class Body>
+void each_index(const TopKWire& w, const std::byte* wire, Body body) {
+  const std::byte* values = wire + w.places_bytes();
+  std::size_t least = 0;
+  for (std::size_t j = 0; j < w.k; ++j) {
+    std::uint32_t index;
+    float value;
+    std::memcpy(&index, wire + 4 * j, 4);
+    std::memcpy(&value, values + 4 * j, 4);
+    if (index < least || index >= w.n) refuse_damage("places are not ascending inside the tensor");
+    least = std::size_t{index} + 1;
+    body(index, value);
+  }
+}
+
+template <class Body>
+void each_in_bitmap(const TopKWire& w, const std::byte* wire, Body body) {
+  const std::byte* values = wire + w.places_bytes();
+  std::size_t j = 0;
+  const std::size_t bytes = w.places_bytes();
+  for (std::size_t at = 0; at < bytes; at += 8) {  // whole words of 8: padded to 16
+    std::uint64_t word;
+    for (std::memcpy(&word, wire + at, 8); word != 0; word &= word - 1, ++j) {
+      const std::size_t i = 8 * at + static_cast<std::size_t>(std::countr_zero(word));
+      if (i >= w.n || j == w.k) refuse_damage("the bitmap has bits outside the tensor, or too many");
+      float value;
+      std::memcpy(&value, values + 4 * j, 4);
+      body(i, value);
+    }
+  }
+  if (j != w.k) refuse_damage("the bitmap has too few bits");
+}
+
+}  // namespace
+
+TopK::TopK(const core::ParsedName& name)
+    : Codec(name.canonical()), density_(name), bitmap_(density_.value() > 1.0 / 32) {}
+
+std::size_t TopK::wire_bytes(std::size_t n) const {
+  detail::require_indexable(name(), n);
+  return wire(n).bytes();
+}
+
+std::size_t TopK::encode(std::span<const float> x, std::byte* to, const Draw&) const {
+  const std::size_t bytes = wire_bytes(x.size());
+  if (x.empty()) return 0;
+  const TopKWire w = wire(x.size());
+  const std::size_t places = w.places_bytes();
+  std::fill(to + (w.bitmap ? 0 : 4 * w.k), to + places, std::byte{0});
+  std::fill(to + places + 4 * w.k, to + bytes, std::byte{0});
+  const detail::Threshold threshold = detail::find_threshold(x, w.k);
+  if (threshold.finite) {
+    HWY_DYNAMIC_DISPATCH(WriteTaken)(x.data(), threshold, w, to);
+  } else {
+    mark_not_finite(w, to);
+  }
+  return bytes;
+}
+
+bool TopK::was_not_finite(std::span<const std::byte> from, std::size_t n) const {
+  if (n == 0) return false;
+  if (from.size() < wire_bytes(n)) refuse_damage("fewer bytes than the tensor has");
+  float first;
+  std::memcpy(&first, from.data() + wire(n).places_bytes(), 4);
+  return std::isnan(first);
+}
+
+/// body(place, value), ascending; where the input was not finite, `out` becomes NaN and nothing is visited.
+template <class Body>
+void TopK::each_sent(std::span<const std::byte> from, std::span<float> out, Body body) const {
+  if (out.empty()) return;
+  if (was_not_finite(from, out.size())) return std::fill(out.begin(), out.end(), not_finite);
+  const TopKWire w = wire(out.size());
+  w.bitmap ? each_in_bitmap(w, from.data(), body) : each_index(w, from.data(), body);
+}
+
+void TopK::decode(std::span<const std::byte> from, std::span<float> out) const {
+  std::fill(out.begin(), out.end(), 0.0f);
+  each_sent(from, out, [&](std::size_t i, float value) { out[i] = value; });
+}
+
+void TopK::decode_add(std::span<const std::byte> from, std::span<const float> addend, std::span<float> out) const {
+  if (addend.data() != out.data()) std::copy(addend.begin(), addend.end(), out.begin());
+  each_sent(from, out, [&](std::size_t i, float value) { out[i] += value; });
+}
+
+void TopK::clear_sent(std::span<const std::byte> from, std::span<float> values) const {
+  if (was_not_finite(from, values.size())) return std::fill(values.begin(), values.end(), 0.0f);
+  each_sent(from, values, [&](std::size_t i, float) { values[i] = 0; });
+}
+
+std::unique_ptr<Codec> make_topk(const core::ParsedName& name) { return std::make_unique<TopK>(name); }
+
+RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(one_of(name, "ef", switches) == 0) {}
+
+void RandomK::draw_places(const Draw& draw, std::size_t n, std::span<std::uint32_t> places) const {
+  detail::require_indexable("randomk", n);
+  if (places.empty()) return;
+  const detail::RandomPlaces drawn(draw, n, places.size());
+  for (std::uint64_t j = 0; j < places.size(); ++j) places[j] = drawn.place(j);
+}
+
+float RandomK::factor_of(std::size_t n, std::size_t k) const {
+  return scaled_ ? static_cast<float>(static_cast<double>(n) / static_cast<double>(k)) : 1.0f;
+}
+
+void RandomK::gather(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> values) const {
+  const float factor = factor_of(x.size(), places.size());
+  for (std::size_t j = 0; j < places.size(); ++j) values[j] = factor * x[places[j]];
+}
+
+void RandomK::scatter(std::span<const float> values, std::span<const std::uint32_t> places, std::span<float> out) {
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (std::size_t j = 0; j < places.size(); ++j) out[places[j]] = values[j];
+}
+
+void RandomK::clear_sent(std::span<const std::uint32_t> places, std::span<float> x) {
+  for (const std::uint32_t place : places) x[place] = 0;
+}
+
+void check_randomk(const core::ParsedName& name) { const RandomK refuses_bad_values(name); }
+
+}  // namespace gradmeter::compression
+#endif

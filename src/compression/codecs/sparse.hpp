@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs that send some elements of a tensor as they are: the largest, or those at places that all ranks draw alike.
+// The others are kept in the residual.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "compression/codec.hpp"
+#include "compression/detail/draws.hpp"
+#include "core/host_device.hpp"
+#include "core/name.hpp"
+
+namespace gradmeter::compression::detail {
+
+// Functions that read parameters for which the registry has no function.
+
+/// A number from `least` to `most`, where `most` itself is allowed only if `closed`. Errors: UsageError that says what
+/// is allowed.
+double number_between(const core::ParsedName&, std::string_view parameter, double least, double most, bool closed);
+
+/// The share of a tensor that is sent, held as the decimal that was written: 0.07 of 100 elements are 7, though the
+/// double next to 0.07 times 100 is more than 7.
+class Density {
+ public:
+  /// Reads the parameter `density`. Errors: UsageError unless it is in (0, 1].
+  explicit Density(const core::ParsedName&);
+  /// ceil(density·n), exact, at most n.
+  std::size_t of(std::size_t n) const;
+  double value() const { return value_; }
+
+ private:
+  double value_;
+  std::uint64_t digits_ = 0;  ///< density = digits / 10^places
+  unsigned places_ = 0;
+};
+
+/// Errors: UsageError where n elements are too many for indices of 32 bits.
+void require_indexable(std::string_view codec, std::size_t n);
+
+// The k numbers of largest magnitude, in linear time: the k-th is found by its bits, without sorting.
+
+/// A threshold takes each x whose magnitude has bits above `bits`, and the first `ties` of those whose magnitude's bits
+/// equal it.
+struct Threshold {
+  std::uint32_t bits = 0;
+  std::size_t ties = 0;
+  bool finite = true;  ///< whether every x is finite; otherwise the other members have no meaning
+};
+
+/// Finds the threshold that takes k elements, 1 <= k <= x.size(). Cost: three reads of x, and memory that does not grow
+/// with x. A guess from a sample lets the first read skip most elements; a wrong guess costs one more read and does not
+/// change the result.
+Threshold find_threshold(std::span<const float> x, std::size_t k);
+
+}  // namespace gradmeter::compression::detail
+
+namespace gradmeter::compression {
+
+/// The layout of a wire that sends k of n elements: first their places, then their values.
+struct TopKWire {
+  std::size_t n = 0, k = 0;
+  bool bitmap = false;  ///< places are a bitmap, not indices
+  /// The bytes of the places, behind which the values begin.
+  constexpr std::size_t places_bytes() const { return bitmap ? code_bytes(n, 1) : padded(4 * k); }
+  constexpr std::size_t bytes() const { return places_bytes() + padded(4 * k); }
+};
+
+/// Sends the k = ceil(density·n) elements of largest |x| as they are, ties to the lowest place; all others decode to 0.
+/// Wire:   k ascending places as u32, padded to 16 bytes; above density 1/32 a bitmap of n bits instead; then k fp32,
+///         padded. An input that is not finite: the first k places, and k NaN for values, which no finite input has;
+///         then the whole tensor decodes to NaN. decode_add leaves elements that were not sent as they are in `addend`.
+/// Error:  the energy of what was not sent, at most (1 - k/n)|x|^2.
+/// Cost:   four reads of the input to encode (radix select, detail::find_threshold); to decode and add in place, the
+///         elements that were sent and no others.
+/// Errors: UsageError beyond 2^32 elements; BackendError when what is decoded was damaged on its way.
+/// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
+class TopK final : public Codec {
+ public:
+  /// Takes the name of any codec that has a density.
+  explicit TopK(const core::ParsedName&);
+  TopKWire wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
+  std::size_t grain() const override { return whole_tensor; }
+  std::size_t wire_bytes(std::size_t n) const override;
+  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override;
+  void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
+  /// Sets to 0 the elements of `values` [n] that were sent; all of them when the input was not finite.
+  void clear_sent(std::span<const std::byte> wire, std::span<float> values) const;
+
+ private:
+  bool was_not_finite(std::span<const std::byte> wire, std::size_t n) const;
+  template <class Body>
+  void each_sent(std::span<const std::byte> wire, std::span<float> out, Body body) const;
+
+  detail::Density density_;
+  bool bitmap_;
+};
+std::unique_ptr<Codec> make_topk(const core::ParsedName&);
+
+}  // namespace gradmeter::compression
+
+namespace gradmeter::compression::detail {
+
+/// Writes that the element in slot `slot` of a wire is element i. A bitmap must be zero at first.
+inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std::byte* wire) {
+  const auto index = static_cast<std::uint32_t>(i);
+  if (w.bitmap) {
+    wire[i / 8] |= static_cast<std::byte>(1u << i % 8);
+  } else {
+    std::memcpy(wire + 4 * slot, &index, 4);
+  }
+}
+
+// The places that `randomk` sends: the arithmetic for one place, for the host and for a GPU's threads.
+
+/// Maps bits to [0, n) by multiply-shift; bias under 2^-32 for n up to 2^32.
+constexpr std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>(Wide{bits} * n >> 64);
+}
+
+/// [0, n), rotated by a random offset, is cut into k pieces, and one place is drawn from each. 1 <= k <= n <= 2^32.
+class RandomPlaces {
+ public:
+  /// `rank`, `phase` and `first` of the draw are not used: all ranks draw alike.
+  RandomPlaces(const Draw& draw, std::size_t n, std::size_t k)
+      : key_(Draw{.seed = draw.seed, .step = draw.step, .tensor = draw.tensor}.key()),
+        n_(n),
+        k_(k),
+        turn_(below(mixed(key_), n)),
+        wrapped_(first_wrapped()) {}
+
+  /// Place number j in ascending order.
+  constexpr std::uint32_t place(std::uint64_t j) const {
+    if (k_ == n_) return static_cast<std::uint32_t>(j);
+    return static_cast<std::uint32_t>(of_piece(wrapped_ + j < k_ ? wrapped_ + j : wrapped_ + j - k_));
+  }
+
+ private:
+  /// The place drawn in piece j, which is [j·n/k, (j+1)·n/k) before the rotation.
+  constexpr std::uint64_t of_piece(std::uint64_t j) const {
+    const std::uint64_t begin = j * n_ / k_, end = (j + 1) * n_ / k_;
+    const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + turn_;
+    return place < n_ ? place : place - n_;
+  }
+  /// The first piece whose place the rotation takes beyond n, back to the beginning: places from there on come first.
+  constexpr std::uint64_t first_wrapped() const {
+    std::uint64_t first = 0, last = k_;
+    while (first < last) {
+      const std::uint64_t middle = (first + last) / 2;
+      if (of_piece(middle) >= turn_) {
+        first = middle + 1;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
+  }
+
+  std::uint64_t key_, n_, k_, turn_, wrapped_;
+};
+
+}  // namespace gradmeter::compression::detail
+
+namespace gradmeter::compression {
+
+/// Elements at k = ceil(density·n) places that all ranks draw alike: only values travel, and values of one place can be
+/// summed on their way. [0, n), rotated by a random offset, is cut into k pieces as equal as possible, and one place is
+/// drawn from each. So every element is sent with probability k/n exactly, all places differ, and they come out in
+/// order with no table. A place is a function of (seed, step, tensor, n) alone. With error feedback (`ef=on`) values
+/// decode as they are: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual brings back the rest. Without error feedback
+/// they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. A residual of these would grow by
+/// a factor of n/k - 1 a step.
+/// Cost:    O(k) for each function but `scatter`, which writes n.
+/// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (a shared seed makes it linear).
+class RandomK {
+ public:
+  /// Reads the parameters `density` and `ef`. Errors: UsageError.
+  explicit RandomK(const core::ParsedName&);
+  std::size_t kept(std::size_t n) const { return density_.of(n); }  ///< k
+  /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
+  /// Errors: UsageError beyond 2^32 elements.
+  void draw_places(const Draw&, std::size_t n, std::span<std::uint32_t> places) const;
+  /// The factor for values: n/k without error feedback, else 1.
+  float factor_of(std::size_t n, std::size_t k) const;
+  /// values[j] = x[places[j]], times `factor_of`.
+  void gather(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> values) const;
+  /// out = 0 but for out[places[j]] = values[j].
+  static void scatter(std::span<const float> values, std::span<const std::uint32_t> places, std::span<float> out);
+  /// Sets x[places[j]] = 0, so that x is the residual of what was not sent.
+  static void clear_sent(std::span<const std::uint32_t> places, std::span<float> x);
+
+ private:
+  detail::Density density_;
+  bool scaled_;
+};
+void check_randomk(const core::ParsedName&);
+
+}  // namespace gradmeter::compression

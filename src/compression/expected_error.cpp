@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compression/expected_error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradmeter::compression {
+
+double squared_norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
+  return sum;
+}
+
+double squared_error(std::span<const float> decoded, std::span<const float> exact) {
+  double sum = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double difference = static_cast<double>(decoded[i]) - static_cast<double>(exact[i]);
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+namespace {
+
+using Values = std::span<const float>;
+
+double parameter(const core::ParsedName& name, const std::string& key, double fallback) {
+  const auto found = name.parameters.find(key);
+  if (found == name.parameters.end()) return fallback;
+  const std::string& text = found->second;
+  double value = fallback;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{} ? value : fallback;
+}
+
+bool is(const core::ParsedName& name, const std::string& key, std::string_view value) {
+  const auto found = name.parameters.find(key);
+  return found != name.parameters.end() && found->second == value;
+}
+
+template <class Visit>
+void each_bucket(const core::ParsedName& name, Values x, Visit visit) {
+  const auto d = static_cast<std::size_t>(parameter(name, "bucket", 512));
+  for (std::size_t i = 0; i < x.size(); i += d) visit(x.subspan(i, std::min(d, x.size() - i)));
+}
+
+double largest(Values x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
+  return most;
+}
+
+/// Adds up the errors of rounding to a neighbour: at random without bias, or to the nearest.
+class RoundingError {
+ public:
+  explicit RoundingError(const core::ParsedName& codec) : nearest_(is(codec, "rounding", "nearest")) {}
+  void add(double x, double lo, double hi) {
+    const double below = x - lo, above = hi - x, mean = below * above;
+    if (nearest_) {
+      mean_ += std::min(below * below, above * above);
+      return;
+    }
+    mean_ += mean;
+    variance_ += mean * (above - below) * (above - below);
+  }
+  ExpectedError result() const { return {mean_, std::sqrt(variance_), false}; }
+
+ private:
+  bool nearest_;
+  double mean_ = 0, variance_ = 0;
+};
+
+/// Rounding to the levels 0, N/s, 2N/s … N.
+ExpectedError uniform_levels(const core::ParsedName& name, Values x, double s, bool l2) {
+  RoundingError r(name);
+  each_bucket(name, x, [&](Values bucket) {
+    const double norm = l2 ? std::sqrt(squared_norm(bucket)) : largest(bucket);
+    if (norm == 0) return;
+    for (const float v : bucket) {
+      const double place = std::fabs(static_cast<double>(v)) * s / norm, floor = std::min(std::floor(place), s - 1);
+      r.add(place * norm / s, floor * norm / s, (floor + 1) * norm / s);
+    }
+  });
+  return r.result();
+}
+
+ExpectedError qsgd(const core::ParsedName& name, Values x) {
+  const double bits = name.base.back() - '0';
+  return uniform_levels(name, x, std::exp2(bits - 1) - 1, is(name, "norm", "l2"));
+}
+
+ExpectedError qsgd_elias(const core::ParsedName& name, Values x) {
+  return uniform_levels(name, x, parameter(name, "levels", 4), !is(name, "norm", "max"));
+}
+
+ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
+  RoundingError r(name);
+  each_bucket(name, x, [&](Values bucket) {
+    const double norm = largest(bucket);
+    for (const float v : bucket) r.add(v, -norm, norm);
+  });
+  return r.result();
+}
+
+/// Values beyond the clip, which is so many root mean squares, become it: a bias that is not drawn.
+ExpectedError terngrad(const core::ParsedName& name, Values x) {
+  const double clip = parameter(name, "clip", 0), most = largest(x);
+  const double limit = clip * std::sqrt(squared_norm(x) / std::max(1.0, static_cast<double>(x.size())));
+  const double scale = clip > 0 ? std::min(most, limit) : most;
+  RoundingError r(name);
+  double bias = 0;
+  for (const float v : x) {
+    const double a = std::fabs(static_cast<double>(v)), beyond = std::max(a - scale, 0.0);
+    r.add(std::min(a, scale), 0, scale);
+    bias += beyond * beyond;
+  }
+  ExpectedError out = r.result();
+  out.mean += bias;
+  return out;
+}
+
+/// Rounding to 0 and to powers of two down to 2^(E - 126), E = ceil(log2 of the bucket's largest).
+ExpectedError natural(const core::ParsedName& name, Values x) {
+  RoundingError r(name);
+  each_bucket(name, x, [&](Values bucket) {
+    const double most = largest(bucket);
+    if (most == 0) return;
+    const double least = std::exp2(std::ceil(std::log2(most)) - 126);
+    for (const float v : bucket) {
+      const double a = std::fabs(static_cast<double>(v));
+      const double lo = a < least ? 0 : std::exp2(std::floor(std::log2(a)));
+      r.add(a, lo, a < least ? least : 2 * lo);
+    }
+  });
+  return r.result();
+}
+
+/// Rounding to 0, N·2⁻⁶ … N/2, N.
+ExpectedError logarithmic(const core::ParsedName& name, Values x) {
+  RoundingError r(name);
+  each_bucket(name, x, [&](Values bucket) {
+    const double most = largest(bucket);
+    if (most == 0) return;
+    for (const float v : bucket) {
+      const double a = std::fabs(static_cast<double>(v));
+      double hi = most;
+      while (hi > most / 64 && hi / 2 >= a) hi /= 2;
+      r.add(a, hi > most / 64 ? hi / 2 : 0, hi);
+    }
+  });
+  return r.result();
+}
+
+/// The loss is the energy that a mean leaves: Σx² - (Σ|x|)²/n of the n elements that share it.
+ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
+  const bool two = is(name, "means", "two") || is(name, "means", "2");
+  double error = 0;
+  each_bucket(name, x, [&](Values bucket) {
+    double sum[2] = {0, 0}, count[2] = {0, 0};
+    for (const float v : bucket) {
+      const int side = two && v < 0 ? 1 : 0;
+      sum[side] += std::fabs(static_cast<double>(v));
+      ++count[side];
+    }
+    error += squared_norm(bucket);
+    for (const int side : {0, 1}) {
+      if (count[side] > 0) error -= sum[side] * sum[side] / count[side];
+    }
+  });
+  return {std::max(error, 0.0), 0, false};
+}
+
+ExpectedError tail_energy(const core::ParsedName& name, Values x) {
+  const auto n = static_cast<double>(x.size());
+  const auto k = std::min(x.size(), static_cast<std::size_t>(std::ceil(parameter(name, "density", 0.01) * n)));
+  std::vector<float> magnitudes(x.size());
+  std::transform(x.begin(), x.end(), magnitudes.begin(), [](float v) { return std::fabs(v); });
+  const auto tail = magnitudes.begin() + static_cast<std::ptrdiff_t>(k);
+  std::nth_element(magnitudes.begin(), tail, magnitudes.end(), std::greater<>());
+  return {squared_norm({tail, magnitudes.end()}), 0, false};
+}
+
+/// Each element is off by half the distance of neighbours at most: relative in the normal range, absolute below it.
+/// `top`: what the bucket's largest is scaled to; 0: nothing is scaled.
+ExpectedError cast(const core::ParsedName& name, Values x, double relative, double absolute, double top) {
+  double bound = 0;
+  each_bucket(name, x, [&](Values bucket) {
+    const double scaled = top > 0 ? absolute * largest(bucket) / top : absolute;
+    for (const float v : bucket) {
+      const double most = std::max(relative * std::fabs(static_cast<double>(v)), scaled);
+      bound += most * most;
+    }
+  });
+  return {bound, 0, true};
+}
+
+ExpectedError bf16(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-8, 0x1p-134, 0); }
+ExpectedError fp16(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-11, 0x1p-25, 0); }
+ExpectedError fp8_e4m3(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-4, 0x1p-10, 448); }
+ExpectedError fp8_e5m2(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-3, 0x1p-17, 57344); }
+
+/// The codecs that have an identity. The others consist of collectives.
+using Rule = ExpectedError (*)(const core::ParsedName&, Values);
+constexpr std::array<std::pair<std::string_view, Rule>, 14> rules{{{"bf16", bf16},
+                                                                   {"fp16", fp16},
+                                                                   {"fp8-e4m3", fp8_e4m3},
+                                                                   {"fp8-e5m2", fp8_e5m2},
+                                                                   {"lns4", logarithmic},
+                                                                   {"natural8", natural},
+                                                                   {"onebit", sign_times_mean},
+                                                                   {"qsgd1", one_stochastic_bit},
+                                                                   {"qsgd2", qsgd},
+                                                                   {"qsgd4", qsgd},
+                                                                   {"qsgd8", qsgd},
+                                                                   {"qsgd-elias", qsgd_elias},
+                                                                   {"terngrad", terngrad},
+                                                                   {"topk", tail_energy}}};
+
+}  // namespace
+
+std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x) {
+  if (!std::isfinite(squared_norm(x))) return std::nullopt;
+  for (const auto& [name, expect] : rules) {
+    if (name == codec.base) return expect(codec, x);
+  }
+  return std::nullopt;
+}
+
+Arrives arrives(const core::ParsedName& codec) {
+  constexpr std::array<std::string_view, 3> deterministic{"dgc", "onebit", "topk"};
+  if (codec.base == "randomk") return Arrives::chosen;
+  if (codec.base == "powersgd") return Arrives::projected;
+  const bool drawn = std::ranges::find(deterministic, codec.base) == deterministic.end();
+  return drawn && !is(codec, "rounding", "nearest") ? Arrives::all : Arrives::encoded;
+}
+
+bool agrees(const ExpectedError& e, double measured, std::size_t draws) {
+  constexpr double allowed = 1e-3;
+  if (e.is_bound) return measured <= e.mean * (1 + allowed);
+  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + allowed * e.mean;
+}
+
+}  // namespace gradmeter::compression

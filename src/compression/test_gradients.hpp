@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients to test codecs on: recorded ones, which are buffers of real training before an exchange, and gradients
+// drawn from a known distribution.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradmeter::compression {
+
+/// A tensor's place in the flat gradient [elements].
+struct GradientTensor {
+  std::string name;
+  std::vector<std::size_t> shape;
+  std::size_t offset = 0, count = 0;
+};
+
+struct RecordedGradient {
+  std::string model;       ///< canonical name
+  std::uint64_t step = 0;  ///< number of training steps before it
+  std::vector<GradientTensor> tensors;
+  std::vector<float> values;
+};
+
+/// Writes the file: "GMGRAD1\n"; one line of JSON {"model", "step", "elements", "tensors": [{"name", "shape", "offset",
+/// "count"}]}, tensors ascending and disjoint; then all `elements` values as fp32, little-endian, with the values
+/// between tensors (padding).
+/// The values written are `values`; those in `head` are ignored. `replace`: an existing file is replaced.
+/// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
+void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
+                    bool replace);
+/// Throws where write_gradient would refuse the path, before any work is done.
+void check_gradient_path(const std::filesystem::path&, bool replace);
+
+/// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged.
+RecordedGradient read_gradient(const std::filesystem::path&);
+/// Does the same from the bytes of a file; `label` names the file in errors.
+RecordedGradient parse_gradient(std::string_view bytes, const std::string& label);
+
+/// "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails. "sparse:density=0.05": that share of
+/// the elements is Gaussian, the rest zero. "file:PATH": a gradient that train --dump-gradients has recorded, repeated
+/// where more elements are asked for.
+/// Drawn values come from 2^17 numbers (a table of 2^16 and a sign), chosen by a counter: element i is a pure function
+/// of (seed, stream, i) with equal bits on every machine, no libm. Cost: O(n).
+/// The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
+/// Kozubowski, Podgorski 2001, section 2.2).
+class TestGradient {
+ public:
+  /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read.
+  explicit TestGradient(std::string_view name);
+  /// The canonical name, for the record.
+  const std::string& name() const { return name_; }
+  /// Streams are independent of each other. A recorded gradient has one stream, and does not depend on the seed.
+  void draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const;
+
+ private:
+  std::string name_;
+  std::vector<float> table_;         ///< for drawn gradients: magnitudes, which get either sign
+  std::uint64_t nonzero_share_ = 0;  ///< how many of 2^32 elements are not zero
+  std::shared_ptr<const RecordedGradient> recorded_;
+};
+
+}  // namespace gradmeter::compression

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/fault_injector.hpp"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "allreduce/schedule/slices.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// Spreads consecutive numbers (Knuth's multiplicative hash).
+std::size_t corrupted_element(std::uint64_t number, std::size_t places) {
+  return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
+}
+
+void corrupt(std::byte* value, core::Element element) {
+  if (element == core::Element::f32) {
+    float v;
+    std::memcpy(&v, value, sizeof v);
+    const float w = v + 1;
+    if (std::bit_cast<std::uint32_t>(v) != std::bit_cast<std::uint32_t>(w))
+      return void(std::memcpy(value, &w, sizeof w));
+  }
+  *value ^= std::byte{1};
+}
+
+void corrupt(const Buffer& b, std::uint64_t number) {
+  const std::size_t width = b.bytes() / b.count();
+  corrupt(b.host() + corrupted_element(number, b.count()) * width, b.element());
+}
+
+class FaultyPort final : public ForwardingPort {
+ public:
+  FaultyPort(std::unique_ptr<Port> inner, std::shared_ptr<FaultyCalls> calls)
+      : ForwardingPort(std::move(inner)), calls_(std::move(calls)) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    const auto room = inner_->draft(to, bytes);
+    if (room) drafts_[to] = *room;
+    return room;
+  }
+  Ticket post(int to, const MessageHeader& h, const char* label) override {
+    if (h.bytes > 0) {
+      if (const auto number = calls_->next()) corrupt_payload(drafts_[to].first(h.bytes), h, *number);
+    }
+    return inner_->post(to, h, label);
+  }
+  /// Goes through a draft, which can be corrupted.
+  Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
+    return post_by_draft(*this, to, h, payload, label);
+  }
+  Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
+    if (!inner_->draft(to, 0)) return nullptr;
+    if (const auto number = calls_->next()) corrupt_payload(payload, h, *number);
+    return inner_->post_written(to, h, payload, label);
+  }
+
+ private:
+  /// In encoded data the last byte is changed, which holds a value, or nothing, and never a length.
+  static void corrupt_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
+    if (payload.size() == h.count * sizeof(float)) {
+      corrupt(payload.data() + corrupted_element(number, h.count) * sizeof(float), core::Element::f32);
+    } else {
+      payload.back() ^= std::byte{1};
+    }
+  }
+
+  std::shared_ptr<FaultyCalls> calls_;
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
+};
+
+void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, runtime::Cost cost,
+                    const runtime::Work& work) {
+  if (slow == 1) return inner.submit(label, cost, work);
+  inner.submit(label, cost, [&inner, slow, work = work.stored()] {
+    const double begin = inner.now();
+    work();
+    const double end = begin + slow * (inner.now() - begin);
+    while (inner.now() < end) {
+    }
+  });
+}
+
+/// The context in which a background task on a slow rank computes.
+class SlowContext final : public ForwardingContext<ExecutionContext> {
+ public:
+  SlowContext(ExecutionContext& inner, double slow) : ForwardingContext(inner), slow_(slow) {}
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    compute_slowly(inner_, slow_, label, cost, work);
+  }
+
+ private:
+  double slow_;
+};
+
+template <class Fault>
+std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int rank) {
+  return f && f->rank == rank ? std::optional(f->call) : std::nullopt;
+}
+
+}  // namespace
+
+FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
+    : ForwardingFabric(inner),
+      slow_(i.slow ? i.slow->of(rank) : 1.0),
+      calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
+      omitted_(first_faulty(i.omit, rank)) {}
+
+void FaultInjector::omit(Buffer given) {
+  if (given.count() > 0 && omitted_.next()) at_once([&] { std::memset(given.host(), 0, given.bytes()); });
+}
+
+Ticket FaultInjector::watch(Ticket t, Buffer result) {
+  if (result.count() == 0) return t;
+  if (const auto number = calls_->next()) faults_.insert_or_assign(t.get(), Fault{result, *number});
+  return t;
+}
+
+Ticket FaultInjector::start(const FabricCall& call) {
+  Buffer result = call.out;
+  if (call.kind == CallKind::reduce_scatter) {
+    const auto ranks = static_cast<std::uint32_t>(size(call.group)), own = static_cast<std::uint32_t>(rank(call.group));
+    const std::size_t first = allreduce::block_begin(result.count(), ranks, own);
+    result = result.part(first, allreduce::block_begin(result.count(), ranks, own + 1) - first);
+  }
+  if (call.kind == CallKind::all_reduce || call.kind == CallKind::reduce_scatter) omit(call.out);
+  return watch(inner_.start(call), result);
+}
+
+void FaultInjector::wait(const Ticket& t) {
+  inner_.wait(t);
+  const auto it = faults_.find(t.get());
+  if (it == faults_.end()) return;
+  at_once([&] { corrupt(it->second.result, it->second.number); });
+  faults_.erase(it);
+}
+
+Ports FaultInjector::open(Group g, const PortOptions& o) {
+  Ports p = inner_.open(g, o);
+  p.worker = std::make_unique<FaultyPort>(std::move(p.worker), calls_);
+  p.server = std::make_unique<FaultyPort>(std::move(p.server), calls_);
+  return p;
+}
+
+std::unique_ptr<BackgroundTask> FaultInjector::launch(BackgroundProgram program) {
+  return inner_.launch([slow = slow_, program = std::move(program)](ExecutionContext& context) {
+    SlowContext background(context, slow);
+    program(background);
+  });
+}
+
+void FaultInjector::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
+  compute_slowly(inner_, slow_, label, cost, work);
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/probe.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmeter::dataparallel {
+namespace {
+
+std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> last_start,
+                                  const std::vector<Interval>& computing) {
+  std::vector<CallTimes> all;
+  std::vector<Interval> taken = computing;  // and by the calls before
+  for (std::size_t i = 0; i < r.calls.size(); ++i) {
+    const Completion& c = r.calls[i].completion;
+    const Interval call{c.started, c.finished};
+    const double all_there = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
+    all.push_back({.posted = c.posted - r.step.begin,
+                   .started = c.started - r.step.begin,
+                   .finished = c.finished - r.step.begin,
+                   .wire = c.finished - all_there,
+                   .exposed = total(subtract(unite({&call, 1}), taken))});
+    taken.push_back(call);
+    taken = unite(taken);
+  }
+  return all;
+}
+
+}  // namespace
+
+Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {
+  Decomposition d;
+  d.step = r.step.length();
+  std::vector<Interval> computing, communicating, exchanging, waiting, late;
+  for (const auto& c : r.computations) (c.exchanges ? exchanging : computing).push_back(c.when);
+  for (std::size_t i = 0; i < r.calls.size(); ++i) {
+    const Completion& c = r.calls[i].completion;
+    communicating.push_back({c.started, c.finished});
+    if (i < last_start.size()) late.push_back({c.started, std::min(last_start[i], c.finished)});
+    d.bytes_sent += c.bytes_sent;
+    d.bytes_between_nodes += c.bytes_between_nodes;
+    d.bytes_due += c.bytes_due.value_or(0);
+    d.bytes_known &= c.bytes_due.has_value();
+    d.encode += c.encode_s;
+    d.decode += c.decode_s;
+  }
+  for (const auto& w : r.waits) {
+    d.waited += w.when.length();
+    waiting.push_back(w.when);
+  }
+  computing = unite(computing);
+  communicating = unite(communicating);
+  d.handled = total(subtract(subtract(unite(exchanging), computing), unite(waiting)));
+  d.compute = total(computing);
+  d.communication = total(communicating);
+  d.exposed = total(subtract(communicating, computing));
+  d.overlap = d.communication - d.exposed;
+  d.skew = total(subtract(unite(late), computing));
+  d.calls = call_times(r, last_start, computing);
+  return d;
+}
+
+namespace {
+
+/// A background task's context. All that it computes is in the log.
+class LoggedContext final : public ForwardingContext<ExecutionContext> {
+ public:
+  LoggedContext(ExecutionContext& inner, BackgroundLog& log) : ForwardingContext(inner), background_log_(log) {
+    inner_.log_to(&log_);
+  }
+  ~LoggedContext() override { inner_.log_to(nullptr); }
+  LoggedContext(const LoggedContext&) = delete;
+  LoggedContext& operator=(const LoggedContext&) = delete;
+
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    inner_.submit(label, cost, work);
+    background_log_.add(log_);
+    log_.clear();
+  }
+  void log_to(ComputeLog*) override {}
+
+ private:
+  BackgroundLog& background_log_;
+  ComputeLog log_;
+};
+
+}  // namespace
+
+void BackgroundLog::keep(bool yes) {
+  const std::lock_guard lock(mutex_);
+  keep_ = yes;
+}
+
+void BackgroundLog::add(const ComputeLog& log) {
+  const std::lock_guard lock(mutex_);
+  if (keep_) record_.computations.insert(record_.computations.end(), log.begin(), log.end());
+}
+
+void BackgroundLog::add(const Ticket& t) {
+  const std::lock_guard lock(mutex_);
+  under_way_.push_back(t);
+}
+
+void BackgroundLog::collect_done() {
+  const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
+  for (auto it = done; it != under_way_.end(); ++it) {
+    if (keep_) record_.calls.push_back({(*it)->label(), (*it)->completion()});
+    totals_.add((*it)->completion());
+  }
+  under_way_.erase(done, under_way_.end());
+}
+
+void Totals::add(const Completion& c) {
+  bytes_sent += c.bytes_sent;
+  bytes_between_nodes += c.bytes_between_nodes;
+  bytes_due += c.bytes_due.value_or(0);
+  bytes_known &= c.bytes_due.has_value();
+  ++calls;
+}
+
+StepRecord BackgroundLog::take() {
+  const std::lock_guard lock(mutex_);
+  collect_done();
+  return std::exchange(record_, {});
+}
+
+Totals BackgroundLog::totals() {
+  const std::lock_guard lock(mutex_);
+  collect_done();
+  return totals_;
+}
+
+void BackgroundLog::add_done(const Completion& c) {
+  const std::lock_guard lock(mutex_);
+  totals_.add(c);
+}
+
+void Probe::begin_step() {
+  record_.computations.clear();
+  record_.calls.clear();
+  record_.waits.clear();
+  record_.layers.clear();
+  record_.submitted = 0;
+  kept_.clear();
+  inner_.log_to(&record_.computations);
+  record_.step.begin = inner_.now();
+  in_step_ = true;
+}
+
+const StepRecord& Probe::end_step() {
+  inner_.synchronise();
+  inner_.log_to(nullptr);  // computation between steps (an evaluation) is in no step
+  record_.step.end = inner_.now();
+  in_step_ = false;
+  const auto first_done =
+      std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
+  for (auto it = first_done; it != tickets_.end(); ++it) {
+    record_.calls.push_back({(*it)->label(), (*it)->completion()});
+    background_log_.add_done((*it)->completion());
+    kept_.push_back(std::move(*it));
+  }
+  tickets_.erase(first_done, tickets_.end());
+  return record_;
+}
+
+Totals Probe::totals() {
+  Totals sum = background_log_.totals();
+  for (const Ticket& t : tickets_) {
+    if (t->done()) sum.add(t->completion());
+  }
+  return sum;
+}
+
+bool BackgroundLog::idle() {
+  const std::lock_guard lock(mutex_);
+  collect_done();
+  return under_way_.empty();
+}
+
+bool Probe::idle() {
+  return background_log_.idle() &&
+         std::all_of(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return t->done(); });
+}
+
+void Probe::wait(const Ticket& t) {
+  const double begin = inner_.now();
+  inner_.wait(t);
+  note_wait(t->label(), begin);
+}
+
+void Probe::note_wait(std::string_view why, double begin) {
+  if (in_step_ && inner_.now() > begin) record_.waits.push_back({why, {begin, inner_.now()}});
+}
+
+/// A port whose messages belong to steps, or to none. A worker's belong to the step that it is in; a server answers
+/// steps of other ranks, and its messages say which. Waits of a worker are recorded.
+class Probe::WatchedPort final : public ForwardingPort {
+ public:
+  WatchedPort(std::unique_ptr<Port> inner, Probe& probe, Role role)
+      : ForwardingPort(std::move(inner)), probe_(probe), role_(role) {}
+  Ticket post(int to, const MessageHeader& given, const char* label) override {
+    const MessageHeader header = marked(given);
+    return kept(header, inner_->post(to, header, label));
+  }
+  Ticket post_from(int to, const MessageHeader& given, std::span<const std::byte> payload, const char* label) override {
+    const MessageHeader header = marked(given);
+    return kept(header, inner_->post_from(to, header, payload, label));
+  }
+  Ticket post_written(int to, const MessageHeader& given, std::span<std::byte> payload, const char* label) override {
+    const MessageHeader header = marked(given);
+    return kept(header, inner_->post_written(to, header, payload, label));
+  }
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    if (role_ == Role::server || *why == 0) return inner_->next(why, deadline, of);  // polling is no wait
+    const double begin = probe_.now();
+    auto message = inner_->next(why, deadline, of);
+    probe_.note_wait(why, begin);
+    return message;
+  }
+
+ private:
+  MessageHeader marked(MessageHeader h) const {
+    if (role_ == Role::worker && !probe_.in_step_) h.outside_step = 1;
+    return h;
+  }
+  /// Null: the message was not posted.
+  Ticket kept(const MessageHeader& h, Ticket t) {
+    if (!t) return t;
+    if (role_ == Role::worker) return probe_.keep(std::move(t));
+    if (h.outside_step == 0) probe_.background_log_.add(t);
+    return t;
+  }
+
+  Probe& probe_;
+  const Role role_;
+};
+
+Ports Probe::open(Group g, const PortOptions& o) {
+  Ports p = inner_.open(g, o);
+  p.worker = std::make_unique<WatchedPort>(std::move(p.worker), *this, Role::worker);
+  p.server = std::make_unique<WatchedPort>(std::move(p.server), *this, Role::server);
+  return p;
+}
+
+std::unique_ptr<BackgroundTask> Probe::launch(BackgroundProgram program) {
+  return inner_.launch([this, program = std::move(program)](ExecutionContext& context) {
+    LoggedContext background(context, background_log_);
+    program(background);
+  });
+}
+
+}  // namespace gradmeter::dataparallel

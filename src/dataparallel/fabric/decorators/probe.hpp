@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records a strategy from outside. The probe collects the intervals that the fabric itself has taken of every
+// computation and call, and decomposes steps by interval arithmetic: computation, communication, and the part of
+// communication that was exposed. So all strategies share one trace and one interval arithmetic, and none has a timer.
+#pragma once
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/intervals.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// One call of one rank in one step.
+struct CallRecord {
+  std::string_view label;
+  Completion completion;
+};
+/// Computations of a step from this mark on, up to the next mark, belong to this layer (`Queue::enter_layer`).
+struct LayerMark {
+  int layer = 0;
+  std::size_t first = 0;  ///< number of computations that were submitted before the mark
+};
+/// The record of one rank's computations, calls and waits in one step.
+struct StepRecord {
+  Interval step;
+  ComputeLog computations;
+  std::vector<CallRecord> calls;
+  ComputeLog waits = {};  ///< the worker's waits for a call or a message, each labelled by what it waited for
+  std::vector<LayerMark> layers = {};
+  std::size_t submitted = 0;  ///< number of computations
+};
+
+/// The times of one call in a step [s], from the begin of the step.
+struct CallTimes {
+  double posted = 0, started = 0, finished = 0;
+  double wire = 0;  ///< time since the last rank began the call; where that is not known, since this rank began it
+  /// Time outside computation and outside all earlier calls, which adds up to the step's exposed time.
+  double exposed = 0;
+};
+
+/// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
+struct Decomposition {
+  double step = 0, compute = 0;
+  double communication = 0;  ///< the union of the calls, from start to finish
+  double exposed = 0;        ///< communication outside computation: union − compute
+  double overlap = 0;        ///< compute + communication − union
+  /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
+  double skew = 0;
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
+  bool bytes_known = true;  ///< false: a vendor's call, whose bytes are not counted, was among them
+  double encode = 0, decode = 0;
+  double waited = 0;   ///< time of the worker's waits
+  double handled = 0;  ///< time of the worker's exchanges outside kernels and waits: posting, taking, copying
+  std::vector<CallTimes> calls = {};
+};
+
+/// `last_start[i]`: the time at which the last rank started call i, by this rank's clock; empty: skew is not known (0).
+Decomposition decompose(const StepRecord&, std::span<const double> last_start);
+
+/// All that a rank has sent in steps, with the answers that its server gave to steps. Messages outside steps are not
+/// counted: those with evaluation weights, and those that end a connection.
+struct Totals {
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
+  bool bytes_known = true;  ///< false: a vendor's call was among them
+  void add(const Completion&);
+};
+
+/// Records the work of background tasks. Any thread may use it.
+class BackgroundLog {
+ public:
+  /// Says whether records are kept until somebody takes them; totals are always kept.
+  void keep(bool);
+  void add(const ComputeLog&);
+  void add(const Ticket&);
+  /// Returns the record of what was completed since the last call.
+  StepRecord take();
+  /// Counts a call that is already in a step's record.
+  void add_done(const Completion&);
+  Totals totals();
+  bool idle();
+
+ private:
+  void collect_done();  ///< moves completed calls to the record; the mutex must be held
+
+  std::mutex mutex_;
+  bool keep_ = false;
+  StepRecord record_;
+  std::vector<Ticket> under_way_;
+  Totals totals_;
+};
+
+/// A fabric that forwards everything and records it. A fabric may have one probe at a time.
+class Probe final : public ForwardingFabric {
+ public:
+  explicit Probe(Fabric& inner) : ForwardingFabric(inner) {}
+  ~Probe() override { inner_.log_to(nullptr); }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  /// Calls that are posted between begin and end belong to the step; those outside belong to none.
+  void begin_step();
+  /// Ends the step. Calls that are not done yet will belong to the step in which they complete. The returned record
+  /// stays valid until the next `begin_step`.
+  const StepRecord& end_step();
+  /// Returns the record of background tasks since the last call, if it is kept.
+  StepRecord take_background() { return background_log_.take(); }
+  void keep_background(bool yes) { background_log_.keep(yes); }
+  /// The totals of all steps so far, over calls that are done.
+  Totals totals();
+  /// True where no call of any step is under way, by the worker or a background task.
+  bool idle();
+
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    ++record_.submitted;
+    inner_.submit(label, cost, work);
+  }
+  void enter_layer(int layer) override {
+    if (in_step_) record_.layers.push_back({layer, record_.submitted});
+  }
+  Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
+  void wait(const Ticket&) override;
+  Ports open(Group, const PortOptions&) override;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
+
+ private:
+  class WatchedPort;
+  void note_wait(std::string_view why, double begin);
+  Ticket keep(Ticket t) {
+    if (in_step_) tickets_.push_back(t);
+    return t;
+  }
+  StepRecord record_;
+  std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not done when it ended
+  std::vector<Ticket> kept_;     ///< calls of the record, which uses their labels
+  bool in_step_ = false;
+  BackgroundLog background_log_;
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/decorators/verifier.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "allreduce/schedule/slices.hpp"
+#include "core/format.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// Never 0, which means that there is none.
+std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
+  constexpr std::uint64_t header_seed = 1, payload_seed = 2;
+  h.check = 0;
+  const std::uint64_t hash =
+      linear_hash(std::as_bytes(std::span(&h, 1)), header_seed) + linear_hash(payload, payload_seed);
+  return hash == 0 ? 1 : hash;
+}
+
+}  // namespace
+
+class MessageVerifier::Checked final : public ForwardingPort {
+ public:
+  /// armed: null for a server's port.
+  Checked(MessageVerifier& owner, std::unique_ptr<Port> inner, std::function<bool()> armed)
+      : ForwardingPort(std::move(inner)), owner_(owner), armed_(std::move(armed)) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    const auto room = inner_->draft(to, bytes);
+    if (room) drafts_[to] = *room;
+    return room;
+  }
+
+  Ticket post(int to, const MessageHeader& given, const char* label) override {
+    const MessageHeader h = checked(to, given, drafts_[to].first(given.bytes));
+    count(h);
+    return inner_->post(to, h, label);
+  }
+  Ticket post_from(int to, const MessageHeader& given, std::span<const std::byte> payload, const char* label) override {
+    const MessageHeader h = checked(to, given, payload);
+    Ticket t = inner_->post_from(to, h, payload, label);
+    if (t) count(h);
+    return t;
+  }
+  Ticket post_written(int to, const MessageHeader& given, std::span<std::byte> payload, const char* label) override {
+    const MessageHeader h = checked(to, given, payload);
+    Ticket t = inner_->post_written(to, h, payload, label);
+    if (t) count(h);
+    return t;
+  }
+
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    auto message = inner_->next(why, deadline, of);
+    if (!message || message->is_failure_notice) return message;
+    const bool verified = message->header.check != 0;
+    if (verified && hash_of(message->header, message->payload) != message->header.check) owner_.report_fault(*message);
+    if (armed_) {
+      if (verified && !message->payload.empty()) ++owner_.received_;
+    } else if (verified) {
+      verified_.insert(message->from);
+    } else {
+      verified_.erase(message->from);
+    }
+    return message;
+  }
+
+ private:
+  MessageHeader checked(int to, MessageHeader h, std::span<const std::byte> payload) const {
+    const bool verified = armed_ ? armed_() : verified_.contains(to);
+    // An answer may be made from the header that it answers, whose check is not this message's.
+    h.check = verified ? hash_of(h, payload) : 0;
+    return h;
+  }
+  void count(const MessageHeader& h) {
+    if (h.check != 0 && armed_ && h.bytes > 0) ++owner_.posted_;
+  }
+
+  MessageVerifier& owner_;
+  std::function<bool()> armed_;
+  std::unordered_set<int> verified_;                      ///< a server's: workers whose last message had a check
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft to each rank
+};
+
+Ports MessageVerifier::wrap(Ports p, std::function<bool()> worker_is_armed) {
+  return {.worker = std::make_unique<Checked>(*this, std::move(p.worker), std::move(worker_is_armed)),
+          .server = std::make_unique<Checked>(*this, std::move(p.server), nullptr)};
+}
+
+void MessageVerifier::report_fault(const Message& m) {
+  const std::lock_guard lock(mutex_);
+  if (!fault_.empty()) return;
+  fault_ = fmt::format("a message of {} bytes from rank {} (elements from {} on, clock {}) is not what was sent",
+                       m.payload.size(), m.from, m.header.first, m.header.clock);
+}
+
+std::string MessageVerifier::take_fault() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(fault_, {});
+}
+
+namespace {
+
+constexpr double unit_roundoff = 0x1p-24;
+constexpr double deviations = 16;
+constexpr double coded_deviations = 2 * deviations;  ///< each encoding adds what was kept, and subtracts what it sends
+constexpr double underflow = 1e-30;                  ///< summands too small for fp32 may have been this large
+constexpr std::size_t halves = 2;                    ///< a hash is summed as so many numbers
+constexpr std::size_t word_bytes = sizeof(std::uint32_t);
+
+/// A hash is added as two whole numbers: their sums over 2^21 ranks are exact in fp64, and give the sum of the hashes
+/// modulo 2^64.
+void add_hash(std::span<double> to, std::uint64_t hash) {
+  to[0] += static_cast<double>(hash & 0xffffffffu);
+  to[1] += static_cast<double>(hash >> 32);
+}
+std::uint64_t hash_in(std::span<const double> sums) {
+  return static_cast<std::uint64_t>(sums[0]) + (static_cast<std::uint64_t>(sums[1]) << 32);
+}
+
+std::uint64_t hash_of(const ConstBuffer& b, std::uint64_t seed, std::size_t first_element = 0) {
+  return linear_hash({b.host(), b.bytes()}, seed, first_element * (b.count() ? b.bytes() / b.count() : 0) / word_bytes);
+}
+
+/// That rank's block of a buffer.
+Range block_of(std::size_t count, int ranks, int rank) {
+  const auto p = static_cast<std::uint32_t>(ranks), r = static_cast<std::uint32_t>(rank);
+  const std::size_t first = allreduce::block_begin(count, p, r);
+  return {first, allreduce::block_begin(count, p, r + 1) - first};
+}
+
+/// With a codec, elements outside all tensors are not exchanged.
+Projection project_tensors(std::span<const float> x, std::span<const allreduce::TensorPart> tensors,
+                           std::uint64_t seed) {
+  Projection sum;
+  for (const auto& t : tensors) {
+    const Projection p = project(x.subspan(t.offset, t.count), seed, t.offset);
+    sum.product += p.product;
+    sum.square += p.square;
+  }
+  return sum;
+}
+
+}  // namespace
+
+/// The record that is kept of a call with a codec.
+struct CodedCall {
+  std::vector<float> values;
+  allreduce::CodingDifference difference;
+  allreduce::TensorLayout tensor_layout;
+};
+
+/// sum: within rounding; copy: the bits of the input; coded: a sum with the differences of encoding, and the bits that
+/// rank 0 got.
+enum class Relation : std::uint8_t { sum, copy, coded };
+
+/// A collective, or a message that is received.
+struct Verifier::Call {
+  const char* name = nullptr;
+  Group group = {};
+  Relation relation = Relation::copy;
+  Buffer result = runtime::no_floats;  ///< what this rank gets
+  std::size_t first = 0, count = 0;    ///< where it lies in the whole call's data
+  std::uint64_t number = 0, step = 0;
+  std::optional<int> from = {};    ///< of a message
+  double share = 1;                ///< the result's share of the sum
+  std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
+  std::unique_ptr<CodedCall> coding = {};
+  std::size_t own = 0;     ///< which projection this rank's result must have
+  double product = 0;      ///< found
+  std::uint64_t hash = 0;  ///< found
+  Ticket ticket = {};      ///< keeps its address from being reused
+};
+
+/// Hashes of the messages that this rank has sent to each peer, and of all that it has received.
+struct Verifier::Messages {
+  std::vector<double> sent;
+  std::uint64_t got = 0;
+  std::map<int, std::uint64_t> posted_to, posted_from;  ///< how many, by peer
+};
+
+struct Verifier::VerifiedGroup {
+  explicit VerifiedGroup(runtime::Communicator c) : communicator(std::move(c)) {}
+  runtime::Communicator communicator;
+  std::uint64_t calls = 0;
+  std::map<std::uint64_t, Call> done;  ///< by number: collectives, in the order in which all ranks post them
+  Messages messages;
+};
+
+Verifier::Verifier(Fabric& inner, const runtime::Communicator& world, bool coded)
+    : ForwardingFabric(inner), world_(world), coded_(coded), armed_(1), called_(1), verified_step_(1) {
+  verified_groups_.push_back(std::make_unique<VerifiedGroup>(world.duplicate()));
+}
+Verifier::~Verifier() = default;
+
+void Verifier::arm() { std::fill(armed_.begin(), armed_.end(), 1); }
+void Verifier::disarm() { std::fill(armed_.begin(), armed_.end(), 0); }
+
+void Verifier::begin_step(std::uint64_t number) {
+  in_step_ = true;
+  step_ = number;
+  std::fill(called_.begin(), called_.end(), 0);
+  messages_before_ = message_verifier_.posted() + message_verifier_.received();
+}
+
+void Verifier::end_step() {
+  in_step_ = false;
+  verified_last_ = false;
+  if (message_verifier_.posted() + message_verifier_.received() != messages_before_)
+    called_[static_cast<std::size_t>(port_group_.id)] = 1;
+  for (std::size_t g = 0; g < armed_.size(); ++g) {
+    const bool verified = armed_[g] && called_[g];
+    verified_step_[g] = static_cast<char>(verified);
+    if (!verified) continue;
+    armed_[g] = 0;
+    verified_last_ = true;
+  }
+}
+
+bool Verifier::takes(const FabricCall& call) {
+  const auto i = static_cast<std::size_t>(call.group.id);
+  if (call.of_last_step) return verified_step_[i] != 0;
+  if (!in_step_ || !armed_[i]) return false;
+  called_[i] = 1;
+  return true;
+}
+
+Group Verifier::split(int color, int key) {
+  const Group g = inner_.split(color, key);
+  verified_groups_.push_back(std::make_unique<VerifiedGroup>(world_.split(color, key)));
+  armed_.push_back(0);
+  called_.push_back(0);
+  verified_step_.push_back(0);
+  return g;
+}
+
+Ticket Verifier::note(Ticket t, Call c) {
+  c.step = step_;
+  c.ticket = t;
+  const Operation* key = t.get();
+  under_way_.insert_or_assign(key, std::move(c));
+  return t;
+}
+
+std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++; }
+
+Ticket Verifier::start(const FabricCall& call) {
+  if (!takes(call)) return inner_.start(call);
+  if (call.kind == CallKind::send) {
+    inner_.at_once([&] { note_send(call); });
+    return inner_.start(call);
+  }
+  Call c;
+  inner_.at_once([&] { c = note_given(call); });  // before the call begins, since it works in place
+  FabricCall with_difference = call;
+  if (c.coding) with_difference.tensor_layout = c.coding->tensor_layout;
+  return note(inner_.start(with_difference), std::move(c));
+}
+
+/// Notes what this rank gives to a call, and where the result will be. Sends are noted apart.
+Verifier::Call Verifier::note_given(const FabricCall& call) {
+  const Group g = call.group;
+  Call c{.name = label(call.kind), .group = g, .relation = Relation::copy, .result = call.out};
+  c.count = call.out.count();
+  if (call.kind == CallKind::receive) {
+    c.from = call.peer;
+    c.number = messages(g).posted_from[call.peer]++;
+    return c;
+  }
+  c.number = next_number(g);
+  if (call.kind == CallKind::all_gather) {
+    const Range own = block_of(c.count, size(g), rank(g));
+    c.given.assign(halves, 0.0);
+    add_hash(c.given, hash_of(call.in.part(own.first, own.count), c.number, own.first));
+  } else if (call.kind == CallKind::broadcast) {
+    c.given.assign(halves, 0.0);
+    if (rank(g) == call.peer) add_hash(c.given, hash_of(call.in, c.number));
+  } else {
+    check_summable(call);
+    if (call.op == allreduce::Op::average) c.share = 1.0 / size(g);
+    if (coded_ && !call.tensor_layout.tensors.empty()) {
+      project_coded(c, call);
+    } else {
+      project_sum(c, call);
+    }
+  }
+  return c;
+}
+
+/// An all-reduce is one block, of which all ranks get the sum.
+void Verifier::project_sum(Call& c, const FabricCall& call) {
+  c.relation = Relation::sum;
+  const bool scatters = call.kind == CallKind::reduce_scatter;
+  const int blocks = scatters ? size(c.group) : 1, own = scatters ? rank(c.group) : 0;
+  double square = 0;
+  for (int q = 0; q < blocks; ++q) {
+    const Range block = block_of(c.count, blocks, q);
+    const Projection p = project(call.in.values<float>().subspan(block.first, block.count), c.number, block.first);
+    c.given.push_back(p.product);
+    square += p.square;
+  }
+  c.given.push_back(std::sqrt(square));
+  const Range block = block_of(c.count, blocks, own);
+  c.result = call.out.part(block.first, block.count);
+  c.first = block.first;
+  c.own = static_cast<std::size_t>(own);
+}
+
+void Verifier::project_coded(Call& c, const FabricCall& call) {
+  c.relation = Relation::coded;
+  const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, c.number);
+  c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
+  c.given.resize(c.given.size() + halves);
+  c.coding = std::make_unique<CodedCall>();
+  CodedCall& coding = *c.coding;
+  coding.values.resize(c.count);
+  coding.difference.values = coding.values;
+  coding.tensor_layout = call.tensor_layout;
+  coding.tensor_layout.difference = &coding.difference;
+}
+
+namespace {
+
+/// Each message between two ranks has keys of its own, so that none can be mistaken for another.
+std::uint64_t message_seed(int from, int to, std::uint64_t number) {
+  return (static_cast<std::uint64_t>(from) << 40) ^ (static_cast<std::uint64_t>(to) << 20) ^ (number + 1);
+}
+
+}  // namespace
+
+Verifier::Messages& Verifier::messages(Group g) {
+  Messages& m = verified_group(g).messages;
+  m.sent.resize(halves * static_cast<std::size_t>(size(g)));
+  return m;
+}
+
+void Verifier::note_send(const FabricCall& call) {
+  Messages& m = messages(call.group);
+  const auto seed = message_seed(rank(call.group), call.peer, m.posted_to[call.peer]++);
+  add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(call.peer), halves), hash_of(call.in, seed));
+}
+
+void Verifier::wait(const Ticket& t) {
+  inner_.wait(t);
+  const auto it = under_way_.find(t.get());
+  if (it == under_way_.end()) return;
+  Call c = std::move(it->second);
+  under_way_.erase(it);
+  inner_.at_once([&] { note_result(c); });
+  if (c.from) return;
+  c.ticket.reset();
+  const std::uint64_t number = c.number;
+  verified_group(c.group).done.insert_or_assign(number, std::move(c));
+}
+
+void Verifier::note_result(Call& c) {
+  if (c.from) {
+    verified_group(c.group).messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+    return;
+  }
+  if (c.relation == Relation::sum) {
+    c.product = project(c.result.values<float>(), c.number, c.first).product;
+  } else {
+    c.hash = hash_of(c.result, c.number);
+  }
+  if (c.coding) {
+    const auto tensors = c.coding->tensor_layout.tensors;
+    c.product = project_tensors(c.result.values<float>(), tensors, c.number).product;
+    c.given[0] += project_tensors(c.coding->values, tensors, c.number).product;
+    c.given[1] += std::sqrt(c.coding->difference.squares);
+    if (rank(c.group) == 0) add_hash(std::span(c.given).last(halves), c.hash);
+    c.coding.reset();
+  }
+}
+
+Ports Verifier::open(Group g, const PortOptions& o) {
+  port_group_ = g;
+  return message_verifier_.wrap(inner_.open(g, o),
+                                [this, g] { return in_step_ && armed_[static_cast<std::size_t>(g.id)] != 0; });
+}
+
+void Verifier::check_summable(const FabricCall& call) {
+  const bool sums = call.op == allreduce::Op::sum || call.op == allreduce::Op::average;
+  if (call.in.element() != core::Element::f32 || !sums) {
+    throw std::logic_error("a verified step made a reduction of another kind than a sum of fp32, which nothing judges");
+  }
+}
+
+void Verifier::report_fault(std::string what) {
+  if (fault_.empty()) fault_ = std::move(what);
+}
+
+/// Checks the calls and messages of one group. All its ranks must have made the same.
+void Verifier::check_group(VerifiedGroup& c) {
+  const runtime::Communicator& comm = c.communicator;
+  std::vector<double> all;
+  for (const auto& [number, call] : c.done) all.insert(all.end(), call.given.begin(), call.given.end());
+  const auto n = static_cast<double>(all.size());
+  std::array<double, 3> counts{n, n * n, c.messages.sent.empty() ? 0.0 : 1.0};
+  comm.sum(std::span<double>(counts));
+  if (counts[0] * counts[0] != counts[1] * comm.size()) {
+    report_fault("ranks have made different calls in one verified step");
+  } else if (n > 0) {
+    comm.sum(std::span<double>(all));
+    std::span<const double> rest = all;
+    for (const auto& [number, call] : c.done) {
+      check_call(call, rest.first(call.given.size()));
+      rest = rest.subspan(call.given.size());
+    }
+  }
+  if (counts[2] > 0) {
+    std::vector<double>& sent = c.messages.sent;
+    sent.resize(halves * static_cast<std::size_t>(comm.size()));
+    comm.sum(std::span<double>(sent));
+    const auto mine = std::span<const double>(sent).subspan(halves * static_cast<std::size_t>(comm.rank()), halves);
+    if (hash_in(mine) != c.messages.got) report_fault("the messages that came are not those that were sent");
+  }
+  c.done.clear();
+  c.messages = {};
+}
+
+std::string Verifier::text_of(const Call& c) {
+  return fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
+}
+
+void Verifier::check_call(const Call& c, std::span<const double> given) {
+  if (c.relation == Relation::sum) return check_sum(c, given[c.own] * c.share, given.back() * c.share, deviations);
+  if (hash_in(given.last(halves)) != c.hash) {
+    const bool copy = c.relation == Relation::copy;
+    report_fault(fmt::format("{} {}", text_of(c),
+                             copy ? "did not bring what was given" : "has other bits than on the first rank"));
+  } else if (c.relation == Relation::coded) {
+    check_sum(c, given[0], given[1], coded_deviations);
+  }
+}
+
+/// norm: of all summands, rank by rank.
+void Verifier::check_sum(const Call& c, double right, double norm, double allowed_deviations) {
+  if (!std::isfinite(norm) && may_overflow_) {
+    // Whoever gets the result must see it, or it would not skip the step as the others do.
+    if (!std::isfinite(right) && std::isfinite(c.product)) report_fault(text_of(c) + " lost what is not finite");
+    return;
+  }
+  if (!std::isfinite(norm))
+    return report_fault(text_of(c) + " cannot be checked: it was given numbers that are not finite");
+  const double off = std::fabs(c.product - right), ranks = size(c.group);
+  const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
+  if (off <= allowed) return;
+  report_fault(
+      fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), off, allowed));
+}
+
+std::string Verifier::verdict() {
+  for (auto& c : verified_groups_) check_group(*c);
+  if (std::string message = message_verifier_.take_fault(); !message.empty()) report_fault(std::move(message));
+  if (!under_way_.empty()) report_fault("a verified call was never waited for, so nothing judges it");
+  under_way_.clear();
+  const int first = world_.size() - static_cast<int>(world_.max(fault_.empty() ? 0 : world_.size() - world_.rank()));
+  if (first == world_.size()) return {};
+  const std::string mine = fault_.empty() ? "" : fmt::format("on rank {} {}", world_.rank(), fault_);
+  fault_.clear();
+  return world_.broadcast_text(mine, first);
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The services of the system that tasks use: computation and a clock, messages, and for a strategy collectives. A
+// strategy owns no MPI call and no timer of its own, so the same code runs over ranks, over threads and in virtual
+// time.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/schedule.hpp"
+#include "dataparallel/fabric/intervals.hpp"
+#include "runtime/buffer.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// A range of elements of the flat buffer.
+struct Range {
+  std::size_t first = 0, count = 0;
+  std::size_t end() const { return first + count; }
+};
+
+/// The times and bytes of a call, by the fabric's own clock [s]: the host's, a stream's events, or virtual time.
+struct Completion {
+  double posted = 0, started = 0, finished = 0;
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
+  /// Sum of the schedule's messages; null: the call is a vendor's.
+  std::optional<std::uint64_t> bytes_due;
+  double encode_s = 0, decode_s = 0;  ///< parts of the moving thread's time that a codec takes
+};
+
+/// A call under way.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual bool done() const = 0;
+  /// The call's times and bytes. Errors: std::logic_error before `done`.
+  virtual const Completion& completion() const = 0;
+  virtual std::string_view label() const = 0;
+};
+using Ticket = std::shared_ptr<Operation>;
+
+// The means by which a task on a rank computes: its place among the ranks, computation that is timed, and a clock. A
+// background task has these and its ports; a worker has a Fabric, which adds communication.
+
+/// A set of ranks. Group 0 holds all of them; others come from `Fabric::split`.
+struct Group {
+  int id = 0;
+};
+inline constexpr Group everybody{};
+
+/// One computation of one rank, or a stretch of time that its own thread spends in an exchange, which may contain
+/// computations and waits. The label is the one that `submit` or `exchange` was given: a literal.
+struct ComputeRecord {
+  std::string_view label;
+  Interval when;
+  bool exchanges = false;
+};
+using ComputeLog = std::vector<ComputeRecord>;
+
+/// The context of one task, for its thread alone. It is also the queue of the task's computations.
+class ExecutionContext : public runtime::Queue {
+ public:
+  virtual int rank(Group g = everybody) const = 0;
+  virtual int size(Group g = everybody) const = 0;
+
+  /// Runs work of this thread on messages: posting, taking, copying. A context that does not time it only runs it.
+  virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
+  /// From now on the interval of every computation and exchange is added to `log`, by the backend's own clock, at the
+  /// latest when `synchronise` returns. Null: no log is kept.
+  virtual void log_to(ComputeLog* log) = 0;
+  virtual double now() const = 0;
+};
+
+using BackgroundProgram = std::function<void(ExecutionContext&)>;
+
+// Messages between tasks of different ranks: a worker on most ranks, a server on some. Unlike collectives, messages
+// need no agreement on order. A header says what its message is, and the receiver polls for it.
+
+/// The header of every message. All fields but `bytes` are defined by the tasks that exchange it.
+struct MessageHeader {
+  std::uint16_t operation = 0;
+  /// Not 0 for a message that belongs to no step. A probe marks messages that a worker posts between steps, and an
+  /// answer copies the mark, so that their bytes can be told apart.
+  std::uint16_t outside_step = 0;
+  std::uint32_t shard = 0;
+  std::uint64_t clock = 0;             ///< clock of the worker
+  std::uint64_t version = 0;           ///< version of the weights that were read, or are sent
+  std::uint64_t sequence = 0;          ///< number of the request
+  std::uint64_t first = 0, count = 0;  ///< elements of the shard
+  std::uint64_t bytes = 0;             ///< bytes of payload behind the header
+  double value = 0;
+  std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
+  // Places in memory, as `Port::place_of` numbers them.
+  std::uint64_t answer_place = 0;  ///< in the sender's memory: an answer's payload may be written there; 0: nowhere
+  /// In the receiver's memory: the payload lies there already; 0: the payload follows.
+  std::uint64_t payload_place = 0;
+};
+static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);
+
+/// The task that a port belongs to. Workers write to servers and servers to workers.
+enum class Role : std::uint8_t { worker, server };
+constexpr Role opposite(Role r) { return r == Role::worker ? Role::server : Role::worker; }
+
+struct PortOptions {
+  std::size_t payload_bytes = std::size_t{1} << 20;  ///< the longest message
+  int in_flight = 2;                                 ///< the most messages from one port on their way to one receiver
+};
+
+/// The memory of one message with its header [bytes].
+constexpr std::size_t slot_bytes(const PortOptions& o) {
+  return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
+}
+/// The most drafts, and the most received payloads, that a port holds, for any number of ranks. A receiver that does
+/// not read keeps at most `in_flight` drafts.
+constexpr std::size_t held_payloads = 16;
+/// The most bytes that both ports of a rank take from a fabric's memory.
+constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
+  constexpr std::size_t page = 4096, ports = 2;
+  const auto paged = [](std::size_t bytes) { return (bytes + page - 1) / page * page; };
+  const std::size_t headers =
+      static_cast<std::size_t>(ranks) * static_cast<std::size_t>(o.in_flight) * slot_bytes({.payload_bytes = 0});
+  return ports * (paged(headers) + held_payloads * paged(slot_bytes(o)));
+}
+
+/// A received message. The payload is valid until the port is asked for the next.
+struct Message {
+  int from = 0;  ///< rank in the group
+  /// This is no message: rank `from` has died (in virtual time; over MPI the job ends)
+  bool is_failure_notice = false;
+  MessageHeader header = {};
+  std::span<const std::byte> payload = {};
+};
+
+/// Sends and receives messages for one task of one rank. One thread uses it.
+/// Every message arrives once, those of one sender in the order of posting. A message to the own rank goes through
+/// memory and counts as no traffic. Payload counts as bytes sent, headers do not.
+class Port {
+ public:
+  virtual ~Port() = default;
+  /// Gives memory for a payload to that rank. Empty: as many messages as allowed are on their way; `next` returns when
+  /// one of them has left. `bytes` may be 0: there is room then when the optional holds a span, though an empty one.
+  virtual std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) = 0;
+  /// Sends the last draft to that rank; header.bytes is its payload's length, at most that of the draft.
+  /// label: a literal.
+  virtual Ticket post(int to, const MessageHeader&, const char* label) = 0;
+  /// Sends a payload from where it lies, without a copy where the fabric can read it there; header.bytes is its length.
+  /// The payload must not change until the receiver has asked its port for the next message. Null: no room, as with
+  /// `draft`.
+  virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
+  /// The number by which ports of this node find this memory of this rank; 0: they cannot reach it.
+  virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
+  /// The memory at such a place of another rank or the own, for this task to write; null: this rank cannot reach it.
+  virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
+  /// Sends a payload that this task has written to the receiver's memory, at header.payload_place. It counts as bytes
+  /// sent, and the receiver reads it there. Null: no room, as with `draft`.
+  virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
+  /// Returns the earliest message. Waits until there is one, until a message of its own has left, or until `deadline`
+  /// by the fabric's clock; empty in the latter two cases. For the report of a hang, `why` is a literal, and `of` the
+  /// rank of the group whose message is awaited; -1: no particular rank.
+  virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
+                                      int of = -1) = 0;
+  /// Returns the earliest message without waiting.
+  std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
+  /// Keeps the payload of the message that `next` returned last, until the returned object is destroyed by the same
+  /// thread. Null: it cannot be kept, since its memory is needed for other messages. Of one sender's messages a port
+  /// keeps fewer than `in_flight`, so that the next one can arrive.
+  virtual std::shared_ptr<const void> keep() { return nullptr; }
+  /// Waits until `next` has something to return, and takes nothing, so that other threads may take it by `poll`, one at
+  /// a time. False, at once: one thread alone may use this port.
+  virtual bool await(const char* why) { return (void)why, false; }
+  /// Sets what a worker's thread does again and again while it waits in `next`, such as work of the server on its rank.
+  /// The function returns whether there was any work. Ports that cannot do this ignore it.
+  virtual void while_waiting(const std::function<bool()>&) {}
+  /// Says that a worker's thread begins or ends an exchange. Between the two the thread posts and waits, and computes
+  /// little, so threads that move messages or serve beside it need not be woken. Every beginning has its end.
+  virtual void set_exchanging(bool yes) { (void)yes; }
+  /// Ends a task's use of the port: it returns when nothing that the task has posted needs the port any more. Where no
+  /// message gets lost that is at once.
+  virtual void close() {}
+};
+
+/// Copies a payload, which may lie anywhere, to a draft and posts it. Null: there is no room.
+inline Ticket post_by_draft(Port& p, int to, const MessageHeader& h, std::span<const std::byte> payload,
+                            const char* label) {
+  const auto room = p.draft(to, payload.size());
+  if (!room) return nullptr;
+  std::ranges::copy(payload, room->begin());
+  return p.post(to, h, label);
+}
+inline Ticket Port::post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) {
+  return post_by_draft(*this, to, h, payload, label);
+}
+
+inline Ticket Port::post_written(int, const MessageHeader&, std::span<std::byte>, const char*) {
+  throw std::logic_error("a port that reaches nobody's memory was told that it had written there");
+}
+
+/// Both ports of one rank.
+struct Ports {
+  std::unique_ptr<Port> worker, server;
+};
+
+/// A task that runs beside the worker on its rank, with a thread of its own. It ends when its function returns.
+class BackgroundTask {
+ public:
+  virtual ~BackgroundTask() = default;
+  /// Waits for the task's end. Errors: those that the task threw.
+  virtual void join() = 0;
+};
+
+using runtime::Buffer;
+using runtime::ConstBuffer;
+
+/// The coarsest alignment of a fabric's memory [bytes], which is the most that an allocation takes besides its bytes.
+inline constexpr std::size_t memory_page_bytes = 4096;
+
+enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
+constexpr const char* label(CallKind kind) {
+  constexpr std::array labels{"all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "receive"};
+  return labels.at(static_cast<std::size_t>(kind));
+}
+/// The collective kind of a call, which must not be a send or a receive.
+constexpr allreduce::CollectiveKind collective_kind(CallKind kind) {
+  using enum allreduce::CollectiveKind;
+  constexpr std::array kinds{all_reduce, reduce_scatter, all_gather, broadcast};
+  return kinds.at(static_cast<std::size_t>(kind));
+}
+
+/// A collective, a send or a receive, before it is under way.
+struct FabricCall {
+  CallKind kind;
+  Group group;
+  ConstBuffer in = runtime::no_floats;  ///< empty for a receive
+  Buffer out = runtime::no_floats;      ///< empty for a send; equal to `in` for collectives, which work in place
+  allreduce::Op op = allreduce::Op::sum;
+  int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
+  runtime::EventPtr ready = {};
+  allreduce::TensorLayout tensor_layout = {};
+  bool of_last_step = false;  ///< a receive of a message that its sender has sent in the step before
+};
+
+/// All ranks of a group must make its collective calls in the same order. A call begins when its event is reached;
+/// without an event its buffers must be ready when it is made. Buffers belong to the fabric from the call until `wait`
+/// returns. Errors: BackendError when the layer below fails.
+class Fabric : public ExecutionContext {
+ public:
+  /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
+  virtual Group split(int color, int key) = 0;
+
+  /// Starts any of the calls below, which only fill in a FabricCall, so that a decorator overrides all of them at once.
+  virtual Ticket start(const FabricCall&) = 0;
+  virtual void wait(const Ticket&) = 0;
+  /// Sums in place. average: the sum is divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {},
+                    const allreduce::TensorLayout& tensor_layout = {}) {
+    return start({.kind = CallKind::all_reduce,
+                  .group = g,
+                  .in = b,
+                  .out = b,
+                  .op = op,
+                  .ready = std::move(r),
+                  .tensor_layout = tensor_layout});
+  }
+  /// Works in place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value,
+  /// and the content of the other blocks is undefined.
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
+  }
+  /// Works in place: block r comes from rank r.
+  Ticket all_gather(Group g, Buffer b, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(r)});
+  }
+  Ticket broadcast(Group g, Buffer b, int root, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(r)});
+  }
+  /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
+  Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
+  }
+  /// r: the event after which the buffer may be overwritten.
+  Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
+    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
+  }
+  /// Receives a message that its sender has sent in this rank's last step, so that a decorator that looks at single
+  /// steps counts it there. It may be called between steps, or in the next step.
+  Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
+    return start(
+        {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
+  }
+
+  /// Collective over the group, before any call is under way.
+  virtual Ports open(Group, const PortOptions&) = 0;
+  /// Starts a background task. Objects that it refers to must live until `join`; of this fabric it may use only the
+  /// ports.
+  virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
+  /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
+  virtual Buffer memory(std::size_t floats) = 0;
+};
+
+// The bases of decorators, which forward every call to another context, fabric or port.
+
+/// Interface is ExecutionContext, or Fabric, whose other calls ForwardingFabric forwards.
+template <class Interface>
+class ForwardingContext : public Interface {
+ public:
+  explicit ForwardingContext(Interface& inner) : inner_(inner) {}
+  int rank(Group g) const override { return inner_.rank(g); }
+  int size(Group g) const override { return inner_.size(g); }
+  void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
+    inner_.submit(label, cost, work);
+  }
+  void enter_layer(int layer) override { inner_.enter_layer(layer); }
+  runtime::Device& device() override { return inner_.device(); }
+  runtime::EventPtr record() override { return inner_.record(); }
+  void exchange(std::string_view label, const runtime::Work& work) override { inner_.exchange(label, work); }
+  void log_to(ComputeLog* log) override { inner_.log_to(log); }
+  void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
+  void synchronise() override { inner_.synchronise(); }
+  double now() const override { return inner_.now(); }
+
+ protected:
+  Interface& inner_;
+};
+
+class ForwardingFabric : public ForwardingContext<Fabric> {
+ public:
+  using ForwardingContext<Fabric>::ForwardingContext;
+  Group split(int color, int key) override { return inner_.split(color, key); }
+  Ticket start(const FabricCall& call) override { return inner_.start(call); }
+  void wait(const Ticket& t) override { inner_.wait(t); }
+  Ports open(Group g, const PortOptions& o) override { return inner_.open(g, o); }
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
+    return inner_.launch(std::move(program));
+  }
+  Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
+};
+
+class ForwardingPort : public Port {
+ public:
+  explicit ForwardingPort(std::unique_ptr<Port> inner) : inner_(std::move(inner)) {}
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override { return inner_->draft(to, bytes); }
+  Ticket post(int to, const MessageHeader& h, const char* label) override { return inner_->post(to, h, label); }
+  Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
+    return inner_->post_from(to, h, payload, label);
+  }
+  std::uint64_t place_of(std::span<const std::byte> memory) const override { return inner_->place_of(memory); }
+  std::byte* peer_memory(int rank, std::uint64_t place) const override { return inner_->peer_memory(rank, place); }
+  Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
+    return inner_->post_written(to, h, payload, label);
+  }
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    return inner_->next(why, deadline, of);
+  }
+  std::shared_ptr<const void> keep() override { return inner_->keep(); }
+  bool await(const char* why) override { return inner_->await(why); }
+  void while_waiting(const std::function<bool()>& f) override { inner_->while_waiting(f); }
+  void set_exchanging(bool yes) override { inner_->set_exchanging(yes); }
+  void close() override { inner_->close(); }
+
+ protected:
+  std::unique_ptr<Port> inner_;
+};
+
+}  // namespace gradmeter::dataparallel

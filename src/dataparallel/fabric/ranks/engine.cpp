@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/ranks/engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/fabric/ranks/messenger.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/threads/this_thread.hpp"
+
+namespace gradmeter::dataparallel {
+
+const Completion& EngineOperation::completion() const {
+  if (!done()) throw std::logic_error("a call's completion was asked for before it was done");
+  return completion_;
+}
+
+Engine::Engine(ProgressMode mode, runtime::SpinPolicy spin_policy, runtime::Activity& activity)
+    : mode_(mode), backoff_(spin_policy), activity_(activity) {
+  if (mode_ == ProgressMode::thread) thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  if (!thread_.joinable()) return;
+  const auto all_left = [this] {
+    const std::lock_guard lock(mutex_);
+    return attached_.empty() &&
+           std::all_of(messengers_.begin(), messengers_.end(), [](const Messenger* m) { return m->idle(); });
+  };
+  while (runtime::may_free() && !failed_.load(std::memory_order_acquire) && !all_left()) std::this_thread::yield();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    wake();
+  }
+  thread_.join();
+}
+
+void Engine::submit(EngineTicket op) {
+  op->completion_.posted = runtime::host_clock();
+  if (mode_ == ProgressMode::on_wait) {
+    active_.push_back(std::move(op));
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_.push_back(std::move(op));
+    wake();
+  }
+}
+
+void Engine::take_submitted() {
+  for (auto& op : submitted_) active_.push_back(std::move(op));
+  submitted_.clear();
+  messengers_.insert(messengers_.end(), attached_.begin(), attached_.end());
+  attached_.clear();
+}
+
+bool Engine::poll_one(EngineOperation& op) {
+  if (!op.started_) {
+    if (op.ready_ && !op.ready_->reached()) return false;
+    op.completion_.started = runtime::host_clock();
+    op.start();
+    op.started_ = true;
+  }
+  if (!op.advance()) return false;
+  op.completion_.finished = runtime::host_clock();
+  op.done_.store(true, std::memory_order_release);
+  op.done_.notify_all();
+  return true;
+}
+
+void Engine::attach(Messenger& m) {
+  if (mode_ != ProgressMode::thread) throw std::logic_error("messages need a progress thread");
+  const std::lock_guard lock(mutex_);
+  attached_.push_back(&m);
+  wake();
+}
+
+void Engine::report(std::exception_ptr e) {
+  const std::lock_guard lock(mutex_);
+  if (!reported_) reported_ = std::move(e);
+  wake();
+}
+
+std::shared_ptr<void> Engine::pause_progress() {
+  pause(true);
+  return {this, [](Engine* engine) { engine->pause(false); }};
+}
+
+void Engine::pause(bool yes) {
+  if (mode_ != ProgressMode::thread) return;
+  std::unique_lock lock(mutex_);
+  pauses_ += yes ? 1 : -1;
+  wake();
+  if (yes) parking_.wait(lock, [this] { return parked_; });
+  for (const auto* all : {&messengers_, &attached_}) {
+    for (Messenger* m : *all) m->pause(pauses_ > 0);
+  }
+}
+
+bool Engine::poll() {
+  bool moved = false;
+  for (Messenger* m : messengers_) moved |= m->poll();
+  std::vector<int> blocked;  // orders with a call that those after it must wait for
+  for (std::size_t i = 0; i < active_.size();) {
+    EngineOperation& op = *active_[i];
+    const bool behind = !op.started_ && std::find(blocked.begin(), blocked.end(), op.order_) != blocked.end();
+    if (!behind && poll_one(op)) {
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      moved = true;
+      continue;
+    }
+    if (op.order_ >= 0 || !op.started_) blocked.push_back(op.order_);
+    ++i;
+  }
+  return moved;
+}
+
+void Engine::note_waiting(const EngineOperation& op) {
+  const allreduce::Waiting w = op.started_ ? op.waiting() : allreduce::Waiting{};
+  activity_.waiting({.operation = op.label_,
+                     .peer = w.peer < 0 ? -1 : op.world_rank(w.peer),
+                     .round = w.rounds ? static_cast<int>(w.round) - 1 : -1,
+                     .rounds = w.rounds ? static_cast<int>(w.rounds) : -1});
+}
+
+void Engine::wait(EngineOperation& op) {
+  if (mode_ == ProgressMode::thread) {
+    while (!op.done()) op.done_.wait(false, std::memory_order_acquire);
+    if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+    return;
+  }
+  bool waited = false;
+  while (!op.done()) {
+    if (poll()) {
+      activity_.beat();
+      backoff_.reset();
+    } else {
+      note_waiting(op);
+      waited = true;
+      backoff_.wait();
+    }
+  }
+  if (waited) activity_.wait_ended();
+}
+
+void Engine::fail(std::exception_ptr e) {
+  // Only the first error is kept: it is the cause, and the computing thread may be reading it already.
+  if (!failed_.load(std::memory_order_relaxed)) error_ = std::move(e);
+  failed_.store(true, std::memory_order_release);
+  abandon();
+}
+
+/// Ends calls that came before the error and calls that come after it: the thread that waits for one finds the error.
+void Engine::abandon() {
+  for (Messenger* m : messengers_) m->fail(error_);
+  for (auto& op : active_) {
+    op->done_.store(true, std::memory_order_release);
+    op->done_.notify_all();
+  }
+  active_.clear();
+}
+
+/// Sleeps while there is nothing to move, or in a pause. False: the end.
+bool Engine::await_work() {
+  std::unique_lock lock(mutex_);
+  const auto has_work = [this] {
+    return reported_ || !submitted_.empty() || !active_.empty() || !attached_.empty() ||
+           (!messengers_.empty() && !failed_);
+  };
+  const auto may_go_on = [&] { return stop_ || (pauses_ == 0 && has_work()); };
+  if (!may_go_on()) {
+    parked_ = true;
+    parking_.notify_all();
+    work_.wait(lock, may_go_on);
+    parked_ = false;
+  }
+  take_submitted();
+  if (reported_) fail(std::exchange(reported_, nullptr));
+  if (failed_) abandon();
+  return !stop_;  // calls still under way then were abandoned by an error
+}
+
+/// Messages are polled for by those who wait for them too. So where cores are shared and there is nothing else, this
+/// thread leaves its core to whoever computes.
+void Engine::wait() {
+  if (!active_.empty() || messengers_.size() != 1 || !backoff_.may_sleep()) return backoff_.wait();
+  messengers_.front()->sleep_until_rung([this] {
+    const std::lock_guard lock(mutex_);
+    return stop_ || pauses_ > 0 || reported_ || !submitted_.empty() || !attached_.empty();
+  });
+}
+
+void Engine::wake() {
+  work_.notify_one();
+  for (Messenger* m : messengers_) m->wake();
+}
+
+void Engine::run() {
+  runtime::request_short_time_slices();
+  while (await_work()) {
+    try {
+      if (poll()) {
+        activity_.wait_ended();
+        backoff_.reset();
+      } else {
+        if (!active_.empty()) note_waiting(*active_.front());
+        wait();
+      }
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+}
+
+namespace {
+
+constexpr int channel = 0;  // the only one that message transports have
+
+/// A message that is not ready must keep its place before later ones to or from its peer, and only those.
+int order_of(CallKind kind, int peer) { return (kind == CallKind::send ? -1 : -2) - 2 * peer; }
+
+}  // namespace
+
+void CollectiveOperation::start() {
+  sent_before_ = collective_.sent();
+  due_before_ = collective_.bytes_due();
+  coding_before_ = collective_.coding();
+  collective_.start(call_);
+}
+
+bool CollectiveOperation::advance() {
+  if (!collective_.advance()) return false;
+  if (const auto sent = collective_.sent()) {
+    completion_.bytes_sent = sent->bytes - sent_before_->bytes;
+    completion_.bytes_between_nodes = sent->bytes_between_nodes - sent_before_->bytes_between_nodes;
+    completion_.bytes_due = *collective_.bytes_due() - *due_before_;
+  }
+  if (const auto coding = collective_.coding()) {
+    completion_.encode_s = coding->encode_s - coding_before_->encode_s;
+    completion_.decode_s = coding->decode_s - coding_before_->decode_s;
+  }
+  return true;
+}
+
+MessageOperation::MessageOperation(CallKind kind, runtime::EventPtr ready, runtime::Transport& t, int peer,
+                                   std::span<const std::byte> in, std::span<std::byte> out,
+                                   const std::vector<int>& world_ranks)
+    : EngineOperation(dataparallel::label(kind), order_of(kind, peer), std::move(ready)),
+      kind_(kind),
+      transport_(t),
+      peer_(peer),
+      in_(in),
+      out_(out),
+      world_ranks_(world_ranks) {
+  completion_.bytes_due = in.size();
+}
+
+void MessageOperation::start() {
+  if (!in_.empty()) send();
+  if (!out_.empty()) ticket_ = transport_.receive(peer_, channel, out_);
+}
+
+void MessageOperation::send() {
+  if (!transport_.can_send_from(in_)) {
+    throw core::BackendError("dataparallel", "send",
+                             fmt::format("the peer cannot read this buffer over {}; take it from the fabric's memory "
+                                         "or use transport mpi",
+                                         transport_.name()));
+  }
+  const runtime::Traffic before = transport_.traffic();
+  ticket_ = transport_.send(peer_, channel, in_);
+  const runtime::Traffic sent = transport_.traffic() - before;
+  completion_.bytes_sent = sent.bytes;
+  completion_.bytes_between_nodes = sent.bytes_between_nodes;
+}
+
+bool MessageOperation::advance() {
+  if (kind_ == CallKind::receive && out_.empty()) return true;
+  transport_.progress();
+  if (kind_ == CallKind::send) return transport_.send_done(ticket_);
+  const std::byte* from = transport_.try_receive(ticket_);
+  if (!from) return false;
+  if (from != out_.data()) std::memcpy(out_.data(), from, out_.size());
+  transport_.release(ticket_);
+  return true;
+}
+
+}  // namespace gradmeter::dataparallel

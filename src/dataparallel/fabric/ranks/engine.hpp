@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes progress on the calls of one rank: in the waiting thread, or in a progress thread while the rank computes.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "allreduce/collective.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/process/watchdog.hpp"
+#include "runtime/threads/this_thread.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// The thread that moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress
+/// thread.
+enum class ProgressMode { on_wait, thread };
+
+/// A call as the engine sees it: something to start and to advance.
+class EngineOperation : public Operation {
+ public:
+  EngineOperation(const char* label, int order, runtime::EventPtr ready)
+      : label_(label), order_(order), ready_(std::move(ready)) {}
+  std::string_view label() const final { return label_; }
+  bool done() const final { return done_.load(std::memory_order_acquire); }
+  const Completion& completion() const final;
+
+ protected:
+  virtual void start() = 0;
+  virtual bool advance() = 0;
+  virtual allreduce::Waiting waiting() const { return {}; }
+  /// The peer's rank in the world, for the watchdog's line.
+  virtual int world_rank(int peer) const { return peer; }
+  Completion completion_;
+
+ private:
+  friend class Engine;
+  const char* label_;
+  int order_;  ///< calls of one order run one after another; those with a negative order start in order and may overlap
+  runtime::EventPtr ready_;
+  bool started_ = false;
+  std::atomic<bool> done_{false};
+};
+using EngineTicket = std::shared_ptr<EngineOperation>;
+
+class Messenger;
+
+/// The first error of the progress thread is thrown from every `wait` after it. The destructor gives up calls that are
+/// under way, but lets messages leave first, because tasks usually end with one.
+class Engine {
+ public:
+  Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void submit(EngineTicket);
+  void wait(EngineOperation&);
+  ProgressMode mode() const { return mode_; }
+
+  /// Polls the messenger in every pass from now on, since messages arrive at any time. Allowed only with a progress
+  /// thread. The messenger must outlive the engine.
+  void attach(Messenger&);
+  /// Takes an error of a background task, which every wait on this engine then throws. Any thread may call it.
+  void report(std::exception_ptr);
+  /// While the returned object lives the progress thread moves nothing, so that other measurements have the machine to
+  /// themselves.
+  std::shared_ptr<void> pause_progress();
+
+ private:
+  void pause(bool);
+  bool poll();  ///< one pass over what is under way; true when anything moved
+  bool poll_one(EngineOperation&);
+  void note_waiting(const EngineOperation&);
+  void take_submitted();
+  void fail(std::exception_ptr);
+  void abandon();
+  bool await_work();
+  void wait();
+  void wake();  ///< call it under the lock
+  void run();   ///< the loop of the progress thread
+
+  ProgressMode mode_;
+  runtime::Backoff backoff_;  ///< used by the moving thread alone
+  runtime::Activity& activity_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  /// Calls that the computing thread has submitted and the moving one has not yet taken.
+  std::vector<EngineTicket> submitted_;
+  std::deque<EngineTicket> active_;     ///< used by the moving thread alone
+  std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not yet taken
+  std::vector<Messenger*> messengers_;  ///< changed by the progress thread alone, and under the lock
+  std::exception_ptr reported_;
+  int pauses_ = 0;       ///< number of pauses that have begun and not ended
+  bool parked_ = false;  ///< the progress thread sleeps until it is notified
+  std::condition_variable parking_;
+  std::exception_ptr error_;
+  std::atomic<bool> failed_{false};
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+// The operations that a fabric over ranks submits to its engine: a collective, a send or a receive.
+
+/// Runs one call of a collective that other operations share, one after another. Its `order` is that of its group.
+class CollectiveOperation final : public EngineOperation {
+ public:
+  /// `label` and `world_ranks` (of the group's members) must outlive it.
+  CollectiveOperation(const char* label, int order, runtime::EventPtr ready, allreduce::Collective& a,
+                      allreduce::Call call, const std::vector<int>& world_ranks)
+      : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
+
+ private:
+  void start() override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return collective_.waiting(); }
+  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
+
+  allreduce::Collective& collective_;
+  allreduce::Call call_;
+  const std::vector<int>& world_ranks_;
+  std::optional<runtime::Traffic> sent_before_;
+  std::optional<std::uint64_t> due_before_;
+  std::optional<allreduce::CodingTime> coding_before_;
+};
+
+/// A send or a receive. Messages wait neither for collectives nor for each other: they have a transport of their own.
+class MessageOperation final : public EngineOperation {
+ public:
+  /// `in` and `out` are as in FabricCall: a send sends `in`, a receive writes to `out`, and the other one is empty.
+  /// `world_ranks` (of the group's members) must outlive it.
+  MessageOperation(CallKind, runtime::EventPtr ready, runtime::Transport&, int peer, std::span<const std::byte> in,
+                   std::span<std::byte> out, const std::vector<int>& world_ranks);
+
+ private:
+  void start() override;
+  bool advance() override;
+  allreduce::Waiting waiting() const override { return {.peer = peer_}; }
+  int world_rank(int peer) const override { return world_ranks_[static_cast<std::size_t>(peer)]; }
+  void send();
+
+  const CallKind kind_;
+  runtime::Transport& transport_;
+  int peer_;
+  std::span<const std::byte> in_;
+  std::span<std::byte> out_;
+  const std::vector<int>& world_ranks_;
+  runtime::MessageHandle ticket_;
+};
+
+}  // namespace gradmeter::dataparallel

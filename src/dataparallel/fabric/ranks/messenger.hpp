@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over real ranks: both ports of a rank, and the polling that moves what they send and receive.
+#pragma once
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "dataparallel/fabric/fabric.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/process/watchdog.hpp"
+#include "runtime/threads/this_thread.hpp"
+#include "runtime/transport/arena.hpp"
+#include "runtime/transport/network.hpp"
+#include "runtime/transport/transport.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// One object for each role.
+template <class T>
+struct ByRole {
+  std::array<T, 2> all = {};
+  T& operator[](Role r) { return all[static_cast<std::size_t>(r)]; }
+};
+
+// Header and payload are two messages of the transport, in channels of their own.
+constexpr int header_channel(Role to) { return static_cast<int>(to); }
+constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
+
+/// The ticket of a message. The thread that polls writes `stamps` until it is done.
+class SendTicket final : public Operation {
+ public:
+  SendTicket(const char* label, double now, std::uint64_t bytes)
+      : stamps{.posted = now, .started = now, .bytes_sent = bytes, .bytes_due = bytes}, label_(label) {}
+  bool done() const override { return done_.load(std::memory_order_acquire); }
+  const Completion& completion() const override {
+    if (!done()) throw std::logic_error("a message's completion was asked for before it had left");
+    return stamps;
+  }
+  std::string_view label() const override { return label_; }
+  void finish() {
+    stamps.finished = runtime::host_clock();
+    done_.store(true, std::memory_order_release);
+  }
+  Completion stamps;
+
+ private:
+  const char* label_;
+  std::atomic<bool> done_{false};
+};
+
+/// A message from its posting until it has left.
+struct OutgoingMessage {
+  std::shared_ptr<SendTicket> ticket = {};
+  Role from = Role::worker;
+  int to = 0;
+  std::span<std::byte> header = {}, draft = {};  ///< an empty draft: the payload lies in the sender's memory
+  std::span<const std::byte> payload = {};
+  runtime::MessageHandle header_sent = {}, payload_sent = {};
+  bool started = false;
+};
+
+/// Messages on their way out of both ports of a rank, with the memory for their headers and drafts.
+/// Memory: from the arena, headers for every rank and a few drafts (`port_memory_bytes`).
+class SendQueue {
+ public:
+  SendQueue(runtime::Transport&, runtime::Arena&, const PortOptions&);
+  bool idle() const { return unsent_.load(std::memory_order_acquire) == 0; }  ///< any thread may call it
+
+  // The functions up to `finish` are called under the messenger's mutex.
+  /// Gives memory as Port::draft does. A draft that was never posted is given again.
+  std::optional<std::span<std::byte>> draft(Role from, int to, std::size_t bytes);
+  /// Prepares a message with this payload or, where there is none, with the last draft to that rank. Where the result
+  /// has no ticket there is no room.
+  OutgoingMessage prepare(Role from, int to, const MessageHeader&, std::span<const std::byte> payload,
+                          const char* label);
+  void post(OutgoingMessage);
+  /// Frees the memory of a message that has left.
+  void finish(const OutgoingMessage&);
+
+  // The poll calls these two, the first under the mutex too.
+  void take_posted();
+  /// Starts what was posted, and calls `left` with each message that has left. Returns whether anything moved.
+  bool move(const std::function<void(const OutgoingMessage&)>& left);
+
+ private:
+  /// The memory that one port has for one receiver.
+  struct Destination {
+    std::vector<std::span<std::byte>> headers;  ///< headers that are free
+    std::span<std::byte> draft;                 ///< a draft that was asked for, and not yet posted
+  };
+  Destination& destination(Role from, int to) { return destinations_[from][static_cast<std::size_t>(to)]; }
+  void check_length(std::size_t bytes) const;
+  void start(OutgoingMessage&);
+
+  runtime::Transport& transport_;
+  const std::size_t payload_bytes_;
+  ByRole<std::vector<Destination>> destinations_;     ///< by sending role, then by receiver
+  ByRole<std::vector<std::span<std::byte>>> drafts_;  ///< by sending role: free drafts
+  std::vector<OutgoingMessage> posted_;               ///< messages that no poll has seen yet
+  std::deque<OutgoingMessage> leaving_;               ///< messages that the poll moves
+  std::atomic<int> unsent_{0};
+};
+
+/// A message whose header has come.
+struct IncomingMessage {
+  int from = 0;
+  Role to = Role::worker;
+  MessageHeader header = {};
+  const std::byte* payload = nullptr;  ///< null: the payload has not come
+  runtime::MessageHandle handle = {};
+  bool landing = false;                ///< the transport knows where its payload goes
+  std::vector<std::byte> buffer = {};  ///< holds the payload, unless the transport reads the peer's memory
+  OutgoingMessage own = {};            ///< the outgoing message, where it comes from the own rank
+};
+
+/// Messages that come to both ports of a rank: headers of every other rank, and payloads where they land. Only the
+/// thread that polls uses it.
+/// Memory: a header for every rank, and at most `held_payloads` landing buffers a port, made when they are needed.
+class ReceiveQueue {
+ public:
+  ReceiveQueue(runtime::Transport&, const PortOptions&);
+  /// Calls `deliver` with each message that has come, those of one sender in order. Returns whether there were any.
+  bool move(const std::function<void(IncomingMessage&)>& deliver);
+  /// Tells the sender that the message was read, and uses its memory again.
+  void release(IncomingMessage&);
+
+ private:
+  /// The messages from one rank to one port.
+  struct Source {
+    int from = 0;
+    Role to = Role::worker;
+    MessageHeader header = {};  ///< the header that the next message will land in
+    runtime::MessageHandle handle = {};
+    std::deque<IncomingMessage> coming = {};  ///< messages whose payloads have not come, and those behind them
+  };
+  void listen(Source&);
+  void take_header(Source&);
+  bool land(IncomingMessage&);
+  bool has_come(IncomingMessage&);
+
+  runtime::Transport& transport_;
+  const std::size_t payload_bytes_;
+  std::vector<Source> sources_;
+  ByRole<std::vector<std::vector<std::byte>>> free_buffers_;  ///< by reading role
+  ByRole<std::size_t> buffers_made_;
+};
+
+/// Tasks write and read through ports under a mutex. `poll` moves the bytes: it is called by a thread that posts or
+/// waits, and by the engine's thread while all others compute, so a sender never waits for a receiver that is busy
+/// computing. A payload leaves from where it lies, and memory for it is found when its header has come.
+class Messenger {
+ public:
+  static constexpr int channels = 4;  ///< channels of the transport
+  /// `activity`: there workers note what they wait for, with the member's rank in the world.
+  Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
+            const std::vector<int>& world_ranks, runtime::SpinPolicy);
+
+  Messenger(const Messenger&) = delete;
+  Messenger& operator=(const Messenger&) = delete;
+
+  /// Makes one pass; true when anything moved. Any thread may call it; it returns at once where another thread polls.
+  bool poll();
+  /// True where no message waits to leave.
+  bool idle() const { return send_queue_.idle(); }
+  /// Sleeps until something may have come, or some time has passed. needed: asked at the last moment before the sleep,
+  /// it says whether there is other work. Another thread may poll meanwhile.
+  void sleep_until_rung(const std::function<bool()>& needed);
+  /// Ends a `sleep_until_rung`. Any thread may call it.
+  void wake();
+  /// From now on nothing moves, whichever thread polls (true); or messages move again (false).
+  void pause(bool);
+  /// Says that the engine has failed or ends, so that nothing will make progress any more. Every task that waits for a
+  /// message gets this error.
+  void fail(const std::exception_ptr&);
+  std::unique_ptr<Port> port(Role);
+
+ private:
+  class MessengerPort;
+  struct Inbox {
+    std::deque<IncomingMessage> arrived;
+    std::optional<IncomingMessage> reading;
+    bool room_wanted = false, room = false;
+    bool worker_takes_messages = false;  ///< a worker that waits takes the messages that come
+    std::unordered_map<int, int> kept;   ///< number of kept messages, by sender
+    std::exception_ptr error;
+    std::condition_variable changed;
+    bool has_news() const { return error || !arrived.empty() || room; }
+  };
+  Ticket post(Role from, int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
+  void worker_polls(bool yes, bool helps);
+  void deliver(IncomingMessage);
+  void give_back(std::optional<IncomingMessage>);
+  void finish(const OutgoingMessage&);
+  bool take_over();
+
+  const int in_flight_;              ///< the most messages of one sender
+  runtime::SpinPolicy spin_policy_;  ///< for workers that wait
+  runtime::Activity& activity_;
+  const std::vector<int>& world_ranks_;
+
+  std::mutex moving_;           ///< held by the thread that polls
+  ReceiveQueue receive_queue_;  ///< used by the poll alone
+  bool paused_ = false;         ///< used by the poll alone
+
+  std::mutex mutex_;  ///< guards the members below, except those that only the poll uses
+  SendQueue send_queue_;
+  ByRole<Inbox> inboxes_;              ///< by reading role
+  std::vector<IncomingMessage> read_;  ///< messages that were read, for the next poll to release
+  bool engine_sleeps_ = false;         ///< the engine's thread sleeps until the doorbell rings
+  bool worker_polls_ = false;          ///< a worker polls, so that the engine's thread need not be woken
+
+  /// Used by the poll alone. It is declared after the memory that it receives into, so that it is destroyed first.
+  std::unique_ptr<runtime::Transport> link_;
+  runtime::Doorbell* doorbell_ = nullptr;  ///< null: there is none
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/ranks/rank_fabric.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "allreduce/schedule/algorithms.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/ranks/engine.hpp"
+#include "dataparallel/fabric/ranks/messenger.hpp"
+#include "kernels/host/threads.hpp"
+#include "runtime/clock.hpp"
+
+namespace gradmeter::dataparallel {
+
+namespace {
+
+/// The context in which a background task on a real rank computes. `owner` answers rank and size.
+class ThreadContext final : public ExecutionContext {
+ public:
+  explicit ThreadContext(const ExecutionContext& owner) : owner_(owner) {}
+  int rank(Group g) const override { return owner_.rank(g); }
+  int size(Group g) const override { return owner_.size(g); }
+  void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override {
+    const double begin = runtime::host_clock();
+    work();
+    if (log_) log_->push_back({label, {begin, runtime::host_clock()}});
+  }
+  void log_to(ComputeLog* log) override { log_ = log; }
+  double now() const override { return runtime::host_clock(); }
+
+ private:
+  const ExecutionContext& owner_;
+  ComputeLog* log_ = nullptr;
+};
+
+/// A background task on a real rank: a thread of its own. `engine` is told of the task's errors, and when the task is
+/// destroyed without join, which fails everything under way. Both must outlive it.
+class ThreadTask final : public BackgroundTask {
+ public:
+  /// threads: of its kernels.
+  ThreadTask(const ExecutionContext& owner, Engine& engine, int threads, BackgroundProgram program)
+      : engine_(engine), thread_([this, &owner, threads, program = std::move(program)] {
+          try {
+            kernels::set_compute_threads(threads);
+            ThreadContext context(owner);
+            program(context);
+          } catch (...) {
+            error_ = std::current_exception();
+            engine_.report(error_);
+          }
+        }) {}
+
+  ~ThreadTask() override {
+    if (!thread_.joinable()) return;
+    // The task will not be told to end, because an error is unwinding its owner.
+    engine_.report(
+        std::make_exception_ptr(core::BackendError("dataparallel", "background task", "its worker ended before it")));
+    thread_.join();
+  }
+
+  void join() override {
+    thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Engine& engine_;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+/// A group of ranks with its transports: collectives and messages apart, so that each counts its own bytes.
+struct RankFabric::CommGroup {
+  CommGroup(runtime::Communicator c, const runtime::Network& n)
+      : communicator(std::move(c)),
+        collectives(n.connect(communicator, allreduce::most_lanes(communicator.size()))),
+        messages(n.connect(communicator, 1)) {}
+  runtime::Communicator communicator;
+  std::vector<int> world_ranks;
+  std::unique_ptr<runtime::Transport> collectives, messages;
+  std::unique_ptr<allreduce::Collective> all_reduce;
+  std::map<std::pair<CallKind, int>, std::unique_ptr<allreduce::Collective>> others;  ///< by kind and root
+  std::vector<std::unique_ptr<Messenger>> messengers;
+  std::string label;  ///< "all-reduce ring"
+};
+
+namespace {
+
+/// The exchange of calls that travel without a codec.
+allreduce::ExchangeSpec without_codec(allreduce::ExchangeSpec spec) {
+  spec.codec = nullptr;
+  return spec;
+}
+
+allreduce::ExchangeSpec on_ranks(allreduce::ExchangeSpec spec, allreduce::Shape shape) {
+  spec.shape = shape;
+  return spec;
+}
+
+/// The chosen algorithm where it has this collective kind; the ring has all.
+allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, allreduce::Shape shape,
+                                      allreduce::CollectiveKind collective_kind) {
+  const bool fits = chosen && chosen->has_schedule() && chosen->refusal(shape, collective_kind).empty();
+  return fits ? chosen : allreduce::find_algorithm("ring");
+}
+
+/// The bytes that the collectives of all groups need, each group as large as all ranks; broadcasts need no memory that
+/// peers read.
+std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::Shape shape, int rank) {
+  const auto r = static_cast<std::uint32_t>(rank);
+  const allreduce::AlgorithmPtr& algorithm = o.exchange.algorithm;
+  const bool codec = o.exchange.codec != nullptr;
+  const allreduce::ExchangeSpec plain = without_codec(o.exchange);
+  std::size_t all = 0;
+  if (algorithm && codec) all = allreduce::coded_arena_bytes(on_ranks(o.exchange, shape), r);
+  if (algorithm && !codec) all = algorithm->arena_bytes(shape, r, plain);
+  using enum allreduce::CollectiveKind;
+  for (const auto collective_kind : {all_reduce, reduce_scatter, all_gather}) {
+    const bool wanted = collective_kind == all_reduce ? !algorithm || codec : o.scatters;
+    if (wanted) all += algorithm_for(algorithm, shape, collective_kind)->arena_bytes(shape, r, plain, collective_kind);
+  }
+  return static_cast<std::size_t>(o.groups) * all;
+}
+
+std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicator& c) {
+  return scratch_bytes(o, allreduce::shape_of(runtime::Network::nodes_of(c, {})), c.rank());
+}
+
+}  // namespace
+
+RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& o, runtime::Activity& activity)
+    : options_(o),
+      network_(c, {.transport = o.transport,
+                   .memory_bytes = o.memory_bytes + scratch_bytes(o, c),
+                   .faults = o.message_faults,
+                   .world_rank = o.world_rank}),
+      activity_(activity),
+      queue_(o.queue ? o.queue : &host_queue_) {
+  if (device().is_staged()) {
+    pinned_ = network_.pin(device());
+    copies_ = device().make_queue();
+  }
+  comm_groups_.push_back(make_comm_group(c.duplicate()));
+  engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
+}
+
+// A call that an error has left behind may have work under way on the memory of its collective.
+RankFabric::~RankFabric() {
+  engine_.reset();
+  if (!options_.exchange.queue) return;
+  try {
+    options_.exchange.queue->synchronise();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever polls the queue's events has had its error
+  }
+}
+
+std::size_t RankFabric::resident_bytes(const RankFabricOptions& o, int ranks) {
+  const auto p = static_cast<std::uint32_t>(ranks);
+  // Further ranks have the same roles as the first few.
+  std::size_t most = 0;
+  for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
+  return o.memory_bytes + most;
+}
+
+std::unique_ptr<RankFabric::CommGroup> RankFabric::make_comm_group(runtime::Communicator c) {
+  auto comm_group = std::make_unique<CommGroup>(std::move(c), network_);
+  const auto& comm = comm_group->communicator;
+  comm_group->world_ranks = comm.all_gather_value(comm_groups_.empty() ? comm.rank() : rank(everybody));
+  if (const allreduce::ExchangeSpec& spec = options_.exchange; spec.algorithm) {
+    const allreduce::Site site{comm, network_, *comm_group->collectives};
+    comm_group->all_reduce =
+        spec.codec ? allreduce::bind_coded(on_ranks(spec, allreduce::shape_of(network_.nodes_of(comm))), site)
+                   : spec.algorithm->bind(site, spec);
+    comm_group->label = "all-reduce " + comm_group->all_reduce->name();
+  }
+  return comm_group;
+}
+
+RankFabric::CommGroup& RankFabric::comm_group(Group g) const {
+  return *comm_groups_.at(static_cast<std::size_t>(g.id));
+}
+int RankFabric::rank(Group g) const { return comm_group(g).communicator.rank(); }
+int RankFabric::size(Group g) const { return comm_group(g).communicator.size(); }
+std::size_t RankFabric::message_bytes(Group g) const { return comm_group(g).collectives->message_bytes(); }
+runtime::Arena& RankFabric::arena() { return network_.arena(); }
+Buffer RankFabric::memory(std::size_t floats) {
+  return mapped_.emplace_back(device().map(core::Element::f32, network_.arena().take(floats * sizeof(float)))).buffer;
+}
+
+Group RankFabric::split(int color, int key) {
+  comm_groups_.push_back(make_comm_group(comm_group(everybody).communicator.split(color, key)));
+  return {static_cast<int>(comm_groups_.size()) - 1};
+}
+
+void RankFabric::forget() {
+  for (auto& c : comm_groups_) {
+    if (c->all_reduce) c->all_reduce->forget();
+  }
+}
+
+Ticket RankFabric::start(const FabricCall& given) {
+  FabricCall call = given;
+  const bool stages = is_staged(given);
+  if (stages) {
+    // Behind what the last call brought back, whose place `out` may share.
+    copies_->begin_after(call.ready);
+    copies_->to_transport(call.in);
+    call.ready = copies_->record();
+  }
+  EngineTicket ticket = operation(call);
+  if (stages && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
+  engine_->submit(ticket);
+  return ticket;
+}
+
+bool RankFabric::is_staged(const FabricCall& call) {
+  if (!copies_) return false;
+  if (call.kind == CallKind::send || call.kind == CallKind::receive) return true;
+  return !collective(comm_group(call.group), call).reads_device();
+}
+
+EngineTicket RankFabric::operation(const FabricCall& call) {
+  CommGroup& c = comm_group(call.group);
+  const std::span<const std::byte> in{device().transport_address(call.in), call.in.bytes()};
+  const std::span<std::byte> out{device().transport_address(call.out), call.out.bytes()};
+  if (call.kind == CallKind::send || call.kind == CallKind::receive)
+    return std::make_shared<MessageOperation>(call.kind, call.ready, *c.messages, call.peer, in, out, c.world_ranks);
+  allreduce::Collective& bound = collective(c, call);
+  allreduce::Call bound_call{.in = call.in, .out = call.out, .op = call.op, .tensor_layout = call.tensor_layout};
+  if (!bound.takes_device_memory()) bound_call.in = {call.in.element(), in}, bound_call.out = {call.out.element(), out};
+  return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
+                                               call.group.id, call.ready, bound, bound_call, c.world_ranks);
+}
+
+allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {
+  // A codec is for gradients, which have a tensor layout; words and activations are sent plain.
+  const bool goes_plain = options_.exchange.codec && call.tensor_layout.tensors.empty();
+  if (call.kind == CallKind::all_reduce && c.all_reduce && !goes_plain) return *c.all_reduce;
+  auto& bound = c.others[{call.kind, call.peer}];
+  if (bound) return *bound;
+  if (call.kind == CallKind::broadcast) {
+    allreduce::ExchangeSpec spec = without_codec(options_.exchange);
+    spec.transport_takes_device = network_.takes_device_memory();
+    const auto ranks = static_cast<std::uint32_t>(c.communicator.size()), root = static_cast<std::uint32_t>(call.peer);
+    bound = std::make_unique<allreduce::Executor>(
+        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *c.collectives,
+        network_.arena(), std::move(spec));
+  } else {  // binding a schedule calls no MPI
+    const allreduce::Site site{c.communicator, network_, *c.collectives};
+    const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
+    const auto kind = collective_kind(call.kind);
+    bound = algorithm_for(options_.exchange.algorithm, shape, kind)->bind(site, without_codec(options_.exchange), kind);
+  }
+  return *bound;
+}
+
+Ports RankFabric::open(Group g, const PortOptions& o) {
+  CommGroup& c = comm_group(g);
+  auto& messenger = *c.messengers.emplace_back(
+      std::make_unique<Messenger>(network_.connect(c.communicator, Messenger::channels), network_.arena(), o, activity_,
+                                  c.world_ranks, options_.worker_spin_policy));
+  engine_->attach(messenger);
+  return {.worker = messenger.port(Role::worker), .server = messenger.port(Role::server)};
+}
+
+std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
+  return std::make_unique<ThreadTask>(*this, *engine_, options_.background_threads, std::move(program));
+}
+
+void RankFabric::wait(const Ticket& t) {
+  engine_->wait(static_cast<EngineOperation&>(*t));
+  const auto arrived = arriving_.find(t.get());
+  if (arrived == arriving_.end()) return;
+  copies_->from_transport(arrived->second);
+  queue_->begin_after(copies_->record());
+  arriving_.erase(arrived);
+}
+
+void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
+  if (queue_ == &host_queue_) return run(label, work, false);
+  queue_->submit(label, cost, [this, label, work = work.stored()] { run(label, work, false); });
+}
+
+void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true); }
+
+void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges) {
+  std::optional<runtime::Computing> note;
+  if (!exchanges) note.emplace(activity_, label.data());
+  if (runtime::device_access) {
+    if (runtime::EventPtr begin = runtime::device_access->mark()) return run_marked(label, work, std::move(begin));
+  }
+  const double begin = runtime::host_clock();
+  work();
+  const Interval when{begin, runtime::host_clock()};
+  const auto lock = log_lock();
+  if (log_) log_->push_back({label, when, exchanges});
+}
+
+void RankFabric::run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin) {
+  work();
+  if (log_) marked_.push_back({label, std::move(begin), runtime::device_access->mark()});
+}
+
+void RankFabric::synchronise() {
+  queue_->synchronise();  // of the copies, it or a call under way waits for all that is read again
+  log_marked();
+}
+
+void RankFabric::log_marked() {
+  if (marked_.empty()) return;
+  runtime::EventPtr here;
+  queue_->submit("clock", {}, [&here] { here = runtime::device_access->mark(); });
+  queue_->synchronise();
+  const double now = runtime::host_clock();
+  const auto time_of = [&](const runtime::EventPtr& m) { return now - m->until(*here); };
+  if (log_)
+    for (const Marked& m : marked_) log_->push_back({m.label, {time_of(m.begin), time_of(m.end)}, false});
+  marked_.clear();
+}
+
+void RankFabric::log_to(ComputeLog* log) {
+  const auto lock = log_lock();
+  log_ = log;
+}
+
+std::unique_lock<std::mutex> RankFabric::log_lock() {
+  return queue_ == &host_queue_ ? std::unique_lock<std::mutex>() : std::unique_lock(log_mutex_);
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "allreduce/coded/coded.hpp"
+#include "allreduce/registry.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/ranks/engine.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/transport/network.hpp"
+
+namespace gradmeter::dataparallel {
+
+using runtime::TransportKind;
+
+struct RankFabricOptions {
+  /// How collectives are exchanged; the group's ranks are filled in. Algorithm: where it is null or does not apply, a
+  /// ring. Codec: for all-reduces with a tensor layout. Queue: it does the copies, sums and the codec's work on the
+  /// device of `queue`; null: the engine does them at once.
+  allreduce::ExchangeSpec exchange = {};
+  TransportKind transport = TransportKind::automatic;
+  ProgressMode progress = ProgressMode::on_wait;
+  runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
+  runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
+  std::size_t memory_bytes = 0;                    ///< for models, strategies' `memory` and messages
+  bool scatters = false;                           ///< reduce_scatter and all_gather will be called
+  int background_threads = 1;                      ///< threads of a background task's kernels
+  /// Number of groups that make collectives, counting that of all ranks; each has memory of its own.
+  int groups = 3;
+  /// Queue of this rank's computations, which outlives the fabric; null: the host's.
+  runtime::Queue* queue = nullptr;
+  core::MessageFaults message_faults = {};  ///< faults of all its messages
+  int world_rank = 0;                       ///< this rank in the world, for `message_faults`
+};
+
+/// Collective over the communicator, as are `split` and the destructor.
+/// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
+class RankFabric final : public Fabric {
+ public:
+  RankFabric(const runtime::Communicator&, const RankFabricOptions&, runtime::Activity&);
+  ~RankFabric() override;
+
+  int rank(Group) const override;
+  int size(Group) const override;
+  Group split(int color, int key) override;
+  Ticket start(const FabricCall&) override;
+  void wait(const Ticket&) override;
+  Ports open(Group, const PortOptions&) override;
+  std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
+  Buffer memory(std::size_t floats) override;
+  void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
+  void exchange(std::string_view label, const runtime::Work& work) override;
+  runtime::Device& device() override { return queue_->device(); }
+  runtime::EventPtr record() override { return queue_->record(); }
+  void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }
+  void synchronise() override;
+  void log_to(ComputeLog* log) override;
+  double now() const override { return runtime::host_clock(); }
+
+  /// Memory that the transport moves best, and the only kind that shm can: models keep their gradients here.
+  runtime::Arena& arena();
+  TransportKind transport() const { return network_.transport(); }
+  /// The length of message at which the group's collectives cut buffers [bytes].
+  std::size_t message_bytes(Group g) const;
+  /// While the returned object lives nothing moves, so all ranks must have completed the calls that they wait for.
+  std::shared_ptr<void> pause_progress() { return engine_->pause_progress(); }
+  /// Drops the codec's state from earlier calls.
+  void forget();
+
+  /// The bytes that these options will make resident on this rank, for --dry-run.
+  static std::size_t resident_bytes(const RankFabricOptions&, int ranks);
+
+ private:
+  struct CommGroup;
+  CommGroup& comm_group(Group g) const;
+  std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
+  EngineTicket operation(const FabricCall&);
+  void run(std::string_view label, const runtime::Work& work, bool exchanges);
+  void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin);
+  /// Adds the times of the marked work to the log, once all of it is done.
+  void log_marked();
+  /// Locks the log where two threads use it: work of a device's queue and exchanges. With the host's queue both are on
+  /// one thread, and there is no lock.
+  std::unique_lock<std::mutex> log_lock();
+  allreduce::Collective& collective(CommGroup&, const FabricCall&);
+  /// True where the call's buffers must be copied to and from the memory at which transports reach them.
+  bool is_staged(const FabricCall&);
+
+  RankFabricOptions options_;
+  runtime::Network network_;
+  runtime::Activity& activity_;
+  runtime::HostQueue host_queue_;
+  runtime::Queue* queue_;
+  std::mutex log_mutex_;
+  ComputeLog* log_ = nullptr;
+  /// Work that a device has timed by its own clock, since the last `synchronise`.
+  struct Marked {
+    std::string_view label;
+    runtime::EventPtr begin, end;
+  };
+  std::vector<Marked> marked_;
+  std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
+  std::vector<runtime::OwnedBuffer> mapped_;   ///< views of the network's memory
+  /// The queue of a staged device's copies to and from the network's memory. Null: there are no such copies.
+  std::unique_ptr<runtime::Queue> copies_;
+  /// Results of calls under way that have not yet been copied to the device.
+  std::map<const Operation*, Buffer> arriving_;
+  std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
+  std::unique_ptr<Engine> engine_;                       ///< declared last, so that its thread ends before what it uses
+};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives in virtual time: they begin when the last member has called, and run the schedules of real ranks.
+#pragma once
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "allreduce/executor/executor.hpp"
+#include "allreduce/reduce.hpp"
+#include "allreduce/schedule/slices.hpp"
+#include "dataparallel/fabric/simulation/context.hpp"
+
+namespace gradmeter::dataparallel {
+
+class SimCollectives {
+ public:
+  explicit SimCollectives(SimContext& context)
+      : context_(context), free_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
+  /// Makes one worker's part of one collective.
+  Ticket join(int worker, const FabricCall&);
+
+ private:
+  /// A collective call that waits for its members.
+  struct PendingCollective {
+    CallKind kind = CallKind::all_reduce;
+    int root = 0;
+    allreduce::Op op = allreduce::Op::sum;
+    bool is_same_call(const FabricCall& c) const { return kind == c.kind && root == c.peer && op == c.op; }
+    std::vector<int> members = {};
+    std::vector<SimTicket> tickets = {};
+    std::vector<std::span<float>> buffers = {};
+    std::size_t arrived = 0;
+    bool is_coded = false;
+  };
+  /// The cost of encoding.
+  struct CodecCost {
+    core::CodecRates rates;
+    double share;  ///< bytes on the wire for each byte of the numbers
+  };
+  const allreduce::Algorithm& algorithm(std::uint32_t ranks, CallKind, int root);
+  CodecCost codec_cost(std::size_t elements) const;
+  std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
+                                   const allreduce::Slices&, std::vector<double> begin) const;
+  void complete(PendingCollective&);
+  /// True where a member dies before it has done its part. Then no member's call ever completes.
+  bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
+
+  SimContext& context_;
+  /// By worker: the time at which it is free for its next collective, since it makes one at a time.
+  std::vector<double> free_;
+  std::map<std::pair<int, int>, std::uint64_t> calls_;
+  std::map<std::pair<int, std::uint64_t>, PendingCollective> open_;
+  std::map<std::tuple<std::uint32_t, CallKind, int>, allreduce::Algorithm> algorithms_;  ///< by ranks, kind and root
+};
+
+}  // namespace gradmeter::dataparallel

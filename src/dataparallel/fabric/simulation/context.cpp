@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/simulation/context.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// Added to a packet's number: the packet is last among those of its time and sender.
+constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
+
+}  // namespace
+
+SimNetwork::Passage SimNetwork::send(int from, int to, std::size_t bytes) {
+  return links_.send(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to), bytes,
+                     scheduler_.now(scheduler_.running_thread()));
+}
+
+void SimNetwork::deliver(MessageQueue& queue, Packet p, const Passage& s, double delay) {
+  p.head = s.begin + s.latency_s + delay;
+  p.tail = left(s) + s.latency_s + delay;
+  p.port_time_s = left(s) - s.begin;
+  p.number = posted_++;
+  enqueue(queue, std::move(p));
+}
+
+void SimNetwork::deliver_at(MessageQueue& queue, Packet p, double time) {
+  p.head = p.tail = time;
+  p.number = last_of_all + posted_++;
+  enqueue(queue, std::move(p));
+}
+
+void SimNetwork::enqueue(MessageQueue& queue, Packet p) {
+  const auto key = std::tuple(p.head, p.from, p.number);
+  p.queue = &queue;
+  port(queue).coming.emplace(key, std::move(p));
+  if (queue.reader >= 0) scheduler_.wake(queue.reader, expected(queue));
+}
+
+void SimNetwork::put(MessageQueue& queue, Packet p) {
+  p.number = posted_++;
+  const double now = scheduler_.now(scheduler_.running_thread());
+  const auto key = std::tuple(now, p.from, p.number);
+  queue.arrivals.emplace(key, std::move(p));
+  if (queue.reader >= 0) scheduler_.wake(queue.reader, now);
+}
+
+double SimNetwork::end_of(const Packet& p, double port_free) {
+  return std::max(p.tail, std::max(p.head, port_free) + p.port_time_s);
+}
+
+void SimNetwork::settle(MessageQueue& queue) {
+  const double now = scheduler_.now(scheduler_.running_thread());
+  Port& in = port(queue);
+  while (!in.coming.empty() && in.coming.begin()->second.head <= now) {
+    auto node = in.coming.extract(in.coming.begin());
+    Packet& packet = node.mapped();
+    in.free = end_of(packet, in.free);
+    const auto key = std::tuple(in.free, packet.from, packet.number);
+    packet.queue->arrivals.emplace(key, std::move(packet));
+  }
+}
+
+double SimNetwork::expected(const MessageQueue& queue) const {
+  if (!queue.arrivals.empty()) return std::get<0>(queue.arrivals.begin()->first);
+  const Port& in = incoming_[static_cast<std::size_t>(queue.owner)];
+  double free = in.free;
+  for (const auto& [key, packet] : in.coming) {
+    free = end_of(packet, free);
+    if (packet.queue == &queue) return free;
+  }
+  return EventScheduler::forever;
+}
+
+Groups::Groups(int workers, EventScheduler& scheduler)
+    : scheduler_(scheduler), calls_(static_cast<std::size_t>(workers), 0) {
+  auto& all = members_.emplace_back();
+  for (int r = 0; r < workers; ++r) all.push_back(r);
+}
+
+int Groups::position(Group g, int worker) const {
+  const auto& m = members(g);
+  const auto it = std::find(m.begin(), m.end(), worker);
+  if (it == m.end()) throw std::logic_error(fmt::format("rank {} is not in group {}", worker, g.id));
+  return static_cast<int>(it - m.begin());
+}
+
+int Groups::worker(Group g, int rank) const {
+  if (rank < 0 || rank >= size(g)) throw std::logic_error(fmt::format("group {} has no rank {}", g.id, rank));
+  return members(g)[static_cast<std::size_t>(rank)];
+}
+
+Group Groups::split(int worker, int color, int key) {
+  const std::size_t call = calls_[static_cast<std::size_t>(worker)]++;
+  if (splits_.size() <= call) splits_.resize(call + 1);
+  splits_[call].asked.emplace_back(color, key, worker);
+  if (splits_[call].asked.size() == members_[0].size()) form(splits_[call]);
+  while (splits_[call].group_of_color.empty()) scheduler_.block(worker, "the others to split");
+  return {splits_[call].group_of_color.at(color)};
+}
+
+void Groups::form(Splitting& s) {
+  std::sort(s.asked.begin(), s.asked.end());
+  for (const auto& [color, key, worker] : s.asked) {
+    const auto [it, is_new] = s.group_of_color.try_emplace(color, static_cast<int>(members_.size()));
+    if (is_new) members_.emplace_back();
+    members_[static_cast<std::size_t>(it->second)].push_back(worker);
+    scheduler_.wake(worker, scheduler_.now(scheduler_.running_thread()));
+  }
+}
+
+SimContext::SimContext(int workers, SimMachine m)
+    : simulated(std::move(m)),
+      scheduler(workers),
+      network(workers, simulated.machine, scheduler),
+      groups(workers, scheduler),
+      failure_times(static_cast<std::size_t>(workers), EventScheduler::forever) {
+  if (!simulated.algorithm) simulated.algorithm = allreduce::find_algorithm("ring");
+  if (!simulated.algorithm->has_schedule()) {
+    throw core::UsageError(
+        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", simulated.algorithm->name));
+  }
+  for (const RankFailure& d : simulated.failures) {
+    if (d.rank < 0 || d.rank >= workers) {
+      throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", d.rank, workers));
+    }
+    failure_times[static_cast<std::size_t>(d.rank)] = d.at_s;
+    scheduler.stop_at(d.rank, d.at_s);
+  }
+}
+
+}  // namespace gradmeter::dataparallel

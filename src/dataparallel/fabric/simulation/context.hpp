@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that all parts of the simulation share: the machine, the scheduler, the network, the groups, and the times
+// at which ranks fail. Only the running thread touches it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/machine.hpp"
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/fabric/simulation/event_scheduler.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
+
+namespace gradmeter::dataparallel {
+
+struct MessageQueue;
+
+/// A message on the network.
+struct Packet {
+  int from = 0;                   ///< rank in the world
+  std::uint64_t number = 0;       ///< number among all packets so far, which breaks ties so that runs repeat
+  double head = 0, tail = 0;      ///< when its first and its last byte arrive, if the port is free
+  double port_time_s = 0;         ///< how long it occupies the port
+  MessageQueue* queue = nullptr;  ///< queue in which it arrives
+  bool is_failure_notice = false;
+  MessageHeader header = {};
+  std::shared_ptr<const std::vector<std::byte>> payload = {};
+};
+
+/// The queue in which packets for one reader arrive.
+struct MessageQueue {
+  explicit MessageQueue(int rank) : owner(rank) {}
+  const int owner;  ///< rank in the world
+  /// Packets by arrival time, which is final, though it may be in the future.
+  std::map<std::tuple<double, int, std::uint64_t>, Packet> arrivals;
+  int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
+};
+
+/// The ranks' network ports. A rank sends one message at a time, in the order of posting, and receives one at a time,
+/// in the order in which their first bytes arrive. Collectives have transports of their own and do not use these ports.
+/// Only the running thread may call. Source of the cost: Hockney's model, with both ports of a rank serialised, and
+/// nodes' ports and the trunk shared (`core::LinksInUse`).
+class SimNetwork {
+ public:
+  SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
+      : scheduler_(scheduler),
+        links_(machine, std::vector<double>(static_cast<std::size_t>(ranks), 0.0)),
+        incoming_(static_cast<std::size_t>(ranks)) {}
+
+  using Passage = core::LinksInUse::Passage;
+  /// Occupies the sender's port and the links for a message. from, to: ranks in the world.
+  Passage send(int from, int to, std::size_t bytes);
+  /// The time at which the sender's port is free again [s].
+  static double left(const Passage& p) { return p.begin + p.seconds; }
+  /// Delivers a message to this queue by the passage that `send` returned, `delay` later than without a fault [s].
+  void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
+  /// Delivers a packet at a given time without using the link, after all others of that time.
+  void deliver_at(MessageQueue&, Packet, double time);
+  /// Delivers a packet now, without using the link.
+  void put(MessageQueue&, Packet);
+
+  /// Makes the arrival times of packets final whose first byte has arrived: no other packet can come before them any
+  /// more.
+  void settle(MessageQueue&);
+  /// The time at which the queue's first packet will arrive, as far as it is known now [s]; `forever`: none is on its
+  /// way.
+  double expected(const MessageQueue&) const;
+
+ private:
+  struct Port {
+    /// Packets on their way, by the time of their first byte.
+    std::map<std::tuple<double, int, std::uint64_t>, Packet> coming;
+    double free = 0;
+  };
+  void enqueue(MessageQueue&, Packet);
+  static double end_of(const Packet&, double port_free);
+  Port& port(const MessageQueue& b) { return incoming_[static_cast<std::size_t>(b.owner)]; }
+
+  EventScheduler& scheduler_;
+  std::uint64_t posted_ = 0;
+  core::LinksInUse links_;
+  std::vector<Port> incoming_;
+};
+
+// A call that is under way in virtual time.
+
+class SimOperation : public Operation {
+ public:
+  /// The call is posted now, by the running thread.
+  SimOperation(EventScheduler& scheduler, std::string label)
+      : scheduler_(scheduler), thread_(scheduler.running_thread()), label_(std::move(label)) {
+    completion_.posted = scheduler.now(thread_);
+  }
+  /// Compares with the time of the thread that asks: a background task may have posted the call, and ended since.
+  bool done() const override {
+    return complete_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
+  }
+  const Completion& completion() const override {
+    if (!complete_) throw std::logic_error("a call's completion was asked for before it was done");
+    return completion_;
+  }
+  std::string_view label() const override { return label_; }
+  bool complete() const { return complete_; }
+  double posted() const { return completion_.posted; }
+  int thread() const { return thread_; }
+
+  /// Completes the call at that time, which may be in the future. Wakes the thread if it waits for this call.
+  void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
+    completion_.started = started;
+    completion_.finished = finished;
+    completion_.bytes_sent = sent;
+    completion_.bytes_due = due;
+    complete_ = true;
+    if (waited_for_) scheduler_.wake(thread_, finished);
+  }
+  virtual void wait() {
+    while (!complete_) sleep(EventScheduler::forever);
+    // Blocks until the finish time itself, not for a difference of times, which would round: the call must be done when
+    // this returns.
+    while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
+  }
+
+ protected:
+  void sleep(double until) {
+    waited_for_ = true;
+    scheduler_.block(thread_, label_, until);
+    waited_for_ = false;
+  }
+  EventScheduler& scheduler_;
+
+ private:
+  int thread_;
+  std::string label_;
+  Completion completion_;
+  bool complete_ = false, waited_for_ = false;
+};
+using SimTicket = std::shared_ptr<SimOperation>;
+
+/// The groups, and the workers that belong to them.
+class Groups {
+ public:
+  Groups(int workers, EventScheduler&);
+  /// The workers of a group in rank order.
+  const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
+  int size(Group g) const { return static_cast<int>(members(g).size()); }
+  /// The rank of a worker in a group. Errors: std::logic_error when it is not in it.
+  int position(Group, int worker) const;
+  /// The worker that has this rank in the group. Errors: std::logic_error when there is none.
+  int worker(Group, int rank) const;
+  /// Makes one worker's call of `split`; returns when all workers have called.
+  Group split(int worker, int color, int key);
+
+ private:
+  struct Splitting {
+    std::vector<std::tuple<int, int, int>> asked;  ///< colour, key, worker of each call
+    std::map<int, int> group_of_color;
+  };
+  void form(Splitting&);
+  EventScheduler& scheduler_;
+  std::vector<std::vector<int>> members_;  ///< by group id
+  std::vector<Splitting> splits_;
+  std::vector<std::size_t> calls_;  ///< by worker
+};
+
+/// All parts of the simulation's shared state.
+struct SimContext {
+  SimContext(int workers, SimMachine);
+  /// The time at which that rank of the world fails; for most ranks `EventScheduler::forever`.
+  double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
+  const core::Machine& machine() const { return simulated.machine; }
+  double now() const { return scheduler.now(scheduler.running_thread()); }
+
+  SimMachine simulated;
+  EventScheduler scheduler;
+  SimNetwork network;
+  Groups groups;
+  std::vector<double> failure_times;
+};
+
+}  // namespace gradmeter::dataparallel

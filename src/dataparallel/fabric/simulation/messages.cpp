@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/fabric/simulation/messages.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "core/format.hpp"
+#include "dataparallel/fabric/simulation/context.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Completes when its message arrives; that time may change until the message's first byte is there.
+class PointToPoint::Receiving final : public SimOperation {
+ public:
+  Receiving(PointToPoint& all, Channel& channel, std::string label)
+      : SimOperation(all.context_.scheduler, std::move(label)), all_(all), channel_(channel) {}
+  bool done() const override {
+    if (!complete()) all_.match(channel_);
+    return SimOperation::done();
+  }
+  void wait() override {
+    for (all_.match(channel_); !complete(); all_.match(channel_)) {
+      channel_.queue.reader = thread();
+      sleep(all_.context_.network.expected(channel_.queue));
+      channel_.queue.reader = -1;
+    }
+    SimOperation::wait();
+  }
+
+ private:
+  PointToPoint& all_;
+  Channel& channel_;
+};
+
+PointToPoint::Channel& PointToPoint::channel(Group g, int from, int to) {
+  return channels_.try_emplace({g.id, from, to}, to).first->second;
+}
+
+Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
+  const int to = context_.groups.worker(g, peer);
+  auto ticket = std::make_shared<SimOperation>(context_.scheduler, fmt::format("send to {}", peer));
+  const auto sending = context_.network.send(worker, to, b.bytes());
+  Packet p{.from = worker};
+  const std::size_t moved = context_.simulated.time_only ? 0 : b.bytes();
+  p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + moved);
+  ticket->finish(sending.begin, SimNetwork::left(sending), b.bytes(), b.bytes());
+  if (SimNetwork::left(sending) <= context_.fails_at(worker))
+    context_.network.deliver(channel(g, worker, to).queue, std::move(p), sending);
+  return ticket;
+}
+
+Ticket PointToPoint::receive(Group g, int worker, int peer, Buffer b) {
+  Channel& from = channel(g, context_.groups.worker(g, peer), worker);
+  auto ticket = std::make_shared<Receiving>(*this, from, fmt::format("a message from rank {}", peer));
+  from.receiving.emplace_back(ticket, b);
+  match(from);
+  return ticket;
+}
+
+void PointToPoint::match(Channel& channel) {
+  context_.network.settle(channel.queue);
+  while (!channel.queue.arrivals.empty() && !channel.receiving.empty()) {
+    auto packet = channel.queue.arrivals.extract(channel.queue.arrivals.begin());
+    const auto& data = *packet.mapped().payload;
+    auto [ticket, buffer] = std::move(channel.receiving.front());
+    channel.receiving.pop_front();
+    if (data.size() != buffer.bytes() && !context_.simulated.time_only)
+      throw std::logic_error("a message and its receive differ in length");
+    if (!data.empty()) std::memcpy(buffer.host(), data.data(), data.size());
+    ticket->finish(ticket->posted(), std::max(std::get<0>(packet.key()), ticket->posted()), 0, 0);
+  }
+}
+
+/// A port on which every message arrives once and in order, around one on which messages get lost, come twice and
+/// overtake each other: where delivery faults are injected. The tasks above know nothing of it.
+/// It numbers the messages to each rank and keeps those that are not acknowledged. The first of them is sent again when
+/// its acknowledgement is overdue, each time after twice the wait. A receiver takes each sender's next number, drops
+/// all else, and acknowledges, if there is room. That happens within `next`, which then may return empty, and within
+/// `close`; the task's tickets count none of it.
+/// Source: TCP's sequence numbers, cumulative acknowledgements and backoff (RFC 9293, RFC 6298).
+class ReliablePort final : public Port {
+ public:
+  /// Follows every payload. received: so many messages of the other have been taken.
+  struct Stamp {
+    std::uint64_t number = 0, received = 0;
+  };
+
+  /// role, rank: whose port it is.
+  ReliablePort(std::unique_ptr<Port> inner, const SimContext& context, std::shared_ptr<PortSet> e, Role role, int rank)
+      : inner_(std::move(inner)), context_(context), port_set_(std::move(e)), role_(role), rank_(rank) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    if (!inner_->draft(to, bytes + sizeof(Stamp))) return std::nullopt;
+    peers_[to].draft.assign(bytes, {});
+    return peers_[to].draft;
+  }
+
+  Ticket post(int to, const MessageHeader& header, const char* label) override {
+    Peer& peer = peers_[to];
+    if (header.bytes > peer.draft.size()) throw std::logic_error("a message without a draft of its length");
+    peer.draft.resize(header.bytes);
+    if (peer.unacknowledged.empty()) set_timer(to, peer, 0);
+    peer.unacknowledged.push_back({header, std::exchange(peer.draft, {}), label});
+    if (Ticket t = send(to, peer.unacknowledged.back(), peer.posted++)) return t;
+    throw std::logic_error("a port was asked for messages between a draft and its post, which then has no room");
+  }
+
+  std::optional<Message> next(const char* why, double deadline, int of) override {
+    for (;;) {
+      auto message = inner_->next(why, std::min(deadline, send_due()), of);
+      if (!message || take(*message)) return message;
+    }
+  }
+
+  /// It need not stay to repeat acknowledgements that got lost: its peers see that it is closed.
+  void close() override {
+    for (double due = send_due(); due < EventScheduler::forever; due = send_due()) {
+      if (auto message = inner_->next("its messages to arrive", due)) take(*message);
+    }
+    port_set_->closed.emplace(role_, rank_);
+  }
+
+ private:
+  struct Posted {
+    MessageHeader header = {};
+    std::vector<std::byte> payload = {};
+    const char* label = "acknowledge";
+  };
+  /// This port's state for one rank.
+  struct Peer {
+    std::vector<std::byte> draft = {};
+    std::uint64_t posted = 0, received = 0;
+    std::deque<Posted> unacknowledged = {};  ///< the last of the posted ones
+    double due = 0;                          ///< when the first of them is sent again [s]
+    int tries = 0;
+  };
+  static constexpr auto acknowledgement = std::numeric_limits<std::uint64_t>::max();  ///< instead of a number
+  static constexpr int most_tries = 40;  ///< then it is given up, and the scheduler says who waits for it
+
+  /// The first wait is for ten of the longest messages, since receivers take one at a time. to: whose `peer` it is.
+  void set_timer(int to, Peer& peer, int tries) {
+    const auto world_rank = [&](int r) {
+      return static_cast<std::uint32_t>(port_set_->members[static_cast<std::size_t>(r)]);
+    };
+    const double first =
+        10 * context_.machine().link(world_rank(rank_), world_rank(to)).seconds(slot_bytes(port_set_->options));
+    peer.tries = tries;
+    peer.due = tries > most_tries ? EventScheduler::forever : context_.now() + std::ldexp(first, tries);
+  }
+
+  /// Null: there is no room for it now.
+  Ticket send(int to, const Posted& p, std::uint64_t number) {
+    const auto room = inner_->draft(to, p.payload.size() + sizeof(Stamp));
+    if (!room) return nullptr;
+    const Stamp stamp{number, peers_[to].received};
+    std::ranges::copy(p.payload, room->begin());
+    std::memcpy(room->data() + p.payload.size(), &stamp, sizeof stamp);
+    MessageHeader header = p.header;
+    header.bytes = room->size();
+    return inner_->post(to, header, p.label);
+  }
+
+  /// Returns when the next message must be sent again [s].
+  double send_due() {
+    double next = EventScheduler::forever;
+    for (auto& [rank, peer] : peers_) {
+      if (port_set_->closed.contains({opposite(role_), rank})) peer.unacknowledged.clear();
+      if (peer.unacknowledged.empty()) continue;
+      if (peer.due <= context_.now()) {
+        const auto sent = send(rank, peer.unacknowledged.front(), peer.posted - peer.unacknowledged.size());
+        set_timer(rank, peer, peer.tries + (sent ? 1 : 0));
+      }
+      next = std::min(next, peer.due);
+    }
+    return next;
+  }
+
+  /// Returns whether the task gets it, without its stamp.
+  bool take(Message& m) {
+    if (m.is_failure_notice) {
+      port_set_->closed.emplace(opposite(role_), m.from);
+      return true;
+    }
+    Peer& peer = peers_[m.from];
+    Stamp stamp;
+    m.header.bytes -= sizeof stamp;
+    std::memcpy(&stamp, m.payload.data() + m.header.bytes, sizeof stamp);
+    m.payload = m.payload.first(m.header.bytes);
+    for (; peer.posted - peer.unacknowledged.size() < stamp.received; set_timer(m.from, peer, 0)) {
+      peer.unacknowledged.pop_front();
+    }
+    if (stamp.number == acknowledgement) return false;
+    const bool is_next = stamp.number == peer.received;
+    if (is_next) ++peer.received;
+    send(m.from, {}, acknowledgement);
+    return is_next;
+  }
+
+  const std::unique_ptr<Port> inner_;
+  const SimContext& context_;
+  const std::shared_ptr<PortSet> port_set_;
+  const Role role_;
+  const int rank_;
+  std::map<int, Peer> peers_;
+};
+
+/// Delivery faults happen here. The destructor undoes nothing, because after a failure it may run at any time.
+class SimMessenger::SimPort final : public Port {
+ public:
+  SimPort(SimMessenger& messenger, std::shared_ptr<PortSet> e, Role role, int rank)
+      : messenger_(messenger),
+        context_(messenger.context_),
+        port_set_(std::move(e)),
+        role_(role),
+        worker_(port_set_->members[static_cast<std::size_t>(rank)]),
+        queue_(port_set_->queues(role)[static_cast<std::size_t>(rank)]),
+        peers_(port_set_->members.size()) {}
+
+  std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
+    Peer& p = peer(to);
+    if (bytes > port_set_->options.payload_bytes) {
+      throw std::logic_error(fmt::format("a message of {} bytes through a port that was opened for {} at most", bytes,
+                                         port_set_->options.payload_bytes));
+    }
+    while (!p.leaving.empty() && p.leaving.front() <= context_.now()) p.leaving.pop_front();
+    if (static_cast<int>(p.leaving.size()) >= port_set_->options.in_flight) {
+      p.is_refused = true;
+      return std::nullopt;
+    }
+    p.is_refused = false;
+    p.draft = std::make_shared<std::vector<std::byte>>(bytes);
+    return std::span<std::byte>(*p.draft);
+  }
+
+  Ticket post(int to, const MessageHeader& header, const char* label) override {
+    Peer& p = peer(to);
+    if (!p.draft || header.bytes > p.draft->size()) {
+      throw std::logic_error(
+          fmt::format("a message of {} bytes to rank {} without a draft of that length", header.bytes, to));
+    }
+    p.draft->resize(header.bytes);
+    Packet packet{.from = worker_};
+    packet.header = header;
+    packet.payload = std::exchange(p.draft, nullptr);
+    auto ticket = std::make_shared<SimOperation>(context_.scheduler, label);
+    MessageQueue& queue = port_set_->queues(opposite(role_))[static_cast<std::size_t>(to)];
+    if (queue.owner == worker_) {
+      ticket->finish(context_.now(), context_.now(), 0, 0);
+      context_.network.put(queue, std::move(packet));
+      return ticket;
+    }
+    const auto sending = context_.network.send(worker_, queue.owner, sizeof(MessageHeader) + header.bytes);
+    const double left = SimNetwork::left(sending);
+    ticket->finish(sending.begin, left, header.bytes, header.bytes);
+    p.leaving.push_back(left);
+    double& last = messenger_.last_send_end_[context_.scheduler.running_thread()];
+    last = std::max(last, left);
+    travel(queue, p.posted++, packet, sending);
+    return ticket;
+  }
+
+  std::optional<Message> next(const char* why, double deadline, int) override {
+    for (;;) {
+      context_.network.settle(queue_);
+      const double now = context_.now();
+      if (!queue_.arrivals.empty() && std::get<0>(queue_.arrivals.begin()->first) <= now) return take();
+      const double leaves = first_to_leave();
+      if (leaves <= now) {
+        for (Peer& p : peers_) p.is_refused = p.is_refused && p.leaving.front() > now;
+        return std::nullopt;
+      }
+      if (deadline <= now) return std::nullopt;
+      queue_.reader = context_.scheduler.running_thread();
+      context_.scheduler.block(queue_.reader, why, std::min({context_.network.expected(queue_), leaves, deadline}));
+      queue_.reader = -1;
+    }
+  }
+
+ private:
+  /// This port's state for one receiver.
+  struct Peer {
+    std::shared_ptr<std::vector<std::byte>> draft = {};
+    std::deque<double> leaving = {};  ///< when its messages are out [s], in order
+    std::uint64_t posted = 0;
+    bool is_refused = false;  ///< a draft was refused, and `next` has not reported room since
+  };
+  Peer& peer(int to) {
+    if (to < 0 || to >= static_cast<int>(peers_.size())) {
+      throw std::logic_error(fmt::format("there is no rank {} to write to", to));
+    }
+    return peers_[static_cast<std::size_t>(to)];
+  }
+
+  void travel(MessageQueue& queue, std::uint64_t number, const Packet& packet, const SimNetwork::Passage& sending) {
+    if (SimNetwork::left(sending) > context_.fails_at(worker_)) return;
+    const MessageRoute route{.from = worker_, .to = queue.owner, .to_role = opposite(role_), .number = number};
+    const DeliveryFault fault =
+        context_.simulated.delivery_fault ? context_.simulated.delivery_fault(route) : DeliveryFault{};
+    for (int i = 0; i < fault.copies; ++i)
+      context_.network.deliver(queue, packet, sending, fault.delay_s.at(static_cast<std::size_t>(i)));
+  }
+
+  /// When there will be room for a draft that was refused [s].
+  double first_to_leave() const {
+    double first = EventScheduler::forever;
+    for (const Peer& p : peers_) {
+      if (p.is_refused) first = std::min(first, p.leaving.front());
+    }
+    return first;
+  }
+
+  Message take() {
+    auto node = queue_.arrivals.extract(queue_.arrivals.begin());
+    last_ = std::move(node.mapped());
+    const auto& m = port_set_->members;
+    const auto from = std::find(m.begin(), m.end(), last_.from) - m.begin();
+    Message message{
+        .from = static_cast<int>(from), .is_failure_notice = last_.is_failure_notice, .header = last_.header};
+    if (last_.payload) message.payload = *last_.payload;
+    return message;
+  }
+
+  SimMessenger& messenger_;
+  SimContext& context_;
+  std::shared_ptr<PortSet> port_set_;
+  Role role_;
+  int worker_;
+  MessageQueue& queue_;
+  std::vector<Peer> peers_;
+  Packet last_;  ///< its payload may still be read
+};
+
+std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& options) {
+  auto e = std::make_shared<PortSet>();
+  e->options = options;
+  e->members = context_.groups.members(group);
+  for (const int worker : e->members) {
+    e->workers.emplace_back(worker);
+    e->servers.emplace_back(worker);
+  }
+  for (const int failing : e->members) {
+    if (context_.fails_at(failing) == EventScheduler::forever) continue;
+    const double ends = std::max(context_.now(), context_.fails_at(failing));
+    for (const Role role : {Role::worker, Role::server}) {
+      for (MessageQueue& queue : e->queues(role)) {
+        if (queue.owner == failing) continue;
+        Packet p{.from = failing};
+        p.is_failure_notice = true;
+        const core::Link& link =
+            context_.machine().link(static_cast<std::uint32_t>(failing), static_cast<std::uint32_t>(queue.owner));
+        context_.network.deliver_at(queue, std::move(p), ends + link.latency_s);
+      }
+    }
+  }
+  return e;
+}
+
+Ports SimMessenger::open(Group group, int worker, PortOptions options) {
+  const int rank = context_.groups.position(group, worker);
+  if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
+  if (context_.simulated.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
+  auto& port_set = port_sets_[{group.id, calls_[{group.id, worker}]++}];
+  if (!port_set) port_set = make(group, options);
+  if (port_set->options.payload_bytes != options.payload_bytes || port_set->options.in_flight != options.in_flight) {
+    throw std::logic_error(fmt::format("rank {} opens its ports with other options than its peers", worker));
+  }
+  const auto port = [&](Role role) -> std::unique_ptr<Port> {
+    auto bare = std::make_unique<SimPort>(*this, port_set, role, rank);
+    if (!context_.simulated.delivery_fault) return bare;
+    return std::make_unique<ReliablePort>(std::move(bare), context_, port_set, role, rank);
+  };
+  return {port(Role::worker), port(Role::server)};
+}
+
+double SimMessenger::take_last_send_end(int thread) {
+  const auto node = last_send_end_.extract(thread);
+  return node.empty() ? 0 : node.mapped();
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/optimizers/layerwise.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/format.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "kernels/loops.hpp"
+#include "kernels/pointwise/updates.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// An optimizer that takes two norms of each tensor before it changes its weights. Where tensors are parts, their norms
+/// are combined from all parts, by the host, which waits for them.
+class NormOptimizer : public Optimizer {
+ public:
+  NormOptimizer(std::string name, const OptimizerScope&);
+  bool needs_whole_tensors() const final { return true; }
+  bool shares() const final { return parts_ != nullptr; }
+  void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
+  void share() final;
+  /// Errors: std::logic_error when parts were not measured.
+  void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
+
+ protected:
+  /// The input of one update. Its pieces are the tensors of the range, or the parts of them that are here, counted from
+  /// the range's beginning.
+  struct Given {
+    runtime::Buffer w;
+    runtime::ConstBuffer g;
+    std::size_t offset;
+    std::span<const kernels::TensorPiece> pieces;
+    runtime::Buffer of(const runtime::OwnedBuffer& state) const { return state.buffer.part(offset, w.count()); }
+  };
+  /// Computes what each piece adds to the squares of its tensor's two norms, in float64. Called once a step, before
+  /// `move`.
+  virtual void take_norms(const Given&, runtime::Buffer sums, UpdateStep) = 0;
+  virtual void move(const Given&, runtime::ConstBuffer sums, UpdateStep) = 0;
+
+ private:
+  /// A tensor, or the part of it that this rank holds.
+  struct Part {
+    std::size_t offset, count;
+    bool is_part = false;
+  };
+  /// The tensors of [offset, offset + count), ascending; elements between tensors belong to none. Parts may be empty:
+  /// then other ranks hold all of the tensor.
+  /// Errors: std::logic_error when one of them is only partly in it.
+  void find_pieces(std::size_t offset, std::size_t count);
+  runtime::Buffer sums() const { return sums_.buffer.part(0, 2 * pieces_.size()); }
+
+  std::vector<Part> tensors_;  ///< ascending
+  PartSums* parts_;
+  runtime::OwnedBuffer sums_;  ///< two of each piece, where the weights are
+  std::vector<Part> found_;    ///< of the last range
+  std::vector<kernels::TensorPiece> pieces_;
+  std::vector<double> shared_;  ///< of the range that was measured, as all parts have them
+  bool is_measured_ = false;
+};
+
+/// Where the scope names no tensors, all elements are one tensor.
+NormOptimizer::NormOptimizer(std::string name, const OptimizerScope& scope)
+    : Optimizer(std::move(name)), parts_(scope.parts) {
+  for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count, t.is_part});
+  if (tensors_.empty()) tensors_.push_back({0, scope.elements});
+  // Empty parts stay before what follows them, on all ranks.
+  std::ranges::stable_sort(tensors_, {}, &Part::offset);
+  sums_ = scope.device.allocate(core::Element::f64, 2 * tensors_.size());
+}
+
+void NormOptimizer::find_pieces(std::size_t offset, std::size_t count) {
+  found_.clear();
+  pieces_.clear();
+  const std::size_t end = offset + count;
+  for (const Part& t : tensors_) {
+    const bool is_empty = t.count == 0 && t.offset >= offset && t.offset <= end;
+    if (!is_empty && (t.offset + t.count <= offset || t.offset >= end)) continue;
+    if (t.offset < offset || t.offset + t.count > end) {
+      throw std::logic_error(
+          fmt::format("{} was given elements [{}, {}), which cut the tensor at [{}, {}): it takes "
+                      "norms of whole tensors",
+                      name(), offset, end, t.offset, t.offset + t.count));
+    }
+    found_.push_back(t);
+    pieces_.push_back({t.offset - offset, t.count});
+  }
+}
+
+void NormOptimizer::measure(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset,
+                            UpdateStep step) {
+  find_pieces(offset, weights.count());
+  take_norms({weights, gradient, offset, pieces_}, sums(), step);
+  shared_.resize(2 * pieces_.size());
+  is_measured_ = true;
+  kernels::loops().copy(sums(), shared_);  // `share` comes after the queue has done it
+}
+
+void NormOptimizer::share() {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    if (found_[i].is_part) values.insert(values.end(), {shared_[2 * i], shared_[2 * i + 1]});
+  }
+  if (values.empty()) return;
+  parts_->sum(values);
+  auto next = values.begin();
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    if (!found_[i].is_part) continue;
+    shared_[2 * i] = *next++;
+    shared_[2 * i + 1] = *next++;
+  }
+}
+
+void NormOptimizer::apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) {
+  find_pieces(offset, weights.count());
+  const Given given{weights, gradient, offset, pieces_};
+  if (!shares()) {
+    take_norms(given, sums(), step);
+  } else if (std::exchange(is_measured_, false) && shared_.size() == 2 * pieces_.size()) {
+    kernels::loops().copy(shared_, sums());
+  } else {
+    throw std::logic_error(name() + " was given parts of tensors whose norms were not measured before");
+  }
+  move(given, sums(), step);
+}
+
+class Lars final : public NormOptimizer {
+ public:
+  /// p.step: set by each update.
+  Lars(std::string name, const OptimizerScope& scope, kernels::LarsParameters p)
+      : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.state()) {}
+
+  std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
+  runtime::Cost cost(std::size_t n) const override { return {10.0 * double(n), 28.0 * double(n)}; }
+  runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
+
+ private:
+  void take_norms(const Given& r, runtime::Buffer sums, UpdateStep) override {
+    kernels::loops().lars_norms(r.w, r.g, r.pieces, sums);
+  }
+  void move(const Given& r, runtime::ConstBuffer sums, UpdateStep step) override {
+    kernels::LarsParameters p = parameters_;
+    p.step = step.size;
+    kernels::loops().lars(r.w, r.of(velocity_), r.g, r.pieces, sums, p, step.which());
+  }
+
+  kernels::LarsParameters parameters_;
+  runtime::OwnedBuffer velocity_;
+};
+
+class Lamb final : public NormOptimizer {
+ public:
+  /// p.step: set by each update.
+  Lamb(std::string name, const OptimizerScope& scope, kernels::LambParameters p)
+      : NormOptimizer(std::move(name), scope), parameters_(p), mean_(scope.state()), square_(scope.state()) {}
+
+  std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }
+  runtime::Cost cost(std::size_t n) const override { return {28.0 * double(n), 40.0 * double(n)}; }
+  runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
+
+ private:
+  void take_norms(const Given& r, runtime::Buffer sums, UpdateStep step) override {
+    kernels::loops().lamb_norms(r.w, r.of(mean_), r.of(square_), r.g, r.pieces, sums, with(step), step.which());
+  }
+  void move(const Given& r, runtime::ConstBuffer sums, UpdateStep step) override {
+    kernels::loops().lamb(r.w, r.of(mean_), r.of(square_), r.pieces, sums, with(step), step.which());
+  }
+  kernels::LambParameters with(UpdateStep step) const {
+    kernels::LambParameters p = parameters_;
+    p.step = step.size;
+    return p;
+  }
+
+  kernels::LambParameters parameters_;
+  runtime::OwnedBuffer mean_, square_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_lars(const core::ParsedName& name, const OptimizerScope& scope) {
+  const kernels::LarsParameters p{.step = 0,
+                                  .mu = optimizer_parameter(name, "mu", 0, 1),
+                                  .eta = optimizer_parameter(name, "eta", 0, 1000),
+                                  .decay = optimizer_parameter(name, "decay", 0, 1)};
+  return std::make_unique<Lars>(name.canonical(), scope, p);
+}
+
+std::unique_ptr<Optimizer> make_lamb(const core::ParsedName& name, const OptimizerScope& scope) {
+  const kernels::LambParameters p{.step = 0,
+                                  .beta1 = optimizer_parameter(name, "beta1", 0, 1),
+                                  .beta2 = optimizer_parameter(name, "beta2", 0, 1),
+                                  .epsilon = optimizer_parameter(name, "epsilon", 0, 1),
+                                  .decay = optimizer_parameter(name, "decay", 0, 1)};
+  return std::make_unique<Lamb>(name.canonical(), scope, p);
+}
+
+GroupSums::GroupSums(Fabric& fabric, Group group, std::size_t most)
+    : fabric_(fabric), group_(group), words_(fabric.memory(gathered_floats(fabric.size(group), most))) {}
+
+std::size_t GroupSums::memory_bytes(int ranks, std::size_t most) {
+  return gathered_floats(ranks, most) * sizeof(float) + memory_page_bytes;
+}
+
+Forecast GroupSums::predict(const ForecastInput& s, std::size_t values) {
+  return forecast_collective(s, allreduce::CollectiveKind::all_gather,
+                             gathered_floats(static_cast<int>(s.ranks), values));
+}
+
+void GroupSums::sum(std::span<double> values) {
+  const int ranks = fabric_.size(group_);
+  const std::size_t own = 2 * values.size(), all = gathered_floats(ranks, values.size());
+  if (all > words_.count()) throw std::logic_error("more norms are to be summed than there is memory for");
+  if (ranks == 1 || values.empty()) return;
+  const Buffer words = words_.part(0, all);
+  const std::size_t at = own * static_cast<std::size_t>(fabric_.rank(group_));
+  fabric_.at_once([&] { std::memcpy(&words.values<float>()[at], values.data(), values.size_bytes()); });
+  fabric_.wait(fabric_.all_gather(group_, words));
+  std::ranges::fill(values, 0.0);
+  fabric_.at_once([&] {
+    const std::span<const float> gathered = words.values<float>();
+    for (std::size_t from = 0; from < all; from += own) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        double part = 0;
+        std::memcpy(&part, &gathered[from + 2 * i], sizeof part);
+        values[i] += part;
+      }
+    }
+  });
+}
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers for large batches, which scale each tensor's step by the tensor's size, and the sums that they need where
+// tensors are cut.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "dataparallel/fabric/fabric.hpp"
+#include "dataparallel/forecast.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// Gradient descent. For each tensor: trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where ‖w‖ or ‖g‖ is zero; v = mu·v +
+/// step·trust·(g + decay·w); w −= v. Every tensor alike, biases too. Shape: ranges are whole tensors, or parts whose
+/// scope has `parts`. Cost: 28 bytes an element, M of state. Errors: std::logic_error for other parts of one. Source:
+/// You, Gitman & Ginsburg, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
+std::unique_ptr<Optimizer> make_lars(const core::ParsedName&, const OptimizerScope&);
+
+/// m and v as in adam; r = m̂/(√v̂ + epsilon) + decay·w; for each tensor w −= step·(‖w‖/‖r‖)·r, the ratio 1 where one of
+/// the norms is zero: the paper's φ is the identity. Every tensor alike, biases too.
+/// Shape: ranges are whole tensors, or parts whose scope has `parts`. Cost: 40 bytes an element, 2M of state (r is
+/// computed twice instead of kept). Errors: std::logic_error for other parts of a tensor. Source: You et al., "Large
+/// batch optimization for deep learning", ICLR 2020, algorithm 2.
+std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerScope&);
+
+/// Sums in float64 over a group of ranks that hold parts of the same tensors. An all-gather carries the bits of each
+/// rank's numbers, as two fp32 words each, and every rank adds them in rank order. An all-reduce in fp32 would lose
+/// half of their digits, and a vendor's would also lose the equal bits. Cost: one all-gather of 2·values floats from
+/// each rank. Errors: std::logic_error for more values than it was made for.
+class GroupSums final : public PartSums {
+ public:
+  /// most: the most values of a call. Takes memory from the fabric, which must outlive it.
+  GroupSums(Fabric&, Group, std::size_t most);
+  void sum(std::span<double> values) override;
+
+  static std::size_t memory_bytes(int ranks, std::size_t most);
+  /// The number of floats that the all-gather has for so many values.
+  static std::size_t gathered_floats(int ranks, std::size_t values) {
+    return 2 * values * static_cast<std::size_t>(ranks);
+  }
+  /// The bytes that all ranks of the input send together.
+  static Forecast predict(const ForecastInput&, std::size_t values);
+
+ private:
+  Fabric& fabric_;
+  Group group_;
+  Buffer words_;  ///< the words of all ranks, rank by rank
+};
+
+/// The number of values that an optimizer with norms shares for each tensor that is a part.
+inline constexpr std::size_t sums_a_tensor = 2;
+
+}  // namespace gradmeter::dataparallel

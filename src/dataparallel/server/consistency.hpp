@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules for who may read at which clock, and when updates are applied. They are pure logic, without messages or
+// time.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataparallel/fabric/fabric.hpp"
+
+namespace gradmeter::dataparallel {
+
+/// A worker's clock is the number of its updates that the server has. A read at clock c needs, from every worker that
+/// still trains, c - staleness updates. A staleness of 0 is bulk synchronous (BSP), `unbounded` is asynchronous (ASP),
+/// and values between are stale synchronous parallel (SSP).
+/// Cost: a query O(1), a change O(workers).
+/// Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
+class Admission {
+ public:
+  static constexpr std::uint64_t unbounded = std::numeric_limits<std::uint64_t>::max();
+
+  Admission(int workers, std::uint64_t staleness);
+  std::uint64_t staleness() const { return staleness_; }
+  /// With staleness 0 the updates of one clock wait for each other and are applied as one.
+  bool grouped() const { return staleness_ == 0; }
+
+  /// Says that the server has one more update of that worker.
+  void pushed(int worker);
+  /// Says that the worker has finished or died: its clock counts as infinite, so that reads do not wait for it.
+  void gone(int worker);
+
+  std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)]; }
+  bool is_gone(int worker) const { return gone_[static_cast<std::size_t>(worker)]; }
+  /// The least clock of the workers that still train; `unbounded` when none does.
+  std::uint64_t slowest() const { return slowest_; }
+  int training() const { return training_; }
+  bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
+
+  /// True where that worker may read at `clock`, with its own first `own` updates in what it reads.
+  bool may_read(int worker, std::uint64_t clock, std::uint64_t own) const;
+  /// The number of clocks by which a reader at this clock is ahead of the slowest worker.
+  std::uint64_t gap(std::uint64_t clock) const { return clock > slowest_ ? clock - slowest_ : 0; }
+
+ private:
+  void find_slowest();
+
+  std::vector<std::uint64_t> clocks_;  ///< by worker
+  std::vector<bool> gone_;             ///< by worker
+  std::uint64_t staleness_, slowest_;
+  int training_;
+};
+
+/// Counts the updates that came between a worker's read and its own update, over all workers. It counts while all
+/// train.
+/// When every worker reads right after its own update, the counts add up to workers - 1 for each update, at any speeds:
+/// every other worker waits through each update once. So over any n updates
+///   sum + outstanding() = (workers - 1)·n
+/// where `outstanding` is what the updates under way have waited through so far. The mean is workers - 1 over any cycle
+/// after which `outstanding` has the same value again.
+class StalenessCount {
+ public:
+  explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}
+  /// Notes the version of the weights that the worker's next update will be computed from.
+  void read(int worker, std::uint64_t version) { read_[static_cast<std::size_t>(worker)] = version; }
+  /// Notes that an update computed from version `base` is applied at `version`.
+  void applied(std::uint64_t base, std::uint64_t version);
+  std::uint64_t outstanding(std::uint64_t version) const;
+  const std::vector<std::uint64_t>& histogram() const { return histogram_; }
+
+ private:
+  std::vector<std::uint64_t> read_, histogram_;
+};
+
+// The rules by which a server turns changes into steps of the weights, where it does not wait for all workers.
+
+/// The scale of a change. mean: a single change's step is divided by the number of workers, and changes that are added
+/// up are replaced by their mean; sum: neither; staleness: a single change's step is divided by the number of updates
+/// that it missed, except the first.
+enum class ChangeScale : std::uint8_t { mean, sum, staleness };
+
+/// Delay compensation (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017):
+/// the gradient at the current weights w is estimated from one at weights r as g + lambda·g⊙g⊙(w − r). adaptive: lambda
+/// of each element is divided by √(m + 1e-7), where m = decay·m + (1 − decay)·g² (DC-ASGD-a).
+struct CompensationPlan {
+  float lambda = 0.04f;
+  bool adaptive = false;
+  float decay = 0.95f;
+};
+
+/// Says which changes make one step, and how far the step goes.
+struct StepRule {
+  ChangeScale scale = ChangeScale::mean;
+  /// n-softsync: an n-th of the workers' number of changes, in the order of their coming, makes one step of their mean,
+  /// of an n-th of the size. 0: every change makes a step.
+  int softsync = 0;
+  /// Only changes that were computed from the current weights make a step, once those of all workers but `backups` are
+  /// there; other changes are dropped. A worker's read waits until there are newer weights than those its last change
+  /// was computed from.
+  bool fresh_only = false;
+  int backups = 0;
+  std::optional<CompensationPlan> compensation = {};
+
+  /// The number of changes that make one step.
+  int group(int workers) const {
+    if (fresh_only) return std::max(1, workers - backups);
+    return softsync > 0 ? std::max(1, workers / softsync) : 1;
+  }
+};
+
+/// Keeps what the compensation of one chunk needs. Memory: 4n bytes for each worker that reads, and 8n more, adaptive
+/// 12n.
+class DelayCompensation {
+ public:
+  /// first: the weights that all workers begin with.
+  DelayCompensation(const CompensationPlan&, int workers, std::span<const float> first);
+  /// Notes the weights from which the worker's next change will be computed. Cost: 8 bytes an element.
+  void read(ExecutionContext&, int worker, std::span<const float> weights);
+  /// Estimates the gradient for the current weights; the result is valid until the next call. Cost: 5 operations, 16
+  /// bytes an element.
+  std::span<const float> compensated(ExecutionContext&, int worker, std::span<const float> gradient,
+                                     std::span<const float> weights);
+
+ private:
+  const CompensationPlan plan_;
+  const std::vector<float> first_;
+  std::vector<std::vector<float>> read_;  ///< by worker; empty: the worker has read nothing since the first weights
+  std::vector<float> mean_square_, out_;
+};
+
+}  // namespace gradmeter::dataparallel

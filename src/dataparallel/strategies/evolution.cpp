@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategies/evolution.hpp"
+#include "dataparallel/strategies/registry.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/random.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+constexpr std::size_t word_bits = 32;
+
+constexpr std::array<std::uint32_t, word_bits> make_masks() {
+  std::array<std::uint32_t, word_bits> masks{};
+  for (std::size_t i = 0; i < word_bits; ++i) masks[i] = 1u << i;
+  return masks;
+}
+constexpr auto masks = make_masks();
+
+/// Adds a fixed number of signs, and works on a copy, so that compilers make vectors of it.
+void add_word(float* values, std::uint32_t signs, float scale) {
+  std::array<float, word_bits> sum;
+  std::copy_n(values, word_bits, sum.begin());
+  for (std::size_t i = 0; i < word_bits; ++i) sum[i] += (signs & masks[i]) != 0 ? scale : -scale;
+  std::copy_n(sum.begin(), word_bits, values);
+}
+
+core::PhiloxBlock block(NoiseName n, std::size_t number) {
+  // Apart from core::Random of the same seed, which draws initial weights and batches.
+  constexpr std::uint32_t purpose = 0x7369676e;  // "sign"
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  return core::philox4x32({low(number), n.member, low(n.step), low(n.step >> 32)},
+                          {low(n.seed) ^ purpose, low(n.seed >> 32)});
+}
+
+/// One noise, a block of it at a time.
+class Signs {
+ public:
+  explicit Signs(NoiseName name) : name_(name) {}
+
+  void add(float* values, std::size_t count, std::size_t first, float scale) {
+    for (std::size_t i = 0; i < count;) {
+      const std::size_t at = first + i, bit = at % word_bits, n = std::min(word_bits - bit, count - i);
+      const std::uint32_t word = word_at(at);
+      if (n == word_bits) {
+        add_word(values + i, word, scale);
+      } else {
+        for (std::size_t k = 0; k < n; ++k) values[i + k] += (word & masks[bit + k]) != 0 ? scale : -scale;
+      }
+      i += n;
+    }
+  }
+
+ private:
+  std::uint32_t word_at(std::size_t place) {
+    if (place / block_signs != number_) {
+      number_ = place / block_signs;
+      block_ = block(name_, number_);
+    }
+    return block_[place % block_signs / word_bits];
+  }
+
+  static constexpr std::size_t block_signs = 128;
+  NoiseName name_;
+  std::size_t number_ = SIZE_MAX;
+  core::PhiloxBlock block_{};
+};
+
+}  // namespace
+
+void add_signs(std::span<float> values, NoiseName name, float scale, std::size_t first) {
+  Signs(name).add(values.data(), values.size(), first, scale);
+}
+
+std::vector<NoiseRun> noise_runs(std::span<const model::Tensor> tensors, std::size_t longest) {
+  std::vector<NoiseRun> runs;
+  const auto add = [&](std::size_t at, std::size_t count, std::size_t first) {
+    for (std::size_t i = 0; i < count; i += longest) {
+      runs.push_back({.at = at + i, .count = std::min(longest, count - i), .first = first + i});
+    }
+  };
+  for (const model::Tensor& t : tensors) {
+    const model::WholePlace w = t.whole.columns > 0 ? t.whole : model::WholePlace{t.offset, t.count, t.count};
+    if (w.columns == w.stride) {
+      add(t.offset, t.count, w.first);
+      continue;
+    }
+    for (std::size_t i = 0, row = 0; i < t.count; i += w.columns, ++row) {
+      add(t.offset + i, w.columns, w.first + row * w.stride);
+    }
+  }
+  return runs;
+}
+
+void add_signs(std::span<float> values, std::span<const NoiseRun> runs, NoiseName name, float scale) {
+  Signs signs(name);
+  for (const NoiseRun& r : runs) signs.add(values.data() + r.at, r.count, r.first, scale);
+}
+
+namespace {
+
+/// A block of weights that stays in the cache while all pairs are added to it.
+constexpr std::size_t stretch = 8192;
+
+class EvolutionStrategies final : public Strategy {
+ public:
+  EvolutionStrategies(std::size_t pairs, float sigma, std::uint64_t seed) : pairs_(pairs), sigma_(sigma), seed_(seed) {}
+
+  std::size_t memory_bytes(const model::Model&, int ranks) const override {
+    return all_pairs(ranks) * sizeof(float) + memory_page_bytes;
+  }
+  /// The weights around which pairs are tried.
+  std::size_t own_bytes(const model::Model& m, int) const override { return m.element_count() * sizeof(float); }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    gains_ = w.fabric().memory(all_pairs(w.ranks()));
+    center_ = w.queue().device().allocate(core::Element::f32, w.model().element_count());
+    runs_ = noise_runs(w.model().tensors(), stretch);
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    w.queue().copy("keep", w.parameters(), center_.buffer);
+    const std::size_t own = gains_.count() / static_cast<std::size_t>(w.ranks());
+    const std::size_t first = own * static_cast<std::size_t>(w.rank());
+    std::vector<Pair> pairs;
+    for (std::size_t k = first; k < first + own; ++k)
+      pairs.push_back({at(w, batch, noise(step, k), sigma_), at(w, batch, noise(step, k), -sigma_)});
+    model::PendingOutcome mean(w.queue());
+    w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
+    w.broadcast_to_replica(gains_.part(first, own));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_));
+    apply_estimate(w, step);
+    return mean;
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    return forecast_collective(s, allreduce::CollectiveKind::all_gather, all_pairs(static_cast<int>(s.ranks)))
+        .times(s.steps);
+  }
+  ReplicaWork replica_work(const ForecastInput& s) const override {
+    const std::size_t own = all_pairs(static_cast<int>(s.ranks)) / s.ranks;
+    return {.passes = 0, .forwards = 2 * own, .replica_floats = own};
+  }
+
+ private:
+  /// The outcomes of the model at the weights plus and minus a draw of noise.
+  struct Pair {
+    model::PendingOutcome plus, minus;
+  };
+  /// The gain of each, and the mean of all outcomes.
+  static void compare(std::span<const Pair> pairs, std::span<float> gains, model::Outcome& mean) {
+    double loss = 0, correct = 0;
+    for (std::size_t k = 0; k < pairs.size(); ++k) {
+      const model::Outcome &plus = *pairs[k].plus.place(), &minus = *pairs[k].minus.place();
+      gains[k] = static_cast<float>(minus.mean_loss() - plus.mean_loss());
+      loss += plus.loss_sum + minus.loss_sum;
+      correct += static_cast<double>(plus.correct + minus.correct);
+      mean.samples = plus.samples;
+    }
+    const double evaluated = 2.0 * static_cast<double>(pairs.size());
+    mean.loss_sum = loss / evaluated;
+    mean.correct = static_cast<std::size_t>(std::lround(correct / evaluated));
+  }
+
+  std::size_t all_pairs(int ranks) const {
+    const auto p = static_cast<std::size_t>(ranks);
+    return (pairs_ + p - 1) / p * p;
+  }
+  NoiseName noise(UpdateStep step, std::size_t pair) const {
+    return {.seed = seed_, .step = step.number, .member = static_cast<std::uint32_t>(pair)};
+  }
+
+  model::PendingOutcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
+    const double n = static_cast<double>(w.parameters().count());
+    w.queue().submit("disturb", {.flops = n, .bytes = 16.0 * n}, [this, name, distance, to = w.parameters()] {
+      const auto p = to.values<float>();
+      std::ranges::copy(center_.buffer.values<float>(), p.begin());
+      add_signs(p, runs_, name, distance);
+    });
+    return w.model().forward(w.queue(), w.buffers(), batch);
+  }
+
+  void apply_estimate(Worker& w, UpdateStep step) {
+    const double n = static_cast<double>(gains_.count()), elements = static_cast<double>(w.parameters().count());
+    const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
+    w.queue().submit("update", {.flops = n * elements, .bytes = 12.0 * elements}, [=, this, to = w.parameters()] {
+      const auto p = to.values<float>(), gains = gains_.values<float>();
+      std::ranges::copy(center_.buffer.values<float>(), p.begin());
+      for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
+        for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;
+        const auto some = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
+        for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, some, noise(step, k), scale * gains[k]);
+      }
+    });
+  }
+
+  std::size_t pairs_;
+  float sigma_;
+  std::uint64_t seed_;
+  Buffer gains_ = runtime::no_floats;  ///< F+ - F- by pair, rank by rank
+  runtime::OwnedBuffer center_;        ///< the weights that are perturbed
+  std::vector<NoiseRun> runs_;         ///< and their places in the whole model, by which noise is drawn
+};
+
+}  // namespace
+
+/// Evolution strategies: gradients estimated from losses at perturbed weights. Only scalars travel.
+/// Each rank evaluates its share of n pairs θ ± σε on its batch; F is less the mean loss. The differences F+ - F- are
+/// gathered, and every rank draws all ε again and applies θ += a/(2nσ) Σ (F+ - F-) ε in the order of the pairs, so that
+/// all hold equal bits; a is the step size. `pairs`: of all ranks together, rounded up to a multiple of the ranks.
+/// `step` returns the mean over the perturbed models: the search follows their mean loss.
+/// In a replica on several ranks one rank has the losses, and sends the others its share of the differences. Each rank
+/// draws ε by the places of its weights in the whole model, so the search is that of a replica on one rank.
+/// Bytes: scalars: those of an all-gather of n floats, and of n/P to each other rank of a replica. Compute: 2n/P
+/// forward passes a rank, and n·M of noise. The estimate is off by sqrt((d - 1)/n) of the gradient's length, d the
+/// number of weights: take as small steps. Source: Salimans et al., "Evolution strategies as a scalable alternative to
+/// reinforcement learning", 2017, algorithm 2; antithetic pairs: section 2.1. Signs as noise: see add_signs.
+constinit const StrategyInfo es_strategy{
+    .name = "es",
+    .parameters = "pairs=8,sigma=0.02",
+    .rule =
+        "theta += a/(2 n sigma) sum (F+ - F-) eps, F as it is, without the paper's rank shaping; only "
+        "scalars travel",
+    .bytes_text = "(P-1)/P 4n for n pairs",
+    .source = "Salimans et al. 2017",
+    .communication = CommunicationPattern::collectives,
+    .computes_other_work = true,
+    .keeps_equal = true,
+    .optimizer = "",
+    .step_size = 0.001f,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const auto pairs = static_cast<std::size_t>(core::count_parameter(n, "pairs", {1, 1u << 20}));
+      return std::make_unique<EvolutionStrategies>(
+          pairs, static_cast<float>(core::number_parameter(n, "sigma", {1e-6, 100})), o.seed);
+    }};
+
+namespace {
+
+constexpr std::size_t longest_run = 1 << 16;  // any: runs are of no size that matters here
+
+struct Search {
+  std::size_t size = 0, survivors = 0;
+  double mutation = 0, decay = 1;
+  bool breeding = true;
+  std::uint64_t seed = 1;
+};
+
+class Population final : public Strategy {
+ public:
+  explicit Population(const Search& s) : s_(s) {}
+
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
+    return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
+           (all_members(ranks) + words()) * sizeof(float) + 2 * memory_page_bytes;
+  }
+
+  void begin(Worker& w) override {
+    const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
+    first_ = own * static_cast<std::size_t>(w.rank());
+    losses_ = w.fabric().memory(all_members(w.ranks()));
+    words_ = w.fabric().memory(words());
+    runs_ = noise_runs(w.model().tensors(), longest_run);
+    const auto draw = [&](const Buffer& weights, std::size_t slot) {
+      const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
+      w.model().initialise(w.queue(), {.parameters = weights, .gradients = w.gradients()}, seed);
+    };
+    for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
+    for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) remote_survivors_.push_back(w.fabric().memory(n));
+    ranking_ = {0};
+    if (!owns(0)) draw(remote_survivors_.front(), 0);
+    load_parameters(w, members_.front());
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const std::size_t shared_model = ranking_.front();
+    std::vector<model::PendingOutcome> outcomes;
+    for (const Buffer& m : members_) outcomes.push_back(evaluate(w, batch, m));
+    const auto shared = owns(shared_model) ? outcomes[shared_model - first_] : evaluate(w, batch, survivor(0));
+    const double shared_loss = shared.get().mean_loss();
+    model::PendingOutcome best = outcomes.front();
+    for (const auto& o : outcomes) {
+      if (o.get().loss_sum < best.get().loss_sum) best = o;
+    }
+    const Buffer own = losses_.part(first_, members_.size());
+    w.queue().at_once([&] {
+      const auto losses = own.values<float>();
+      for (std::size_t k = 0; k < losses.size(); ++k)
+        losses[k] = static_cast<float>(outcomes[k].place()->mean_loss() - shared_loss);
+    });
+    w.broadcast_to_replica(own);
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_));
+    w.queue().at_once([&] { select(losses_.values<float>()); });
+    broadcast_ranking(w);
+    fetch(w, step.number);
+    for (std::size_t k = 0; k < members_.size(); ++k) {
+      if (!survives(first_ + k)) breed(w, first_ + k, step.number);
+    }
+    return best;
+  }
+
+  void evaluation_weights(Worker& w, Buffer to) override {
+    const std::size_t best = ranking_.front();
+    if (owns(best)) w.queue().at_once([&] { copy_values(members_[best - first_], to); });
+    const int root = static_cast<int>(best / members_.size());
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
+  }
+
+  std::vector<WeightsInPlace> held_weights(const Worker&) const override {
+    const std::size_t best = ranking_.front();
+    if (!owns(best)) return {};
+    return {{.first = 0, .values = members_[best - first_].values<float>()}};
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    if (s.ranks < 2) return {};
+    const auto ranks = static_cast<int>(s.ranks);
+    Forecast step = forecast_collective(s, allreduce::CollectiveKind::all_gather, all_members(ranks));
+    step += forecast_collective(s, allreduce::CollectiveKind::broadcast, words());
+    // At most each survivor to every other rank; how many depends on where they are.
+    const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
+    step += {.bytes = models * bytes,
+             .messages = models,
+             .seconds = wire_seconds(s, static_cast<double>(s_.survivors * bytes)),
+             .known = false,
+             .most = true};
+    return step.times(s.steps);
+  }
+  /// With the shared model, which the rank that owns it evaluates only once.
+  ReplicaWork replica_work(const ForecastInput& s) const override {
+    const std::size_t own = per_rank(static_cast<int>(s.ranks));
+    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + words()};
+  }
+
+ private:
+  static constexpr std::size_t copies = 3;  ///< of the ranking, when it travels
+  std::size_t words() const { return copies * s_.survivors; }
+  std::size_t per_rank(int ranks) const {
+    const auto p = static_cast<std::size_t>(ranks);
+    return (s_.size + p - 1) / p;
+  }
+  std::size_t all_members(int ranks) const { return per_rank(ranks) * static_cast<std::size_t>(ranks); }
+  bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
+  bool survives(std::size_t slot) const { return std::find(ranking_.begin(), ranking_.end(), slot) != ranking_.end(); }
+
+  static void copy_values(const Buffer& from, const Buffer& to) {
+    std::ranges::copy(from.values<float>(), to.values<float>().begin());
+  }
+
+  static model::PendingOutcome evaluate(Worker& w, const model::Batch& batch, const Buffer& member) {
+    load_parameters(w, member);
+    return w.model().forward(w.queue(), w.buffers(), batch);
+  }
+
+  static void load_parameters(Worker& w, const Buffer& member) { w.queue().copy("show", member, w.parameters()); }
+
+  void select(std::span<const float> losses) {
+    ranking_.resize(losses.size());
+    std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
+    const auto fitter = [&](std::size_t a, std::size_t b) {
+      // A NaN must not break the order.
+      const float x = std::isnan(losses[a]) ? INFINITY : losses[a], y = std::isnan(losses[b]) ? INFINITY : losses[b];
+      return x < y || (x == y && a < b);
+    };
+    std::sort(ranking_.begin(), ranking_.end(), fitter);
+    ranking_.resize(s_.survivors);
+  }
+
+  /// Rank 0's ranking is used by all ranks. All have the same losses unless something is wrong. Ranks with different
+  /// rankings would wait for different peers for ever, and the fault would not be reported. For the same reason the
+  /// ranking is sent three times over, so that a majority corrects one wrong number.
+  void broadcast_ranking(Worker& w) {
+    w.queue().at_once([&] { write_ranking(); });
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0));
+    w.queue().at_once([&] {
+      read_ranking();
+      write_ranking();
+    });
+    w.broadcast_to_replica(words_);
+    w.queue().at_once([&] { read_ranking(); });
+  }
+
+  void write_ranking() {
+    const auto words = words_.values<float>();
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<float>(ranking_[i % s_.survivors]);
+  }
+  void read_ranking() {
+    const auto slots = static_cast<float>(losses_.count());
+    const auto words = words_.values<float>();
+    for (std::size_t i = 0; i < s_.survivors; ++i) {
+      const float a = words[i], b = words[i + s_.survivors], c = words[i + 2 * s_.survivors];
+      const float most = a == b || a == c ? a : b;
+      ranking_[i] = most >= 0 && most < slots ? static_cast<std::size_t>(most) : 0;
+    }
+  }
+
+  /// Their places among the survivors, best first. Without breeding both are the same.
+  std::pair<std::size_t, std::size_t> parents(std::size_t slot, std::uint64_t step) const {
+    const core::Random draw(s_.seed ^ 0x706172656e7473, step);  // apart from the streams of initial weights
+    const auto first = static_cast<std::size_t>(draw.below(2 * slot, s_.survivors));
+    if (!s_.breeding) return {first, first};
+    return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
+  }
+
+  /// Does that rank need this survivor, to make a child of it?
+  bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
+    if (survivor == 0) return true;  // the next step's shared model
+    const std::size_t own = members_.size();
+    for (std::size_t slot = rank * own; slot < (rank + 1) * own; ++slot) {
+      if (survives(slot)) continue;
+      const auto [first, second] = parents(slot, step);
+      if (first == survivor || second == survivor) return true;
+    }
+    return false;
+  }
+
+  /// Survivors are sent once to each rank that wants them. They do not change meanwhile. No work is under way: the
+  /// ranking has been waited for.
+  void fetch(Worker& w, std::uint64_t step) {
+    const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
+    std::vector<Ticket> tickets;
+    for (std::size_t s = 0; s < ranking_.size() && ranks > 1; ++s) {
+      const std::size_t owner = ranking_[s] / members_.size();
+      if (owner != rank) {
+        if (wanted(s, rank, step)) {
+          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
+        }
+        continue;
+      }
+      for (std::size_t to = 0; to < ranks; ++to) {
+        if (to == rank || !wanted(s, to, step)) continue;
+        tickets.push_back(w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_]));
+      }
+    }
+    for (const Ticket& t : tickets) w.fabric().wait(t);
+  }
+
+  const Buffer& survivor(std::size_t s) const {
+    return owns(ranking_[s]) ? members_[ranking_[s] - first_] : remote_survivors_[s];
+  }
+
+  void breed(Worker& w, std::size_t slot, std::uint64_t step) {
+    const Buffer& child = members_[slot - first_];
+    const auto [first_parent, second_parent] = parents(slot, step);
+    const auto distance = static_cast<float>(s_.mutation * std::pow(s_.decay, static_cast<double>(step - 1)));
+    const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
+    const double n = static_cast<double>(child.count());
+    w.queue().submit("breed", {.flops = 3.0 * n, .bytes = 20.0 * n},
+                     [this, noise, distance, child, first = survivor(first_parent), second = survivor(second_parent)] {
+                       const auto to = child.values<float>(), a = first.values<float>(), b = second.values<float>();
+                       for (std::size_t i = 0; i < to.size(); ++i) to[i] = 0.5f * (a[i] + b[i]);
+                       add_signs(to, runs_, noise, distance);
+                     });
+  }
+
+  Search s_;
+  std::size_t first_ = 0;                 ///< this rank's slots are first_, first_ + 1, …
+  std::vector<Buffer> members_;           ///< this rank's
+  std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: those of other ranks
+  std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
+  Buffer words_ = runtime::no_floats;     ///< the ranking on its way
+  Buffer losses_ = runtime::no_floats;  ///< of all slots in the last step, less the shared model's on the same samples
+  std::vector<std::size_t> ranking_;    ///< slots of the survivors, best first; before the first step slot 0 alone
+};
+
+}  // namespace
+
+/// Population search: the best of many models stay, and the others are replaced by their descendants.
+/// `size` models (rounded up to a multiple of the ranks), the same number on each rank, begin as so many random
+/// initialisations. A step evaluates each on its own rank's part of the batch. Ranks use different samples, whose
+/// difficulty differs by more than models do. So each also evaluates one shared model, the best of the last step, and a
+/// model is compared by its loss less that one's on the same samples. The `survivors` best stay where they are, by rank
+/// 0's ranking, which is sent to all. Every other place gets a child of survivors that all ranks draw alike from the
+/// seed: with breeding=1 the mean of two, else a copy of one, perturbed by mutation·decay^step in every weight
+/// (add_signs). A survivor is sent once to each rank that needs it, the best to all. It takes no optimizer and no step
+/// size. `step` returns the outcome of this rank's best model. The evaluation weights are the best model of the last
+/// step. Of a replica on several ranks one has the losses and sends them to the others; weights and noise are drawn by
+/// places in the whole model, and a survivor's parts travel each among the ranks that hold such parts. Bytes: those of
+/// an all-gather of `size` floats and a broadcast of 3 · survivors, as many within replicas, and at most survivors ·
+/// (P-1) · M of all ranks together. Memory: (size/P + survivors) · M a rank. Source: truncation selection: Such et al.,
+/// "Deep neuroevolution", 2017, algorithm 1; intermediate recombination: Beyer & Schwefel, "Evolution strategies",
+/// Natural Computing 2002.
+constinit const StrategyInfo population_strategy{
+    .name = "population",
+    .parameters = "breeding=1,decay=0.9998,mutation=0.005,size=16,survivors=4",
+    .rule = "the best models of a set stay, mutated children of them take the others' places",
+    .bytes_text = "(P-1)/P 4 size, and at most survivors M",
+    .source = "Such et al. 2017; Beyer & Schwefel 2002",
+    .communication = CommunicationPattern::collectives,
+    .computes_other_work = true,
+    .optimizer = "",
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const Search s{.size = core::count_parameter(n, "size", {2, 1u << 20}),
+                     .survivors = core::count_parameter(n, "survivors", {1, 1u << 20}),
+                     .mutation = core::number_parameter(n, "mutation", {1e-9, 100}),
+                     .decay = core::number_parameter(n, "decay", {1e-3, 1.0000001}),
+                     .breeding = core::count_parameter(n, "breeding", {0, 1}) == 1,
+                     .seed = o.seed};
+      if (s.survivors >= s.size) {
+        throw core::UsageError(fmt::format(
+            "population: {} survivors of {} leave no place for a child; take fewer survivors", s.survivors, s.size));
+      }
+      return std::make_unique<Population>(s);
+    }};
+
+}  // namespace gradmeter::dataparallel

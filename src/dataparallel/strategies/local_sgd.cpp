@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/strategies/local_sgd.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/strategies/registry.hpp"
+#include "dataparallel/strategy.hpp"
+#include "kernels/loops.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+/// When workers that train apart average: after a number of steps that is fixed. Steps are counted from 1. Each of the
+/// first `start` steps is a block of its own, the others have `every`.
+class BlockPeriod {
+ public:
+  explicit BlockPeriod(std::uint64_t every, std::uint64_t start = 0) : every_(every), start_(start) {}
+  virtual ~BlockPeriod() = default;
+  std::size_t longest() const { return every_; }  ///< of all blocks [steps]
+  /// The most bytes that `begin` takes from the fabric.
+  virtual std::size_t memory_bytes() const { return 0; }
+  virtual std::size_t replica_floats() const { return 0; }  ///< as in ReplicaWork
+  virtual void begin(Worker&) {}
+  /// After each pass. All ranks of all replicas call it.
+  virtual void take_loss(Worker&, const model::PendingOutcome&, std::uint64_t step) { (void)step; }
+  virtual bool ends_with(std::uint64_t step) const { return ended(step) != ended(step - 1); }
+  /// After the exchange that ends a block, which has waited for all work before it.
+  virtual void end_block(Worker&, std::uint64_t step) { (void)step; }
+  /// exchange: at the end of one block.
+  virtual Forecast predict(const ForecastInput& s, const Forecast& exchange) const {
+    const std::uint64_t before = s.first_step - 1;
+    return exchange.times(ended(before + s.steps) - ended(before));
+  }
+
+ private:
+  /// How many blocks have ended after step n.
+  std::uint64_t ended(std::uint64_t n) const { return std::min(n, start_) + (n > start_ ? (n - start_) / every_ : 0); }
+  std::uint64_t every_, start_;
+};
+
+constexpr std::size_t exchanged = 2;  ///< floats, when the period may change
+
+/// Blocks whose length follows the loss.
+class FollowingPeriod final : public BlockPeriod {
+ public:
+  explicit FollowingPeriod(LossPeriod rule)
+      : BlockPeriod(rule.every), rule_(rule), period_(rule.every), end_(rule.every) {}
+
+  std::size_t memory_bytes() const override { return (exchanged + 1) * sizeof(float) + memory_page_bytes; }
+  std::size_t replica_floats() const override { return 1; }
+  void begin(Worker& w) override { losses_ = w.fabric().memory(exchanged + 1); }
+
+  void take_loss(Worker& w, const model::PendingOutcome& outcome, std::uint64_t step) override {
+    const Buffer last = losses_.part(exchanged, 1);
+    w.queue().submit("loss", {}, [last, place = outcome.place()] {
+      last.values<float>()[0] = static_cast<float>(place->mean_loss());
+    });
+    w.broadcast_to_replica(last);
+    w.queue().submit("loss", {}, [step, losses = losses_] {
+      const auto l = losses.values<float>();
+      if (step == 1) l[0] = l[exchanged];
+      l[1] += l[exchanged];
+    });
+  }
+
+  bool ends_with(std::uint64_t step) const override { return step == end_; }
+
+  void end_block(Worker& w, std::uint64_t step) override {
+    if (step - changed_ >= rule_.interval) change(w, step);
+    end_ = step + period_;
+  }
+
+  /// Until the period may have changed for the first time, exactly; then at most: blocks of one step.
+  Forecast predict(const ForecastInput& s, const Forecast& exchange) const override {
+    const std::uint64_t known = (rule_.interval + rule_.every - 1) / rule_.every * rule_.every;
+    const auto blocks = [&](std::uint64_t n) { return std::min(n, known) / rule_.every + (n > known ? n - known : 0); };
+    const auto changes = [&](std::uint64_t n) { return n < known ? 0 : 1 + n - known; };
+    const std::uint64_t before = s.first_step - 1, last = before + s.steps;
+    Forecast f = exchange.times(blocks(last) - blocks(before));
+    f +=
+        forecast_collective(s, allreduce::CollectiveKind::all_reduce, exchanged).times(changes(last) - changes(before));
+    if (s.ranks < 2 || last <= known) return f;
+    const Forecast least = exchange.times(s.steps / rule_.every);
+    f.least = least.least, f.least_of_one = least.least_of_one, f.least_between_nodes = least.least_between_nodes;
+    f.most = f.bounds();
+    f.known = false;
+    return f;
+  }
+
+ private:
+  void change(Worker& w, std::uint64_t step) {
+    const Buffer means = losses_.part(0, exchanged);
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), means, allreduce::Op::average));
+    w.queue().at_once([&] {
+      const auto l = means.values<float>();
+      period_ = rule_.next(period_, double{l[0]}, double{l[1]} / static_cast<double>(step - changed_));
+      l[1] = 0;
+    });
+    changed_ = step;
+  }
+
+  LossPeriod rule_;
+  std::uint64_t period_, end_;
+  std::uint64_t changed_ = 0;           ///< the step after which the period was last chosen
+  Buffer losses_ = runtime::no_floats;  ///< of step 1; the sum since the period was chosen; of the last step
+};
+
+}  // namespace
+
+std::uint64_t LossPeriod::next(std::uint64_t now, double first_loss, double loss) const {
+  const double wanted = std::ceil(std::sqrt(loss / first_loss) * static_cast<double>(every));
+  const double smaller = wanted < static_cast<double>(now) ? wanted : gamma * static_cast<double>(now);
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(smaller));
+}
+
+namespace {
+
+/// The treatment of the state of the run's optimizer when a block ends.
+enum class InnerState : std::uint8_t { maintain, average, reset };
+
+InnerState inner_state_of(const core::ParsedName& n) {
+  const std::string& text = n.parameters.at("buffers");
+  if (text == "maintain") return InnerState::maintain;
+  if (text == "average") return InnerState::average;
+  if (text == "reset") return InnerState::reset;
+  throw core::UsageError(fmt::format("{}: buffers is '{}'; it must be maintain, average or reset", n.base, text));
+}
+
+class BlockAveraging final : public Strategy {
+ public:
+  /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory. Its mu
+  /// below 0: 1 - 1/P.
+  BlockAveraging(const StrategyOptions& o, std::unique_ptr<BlockPeriod> period, std::optional<OuterMomentum> outer,
+                 InnerState inner = InnerState::maintain)
+      : Strategy(o.bucket_bytes),
+        period_(std::move(period)),
+        outer_(outer),
+        inner_(inner),
+        averaged_buffers_(inner == InnerState::average ? make_optimizer(o.optimizer, {})->state().size() : 0) {}
+
+  std::size_t period() const override { return period_->longest(); }
+  std::size_t memory_bytes(const model::Model&, int) const override { return period_->memory_bytes(); }
+  /// The anchor and the outer optimizer's velocity.
+  std::size_t own_bytes(const model::Model& m, int) const override {
+    return outer_ ? 2 * m.element_count() * sizeof(float) : 0;
+  }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    period_->begin(w);
+    if (!outer_) return;
+    anchor_ = w.queue().device().allocate(core::Element::f32, w.parameters().count());
+    w.queue().at_once(
+        [&] { std::ranges::copy(w.parameters().values<float>(), anchor_.buffer.values<float>().begin()); });
+    OuterMomentum o = *outer_;
+    if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(w.ranks());
+    optimizer_ = make_outer_momentum({.elements = w.parameters().count(), .device = w.queue().device()}, o);
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = w.pass(batch);
+    period_->take_loss(w, outcome, step.number);
+    UpdateStep local = step;
+    if (inner_ == InnerState::reset) local.number -= last_end_;
+    update_by_buckets(w, local);
+    diverged_ = !period_->ends_with(step.number);
+    if (!diverged_) average_weights(w, step);
+    return outcome;
+  }
+
+  void evaluation_weights(Worker& w, Buffer to) override {
+    // Equal weights are not averaged, since their sum, divided again, would round.
+    diverged_ ? mean_weights(w, to) : Strategy::evaluation_weights(w, to);
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    return period_->predict(
+        s, forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements).times(1 + averaged_buffers_));
+  }
+  ReplicaWork replica_work(const ForecastInput& s) const override {
+    return {.replica_floats = period_->replica_floats(), .updates = buckets(s)};
+  }
+
+ private:
+  void average_weights(Worker& w, UpdateStep step) {
+    w.average(w.parameters());
+    if (optimizer_) apply_outer(w, step);
+    for (const Buffer& b : w.optimizer().state()) handle_optimizer_state(w, b);
+    period_->end_block(w, step.number);
+    last_end_ = step.number;
+  }
+
+  void apply_outer(Worker& w, UpdateStep step) {
+    const std::size_t n = w.parameters().count();
+    runtime::Cost cost = optimizer_->cost(n);
+    cost.flops += double(n);
+    cost.bytes += 20.0 * double(n);
+    w.queue().submit("outer", cost, [this, step, parameters = w.parameters()] {
+      const auto p = parameters.values<float>();
+      const auto anchor = runtime::ConstBuffer(anchor_.buffer).values<float>();
+      for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
+      optimizer_->apply(anchor_.buffer, parameters, 0, step);
+      kernels::loops().copy(anchor_.buffer, parameters);  // what the host saw of them is older than a device's update
+    });
+  }
+
+  /// b: one buffer of the run's optimizer.
+  void handle_optimizer_state(Worker& w, const Buffer& b) const {
+    if (inner_ == InnerState::reset) {
+      w.queue().submit("outer.reset", {.flops = 0, .bytes = double(b.bytes())},
+                       [b] { std::ranges::fill(b.values<float>(), 0.0f); });
+    }
+    if (inner_ != InnerState::average || w.ranks() == 1) return;
+    w.queue().copy("outer.buffer", b, w.gradients());  // which are not needed any more, and in the fabric's memory
+    w.average(w.gradients());
+    w.queue().copy("outer.buffer", w.gradients(), b);
+  }
+
+  std::unique_ptr<BlockPeriod> period_;
+  std::optional<OuterMomentum> outer_;
+  InnerState inner_;
+  std::size_t averaged_buffers_;
+  std::uint64_t last_end_ = 0;  ///< the number of the last block's last step
+  std::unique_ptr<Optimizer> optimizer_;
+  runtime::OwnedBuffer anchor_;  ///< what the block began with
+  bool diverged_ = false;        ///< steps have been made since the workers were equal
+};
+
+std::uint64_t every_of(const core::ParsedName& n) { return core::count_parameter(n, "every", {1, 1u << 30}); }
+float fraction(const core::ParsedName& n, std::string_view key, double least, double below) {
+  return static_cast<float>(core::number_parameter(n, key, {least, below}));
+}
+
+}  // namespace
+
+/// After every `every` local steps, w = mean(w). The first `start` steps are each a block of their own, as in
+/// post-local SGD: for optimizers that are linear in the gradient that is `sync`.
+/// Bytes, all of them: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every for the ring.
+/// The evaluation weights, all of them: the mean of the workers' current weights, also within a block.
+/// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
+/// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
+constinit const StrategyInfo model_averaging_strategy{
+    .name = "model-averaging",
+    .parameters = "every=16,start=0",
+    .rule = "w = mean(w) after every so many local steps; before `start` after each",
+    .bytes_text = "2(P-1)/P M / every",
+    .source = "McDonald et al. 2010; Su & Chen 2015; Lin et al., ICLR 2020",
+    .communication = CommunicationPattern::collectives,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const std::uint64_t start = core::count_parameter(n, "start", {0, std::uint64_t{1} << 40});
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n), start), std::nullopt);
+    }};
+
+/// model-averaging whose blocks get shorter as the loss F falls. At the first end of a block after every `interval`
+/// steps they become ceil(sqrt(F/F0)·every) steps long, where that is less than they are, else gamma times as long;
+/// one step at least. F is the mean loss of all ranks' steps since the last change, F0 that of the first step. So all
+/// ranks have the same periods. The paper changes them every so many seconds, and takes the loss at that time; here
+/// runs repeat. It is not told step sizes.
+/// Bytes: as model-averaging with `every` at least; once the period may have changed, `predict` is the most, blocks of
+/// one step. With each change 2 floats are averaged too. A replica's rank that has the loss sends it to the others in
+/// each step.
+/// Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update
+/// SGD", MLSys 2019.
+constinit const StrategyInfo adacomm_strategy{
+    .name = "adacomm",
+    .parameters = "every=16,gamma=0.5,interval=100",
+    .rule =
+        "model-averaging; `every` becomes ceil(sqrt(F/F0)*every), or gamma times it, as the loss F "
+        "falls, after every "
+        "`interval` steps (the paper's are seconds), with F the mean since the last change",
+    .bytes_text = "2(P-1)/P M / period, which falls from `every` to 1",
+    .source = "Wang & Joshi, MLSys 2019",
+    .communication = CommunicationPattern::collectives,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const LossPeriod rule{.every = every_of(n),
+                            .interval = core::count_parameter(n, "interval", {1, 1u << 30}),
+                            .gamma = core::number_parameter(n, "gamma", {0.01, 1})};
+      return std::make_unique<BlockAveraging>(o, std::make_unique<FollowingPeriod>(rule), std::nullopt);
+    }};
+
+/// Block-wise model update filtering: Δ = mean(w) - w0; v = mu·v + zeta·Δ; w = w0 + v, where w0 are the weights at the
+/// block's beginning; nesterov=1: w = w0 + zeta·Δ + mu·v, see make_outer_momentum. mu=auto: 1 - 1/P, the paper's
+/// choice.
+/// Memory: 2M. Source: Chen & Huo, ICASSP 2016.
+constinit const StrategyInfo bmuf_strategy{
+    .name = "bmuf",
+    .parameters = "every=16,mu=auto,nesterov=0,zeta=1",
+    .rule = "d = mean(w) - w0; v = mu*v + zeta*d; w = w0 + v",
+    .bytes_text = "2(P-1)/P M / every",
+    .source = "Chen & Huo, ICASSP 2016",
+    .communication = CommunicationPattern::collectives,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const OuterMomentum outer{.step = fraction(n, "zeta", 1e-6, 10),
+                                .mu = n.parameters.at("mu") == "auto" ? -1.0f : fraction(n, "mu", 0, 1),
+                                .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer);
+    }};
+
+/// Slow momentum: with x the workers' mean and w0 the weights at the block's beginning u = beta·u + (w0 - x)/step;
+/// w = w0 - alpha·step·u. The step size is that of the block's last step: where it changes between blocks, u stays and
+/// its share in w changes with it; where it changes within one, the whole block counts as made with the last.
+/// buffers: what becomes of the optimizer's state (momentum and the like) when blocks end, as in the paper: each worker
+/// keeps its own (maintain), all take the mean (average, which costs an all-reduce for each buffer), or it is zero
+/// again, and Adam's count of steps with it (reset).
+/// Memory: 2M. Source: Wang, Tantia, Ballas & Rabbat, "SlowMo: improving communication-efficient distributed SGD with
+/// slow momentum", ICLR 2020, algorithm 1.
+constinit const StrategyInfo slowmo_strategy{
+    .name = "slowmo",
+    .parameters = "alpha=1,beta=0.6,buffers=maintain,every=16",
+    .rule = "x = mean(w); u = beta*u + (w0 - x)/step; w = w0 - alpha*step*u",
+    .bytes_text = "2(P-1)/P M / every, with buffers=average of its buffers too",
+    .source = "Wang et al., ICLR 2020",
+    .communication = CommunicationPattern::collectives,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const OuterMomentum outer{
+          .step = fraction(n, "alpha", 1e-6, 10), .mu = fraction(n, "beta", 0, 1), .follows_step_size = true};
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer, inner_state_of(n));
+    }};
+
+namespace {
+
+struct DilocoRule {
+  std::uint64_t every = 1, fragments = 1, overlap = 0;
+  float mix = 0;
+  OuterMomentum outer = {};
+};
+
+/// A part of the weights that is exchanged at once.
+struct Fragment {
+  std::size_t offset = 0, count = 0;              ///< elements
+  std::uint64_t first = 0, every = 1;             ///< its blocks end with step `first`, and then every so many
+  std::vector<allreduce::TensorPart> parts = {};  ///< its tensors, or what it has of them, where they lie in it
+  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
+  /// How many blocks have ended after step n.
+  std::uint64_t ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
+  bool ends_with(std::uint64_t n) const { return n >= first && (n - first) % every == 0; }
+};
+
+/// Tensors that are cut are matrices no longer.
+std::vector<Fragment> fragments_of(std::span<const model::Tensor> tensors, std::size_t elements,
+                                   const DilocoRule& rule) {
+  std::vector<Fragment> out;
+  for (std::uint64_t f = 0; f < rule.fragments; ++f) {
+    const std::size_t begin = elements * f / rule.fragments, end = elements * (f + 1) / rule.fragments;
+    out.push_back({.offset = begin,
+                   .count = end - begin,
+                   .first = rule.every - rule.every * f / rule.fragments,
+                   .every = rule.every});
+    for (const Bucket& all : make_buckets(tensors, elements, 0)) {
+      for (const allreduce::TensorPart& t : all.parts) {
+        const std::size_t at = std::max(t.offset, begin), last = std::min(t.offset + t.count, end);
+        if (at >= last) continue;
+        const bool whole = last - at == t.count;
+        out.back().parts.push_back(
+            {.offset = at - begin, .count = last - at, .rows = whole ? t.rows : 0, .columns = whole ? t.columns : 0});
+      }
+    }
+  }
+  return out;
+}
+
+class Diloco final : public Strategy {
+ public:
+  Diloco(const StrategyOptions& o, const DilocoRule& rule) : Strategy(o.bucket_bytes), codec_(o.codec), rule_(rule) {}
+
+  std::string refusal(const Optimizer&, int) const override {
+    if (codec_ && codec_->info->name == "dgc")
+      return "codec dgc gathers gradients with their momentum, and changes of weights are none; use topk";
+    if (codec_ && codec_->info->name == "powersgd" && rule_.fragments > 1)
+      return "codec powersgd takes whole matrices, and fragments cut them; use fragments=1 or another codec";
+    return {};
+  }
+
+  std::size_t period() const override { return rule_.every; }
+  std::size_t memory_bytes(const model::Model& m, int) const override {
+    return rule_.overlap > 0 ? m.element_count() * sizeof(float) + memory_page_bytes : 0;
+  }
+  /// The anchor and the outer optimizer's velocity.
+  std::size_t own_bytes(const model::Model& m, int) const override { return 2 * m.element_count() * sizeof(float); }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    const std::size_t n = w.parameters().count();
+    runtime::Device& device = w.queue().device();
+    anchor_ = device.allocate(core::Element::f32, n);
+    w.queue().copy("outer.anchor", w.parameters(), anchor_.buffer);
+    optimizer_ = make_outer_momentum({.elements = n, .device = device}, rule_.outer);
+    fragments_ = fragments_of(w.model().tensors(), n, rule_);
+    tickets_.resize(fragments_.size());
+    // Gradients are not needed any more when a block ends, but they are in the next step.
+    changes_ = rule_.overlap > 0 ? w.fabric().memory(n) : w.gradients();
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = w.pass(batch);
+    update_by_buckets(w, step);
+    for (std::size_t f = 0; f < fragments_.size(); ++f) {
+      if (fragments_[f].ends_with(step.number)) exchange(w, f);
+    }
+    for (std::size_t f = 0; f < fragments_.size(); ++f) {
+      if (step.number > rule_.overlap && fragments_[f].ends_with(step.number - rule_.overlap)) apply(w, f, step);
+    }
+    diverged_ = rule_.fragments > 1 || rule_.overlap > 0 || !fragments_.front().ends_with(step.number);
+    return outcome;
+  }
+
+  /// Changes that have come are applied when they are due, whether or not `settle` was called.
+  void settle(Worker& w) override {
+    for (const Ticket& t : tickets_) {
+      if (t) w.fabric().wait(t);
+    }
+  }
+  void end(Worker& w) override { settle(w); }
+
+  void evaluation_weights(Worker& w, Buffer to) override {
+    // Equal weights are not averaged, since their sum, divided again, would round.
+    diverged_ ? mean_weights(w, to) : Strategy::evaluation_weights(w, to);
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    const std::uint64_t before = s.first_step - 1;
+    Forecast all;
+    for (const Fragment& f : fragments_of(s.tensors, s.elements, rule_)) {
+      all += forecast_all_reduce(s, f.count, f.tensor_layout()).times(f.ended(before + s.steps) - f.ended(before));
+    }
+    return all;
+  }
+
+ private:
+  void exchange(Worker& w, std::size_t f) {
+    const Fragment& part = fragments_[f];
+    const auto n = static_cast<double>(part.count);
+    const Buffer change = changes_.part(part.offset, part.count);
+    w.queue().submit("outer.change", {.flops = n, .bytes = 12 * n},
+                     [change, weights = w.parameters().part(part.offset, part.count),
+                      anchor = anchor_.buffer.part(part.offset, part.count)] {
+                       const auto d = change.values<float>(), x = weights.values<float>(), a = anchor.values<float>();
+                       for (std::size_t i = 0; i < d.size(); ++i) d[i] = x[i] - a[i];
+                     });
+    if (w.ranks() == 1) return;
+    tickets_[f] =
+        w.fabric().all_reduce(w.axis(), change, allreduce::Op::average, w.fabric().record(), part.tensor_layout());
+  }
+
+  void apply(Worker& w, std::size_t f, UpdateStep step) {
+    if (tickets_[f]) w.fabric().wait(tickets_[f]);
+    tickets_[f] = nullptr;
+    const Fragment& part = fragments_[f];
+    runtime::Cost cost = optimizer_->cost(part.count);
+    cost.flops += 3 * static_cast<double>(part.count);
+    cost.bytes += 12 * static_cast<double>(part.count);
+    const float mix = rule_.overlap > 0 ? rule_.mix : 0;
+    w.queue().submit("outer", cost,
+                     [this, step, mix, offset = part.offset, change = changes_.part(part.offset, part.count),
+                      weights = w.parameters().part(part.offset, part.count),
+                      anchor = anchor_.buffer.part(part.offset, part.count)] {
+                       optimizer_->apply(anchor, change, offset, step);
+                       const auto x = weights.values<float>(), a = anchor.values<float>();
+                       // Without its own share a worker has the anchor's bits, as all the others.
+                       for (std::size_t i = 0; i < x.size(); ++i) x[i] = mix > 0 ? mix * x[i] + (1 - mix) * a[i] : a[i];
+                     });
+  }
+
+  compression::CodecChoicePtr codec_;
+  DilocoRule rule_;
+  std::unique_ptr<Optimizer> optimizer_;
+  runtime::OwnedBuffer anchor_;  ///< what blocks began with
+  std::vector<Fragment> fragments_;
+  std::vector<Ticket> tickets_;          ///< by fragment; null: nothing under way
+  Buffer changes_ = runtime::no_floats;  ///< since the anchor, then their mean
+  bool diverged_ = false;                ///< workers may have different weights
+};
+
+}  // namespace
+
+/// Workers exchange how far they came, not their weights: part by part, and while they go on training. With a the
+/// anchor, the weights at the block's beginning: when a block of `every` steps ends, the workers' changes w - a are
+/// averaged, and a = outer SGD with Nesterov momentum on their mean; w = a.
+///
+/// fragments=n: the weights in n parts of equally many elements, whose blocks end every/n steps apart, so that no step
+/// exchanges more than 1/n of them. The first blocks are shorter.
+/// overlap=k, less than `every`: the changes are those at the block's end, but their exchange goes on during the next k
+/// steps. After these a is updated, and w = mix·w + (1 - mix)·a: what the worker learned meanwhile stays with the
+/// weight mix. Where k is 0, mix has no effect. With n and k that is Streaming DiLoCo's algorithm 2.
+/// The codec encodes the changes; what it loses is added to the next block's, as by its own error feedback. Not dgc,
+/// whose momentum is that of gradients, and with fragments not powersgd, since they cut its matrices.
+///
+/// Bytes: those of an all-reduce over all weights, with the codec, divided by `every`.
+/// The evaluation weights: the mean of the workers' current weights.
+/// Memory: 2M, with overlap 3M.
+/// Source: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023; "Streaming
+/// DiLoCo with overlapping communication", 2025.
+constinit const StrategyInfo diloco_strategy{
+    .name = "diloco",
+    .parameters = "every=32,fragments=1,mix=0.5,mu=0.9,overlap=0,step=0.7",
+    .rule = "inner steps alone, then outer Nesterov on the mean change, in `fragments` parts, `overlap` steps later",
+    .bytes_text = "2(P-1)/P M / every",
+    .source = "Douillard et al. 2023 and 2025",
+    .communication = CommunicationPattern::changes,
+    .optimizer = "adamw",
+    .step_size = 0.001f,
+    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const auto number = [&](std::string_view key, core::NumberRange range) {
+        return static_cast<float>(core::number_parameter(n, key, range));
+      };
+      const DilocoRule rule{
+          .every = core::count_parameter(n, "every", {1, 1u << 30}),
+          .fragments = core::count_parameter(n, "fragments", {1, 1024}),
+          .overlap = core::count_parameter(n, "overlap", {0, 1u << 30}),
+          .mix = number("mix", {0, 1}),
+          .outer = {.step = number("step", {1e-6, 10}), .mu = number("mu", {0, 1}), .nesterov = true}};
+      if (rule.overlap >= rule.every) {
+        throw core::UsageError(
+            fmt::format("{}: overlap is {}; a change must have come before the next block ends: take "
+                        "less than every={}",
+                        n.base, rule.overlap, rule.every));
+      }
+      return std::make_unique<Diloco>(o, rule);
+    }};
+
+}  // namespace gradmeter::dataparallel

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synchronous data parallelism, with the optimizer's state whole or in parts, and its control, which does not
+// communicate.
+#include <algorithm>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "allreduce/schedule/slices.hpp"
+#include "compression/codecs/dgc.hpp"
+#include "dataparallel/optimizers/layerwise.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/strategies/registry.hpp"
+#include "dataparallel/strategy.hpp"
+
+namespace gradmeter::dataparallel {
+namespace {
+
+class Sync final : public Strategy {
+ public:
+  explicit Sync(const StrategyOptions& o) : Strategy(o.bucket_bytes), clip_(compression::clip_of(o.codec)) {}
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    if (buckets_.empty()) buckets_ = buckets(w.model());
+    std::vector<Ticket> tickets;
+    const bool clips = clip_ > 0 && w.ranks() > 1;
+    auto outcome = w.pass(batch, [&](std::size_t tensor) {
+      if (clips) return;  // the norm is of all tensors: nothing can be sent before the last
+      if (tickets.size() == buckets_.size()) return;
+      const Bucket& b = buckets_[tickets.size()];
+      if (tensor + 1 < b.first_tensor + b.tensors) return;
+      tickets.push_back(exchange(w, b));
+    });
+    if (clips) {
+      w.clip(clip_, w.ranks());
+      for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
+    }
+    // A bucket is applied as soon as it is here, during the exchange of those after it.
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      if (tickets[i]) w.fabric().wait(tickets[i]);
+      w.update(buckets_[i].offset, buckets_[i].count, step);
+    }
+    return outcome;
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    const auto buckets = this->buckets(s);
+    Forecast all;
+    for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
+      ForecastInput like = s;
+      like.codec = phase.codec;
+      Forecast step;
+      for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.tensor_layout());
+      all += step.times(phase.steps);
+    }
+    return all;
+  }
+
+ private:
+  static Ticket exchange(Worker& w, const Bucket& b) {
+    if (w.ranks() == 1) return nullptr;
+    return w.fabric().all_reduce(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record(),
+                                 b.tensor_layout());
+  }
+  double clip_;                  ///< 0: none
+  std::vector<Bucket> buckets_;  ///< of the model, which stays the same
+};
+
+}  // namespace
+
+/// Gradients are averaged over all ranks, bucket by bucket, while backward goes on.
+/// Bytes: those of the all-reduce over all gradients: 2(P-1)/P · M for the ring.
+/// Source: Goyal et al. 2017; buckets: Li et al., "PyTorch Distributed", VLDB 2020.
+constinit const StrategyInfo sync_strategy{
+    .name = "sync",
+    .rule = "w -= step * mean(gradient), exchanged bucket by bucket while backward goes on",
+    .bytes_text = "2(P-1)/P M",
+    .source = "Goyal et al. 2017; Li et al., VLDB 2020",
+    .communication = CommunicationPattern::all_reduce,
+    .optimizer_alone = true,
+    .may_skip_steps = true,
+    .keeps_equal = true,
+    .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return std::make_unique<Sync>(o);
+    }};
+
+namespace {
+
+/// Norms of a bucket's tensors: first over the axis, whose ranks hold blocks of the bucket, then over the ranks that
+/// hold the rest of those tensors that are parts already.
+class BlockSums final : public PartSums {
+ public:
+  BlockSums(PartSums& axis, PartSums* parts, std::span<const model::Tensor> tensors) : axis_(axis), parts_(parts) {
+    for (const auto& t : tensors) is_part_.push_back(t.is_part);
+  }
+  void sum(std::span<double> values) override {
+    axis_.sum(values);
+    if (!parts_) return;
+    std::vector<double> some;
+    const auto each = [&](auto&& take) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (is_part_[i / sums_a_tensor]) take(values[i]);
+      }
+    };
+    each([&](double v) { some.push_back(v); });
+    if (some.empty()) return;
+    parts_->sum(some);
+    each([next = some.begin()](double& v) mutable { v = *next++; });
+  }
+
+ private:
+  PartSums& axis_;
+  PartSums* parts_;
+  std::vector<bool> is_part_;
+};
+
+class Sharded final : public Strategy {
+ public:
+  explicit Sharded(const StrategyOptions& o)
+      : Strategy(o.bucket_bytes),
+        optimizer_(o.optimizer),
+        agrees_(o.loss_scale.adapts()),
+        takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
+
+  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+    const std::size_t most = values_summed(m);
+    return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
+  }
+  /// The first rank's blocks, which are the largest.
+  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+    std::size_t owned = 0;
+    for (const Bucket& b : buckets(m)) owned += allreduce::block_begin(b.count, static_cast<std::uint32_t>(ranks), 1);
+    return optimizer_bytes(optimizer_, owned);
+  }
+
+  void begin(Worker& w) override {
+    Strategy::begin(w);
+    buckets_ = buckets(w.model());
+    const auto ranks = static_cast<std::uint32_t>(w.ranks()), rank = static_cast<std::uint32_t>(w.rank());
+    if (const std::size_t most = values_summed(w.model()); ranks > 1 && most > 0)
+      axis_sums_.emplace(w.fabric(), w.axis(), most);
+    for (const Bucket& b : buckets_) {
+      const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
+      const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
+      shares_.push_back({b.offset + from, to - from});
+      optimizers_.push_back(make_rule(w, b, shares_.back()));
+    }
+  }
+
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    const bool alone = w.ranks() == 1;
+    std::vector<Ticket> reduced, gathered;
+    auto outcome = w.pass(batch, [&](std::size_t tensor) {
+      if (alone || reduced.size() == buckets_.size()) return;
+      const Bucket& b = buckets_[reduced.size()];
+      if (tensor + 1 < b.first_tensor + b.tensors) return;
+      reduced.push_back(w.fabric().reduce_scatter(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average,
+                                                  w.fabric().record()));
+    });
+    if (agrees_) agree(w, reduced);
+    if (agrees_) step.loss_scale_counts = w.scaler()->counts();
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      if (!alone && reduced[i]) w.fabric().wait(reduced[i]);
+      update(w, i, step);
+      if (alone) continue;
+      const Bucket& b = buckets_[i];
+      gathered.push_back(w.fabric().all_gather(w.axis(), w.parameters().part(b.offset, b.count), w.fabric().record()));
+    }
+    for (const Ticket& t : gathered) w.fabric().wait(t);
+    if (agrees_) w.scaler()->submit_end_of_step(w.queue());
+    return outcome;
+  }
+
+  Forecast predict(const ForecastInput& s) const override {
+    Forecast step;
+    for (const Bucket& b : buckets(s)) {
+      step += forecast_collective(s, allreduce::CollectiveKind::reduce_scatter, b.count);
+      step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
+      if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
+    }
+    if (agrees_) step += GroupSums::predict(s, 1);
+    return step.times(s.steps);
+  }
+
+ private:
+  std::size_t values_summed(const model::Model& m) const {
+    return takes_norms_ ? sums_a_tensor * m.tensors().size() : agrees_ ? 1 : 0;
+  }
+
+  /// No rank sees the whole gradient: what one finds in its blocks the others must be told.
+  void agree(Worker& w, std::vector<Ticket>& reduced) {
+    for (Ticket& t : reduced) w.fabric().wait(std::exchange(t, nullptr));
+    for (const Range& own : shares_) w.scaler()->submit_check(w.queue(), w.gradients(own.first, own.count));
+    if (!axis_sums_) return;
+    double found = w.scaler()->skips(w.queue()) ? 1 : 0;
+    axis_sums_->sum({&found, 1});
+    if (found > 0) w.scaler()->note_not_finite(w.queue());
+  }
+
+  /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors, some as
+  /// empty parts, so that their norms can be summed.
+  std::unique_ptr<Optimizer> make_rule(Worker& w, const Bucket& b, const Range& own) {
+    const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
+    std::vector<model::Tensor> mine(whole.begin(), whole.end());
+    for (model::Tensor& t : mine) {
+      const auto inside = [&](std::size_t at) { return std::clamp(at, own.first, own.end()) - own.first; };
+      const std::size_t from = inside(t.offset), to = inside(t.offset + t.count);
+      t.offset = from;
+      t.count = to - from;
+      t.is_part = t.is_part || (takes_norms_ && axis_sums_);
+    }
+    PartSums* sums = w.parts();
+    if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
+    return make_optimizer(
+        optimizer_,
+        {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device(), .first = own.first});
+  }
+
+  void update(Worker& w, std::size_t bucket, UpdateStep step) {
+    const Range& own = shares_[bucket];
+    Optimizer& optimizer = *optimizers_[bucket];
+    if (own.count == 0 && !optimizer.shares()) return;
+    optimizer.update(w.queue(), w.parameters().part(own.first, own.count), w.gradients(own.first, own.count), 0, step);
+  }
+
+  std::string optimizer_;
+  bool agrees_;  ///< on steps that are skipped
+  bool takes_norms_;
+  std::vector<Bucket> buckets_;
+  std::vector<Range> shares_;           ///< by bucket: what this rank owns of it
+  std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for, or ranks agree
+  std::list<BlockSums> block_sums_;     ///< by bucket
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
+};
+
+}  // namespace
+
+/// Without redundant optimizer state: each rank updates the part of each bucket that it owns. Gradients are
+/// reduce-scattered bucket by bucket while backward goes on, each rank applies the optimizer of the options to its own
+/// block of each bucket, and the weights are gathered while the next bucket is updated. Stage 1 of the paper: gradients
+/// are exchanged as in stage 2, but live in one whole buffer on every rank, as weights do. Blocks cut tensors: for an
+/// optimizer with norms, these are summed over all blocks, bucket by bucket. Bytes: 2(P-1)/P · M for the ring, and with
+/// such an optimizer 16 for each tensor and pair of ranks. State: M/P of the optimizer's. Source: Rajbhandari et al.,
+/// "ZeRO: memory optimizations toward training trillion parameter models", SC20, section 5.
+constinit const StrategyInfo sharded_strategy{
+    .name = "sharded",
+    .rule =
+        "gradients reduce-scattered, own block updated, weights gathered, bucket by bucket; the paper's "
+        "stage 1: only the optimizer's state is partitioned, gradients and weights are whole",
+    .bytes_text = "2(P-1)/P M",
+    .source = "Rajbhandari et al., SC20",
+    .communication = CommunicationPattern::blocks,
+    .own_optimizer = true,
+    .optimizer_alone = true,
+    .may_skip_steps = true,
+    .keeps_equal = true,
+    .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return std::make_unique<Sharded>(o);
+    }};
+
+namespace {
+
+class Independent final : public Strategy {
+ public:
+  explicit Independent(const StrategyOptions& o) : Strategy(o.bucket_bytes) {}
+  void begin(Worker&) override {}
+  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = w.pass(batch);
+    update_by_buckets(w, step);
+    return outcome;
+  }
+  Forecast predict(const ForecastInput&) const override { return {}; }
+};
+
+}  // namespace
+
+/// Every rank trains alone: the control, which shows the cost of communication, and contention without communication.
+/// Bytes: none. Source: tf_cnn_benchmarks' `independent`.
+constinit const StrategyInfo independent_strategy{
+    .name = "independent",
+    .rule = "no communication: the control",
+    .bytes_text = "0",
+    .source = "tf_cnn_benchmarks",
+    .communication = CommunicationPattern::nothing,
+    .optimizer_alone = true,
+    .may_skip_steps = true,
+    .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      return std::make_unique<Independent>(o);
+    }};
+
+}  // namespace gradmeter::dataparallel

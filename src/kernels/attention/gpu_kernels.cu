@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/gpu_kernels.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "core/host_device.hpp"
+#include "kernels/cuda/each.cuh"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+constexpr float gelu_cubic = 0.044715f, gelu_slope = 1.5957691216f;  // 2·√(2/π)
+
+__device__ float gelu_share(float x) { return sigmoid(gelu_slope * (x + gelu_cubic * (x * (x * x)))); }
+
+__global__ void gelu_each(const float* x, float* y, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) y[i] = x[i] * gelu_share(x[i]);
+}
+
+/// With u the argument of σ: σ + x·σ·(1 − σ)·u'.
+__global__ void gelu_gradient(const float* x, const float* delta, float* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float v = x[i], share = gelu_share(v), inner = gelu_slope * (1 + 3 * gelu_cubic * (v * v));
+  to[i] = delta[i] * (share + v * share * ((1 - share) * inner));
+}
+
+/// The same sum in all lanes.
+__device__ double sum_of_warp(double mine) {
+  for (int with = 16; with > 0; with /= 2) mine += __shfl_xor_sync(~0u, mine, with);
+  return mine;
+}
+
+struct Moments {
+  float mean, inverse_deviation;
+};
+__device__ Moments moments_of(const float* x, std::size_t width) {
+  const auto n = static_cast<double>(width);
+  double sum = 0, squares = 0;
+  for (std::size_t j = threadIdx.x % 32; j < width; j += 32) sum += static_cast<double>(x[j]);
+  const double mean = sum_of_warp(sum) / n;
+  for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
+    const double off = static_cast<double>(x[j]) - mean;
+    squares += off * off;
+  }
+  return {static_cast<float>(mean), static_cast<float>(1 / sqrt(sum_of_warp(squares) / n + 1e-5))};
+}
+
+__global__ void normalise_rows(const float* x, const float* gain, const float* bias, float* y, std::size_t rows,
+                               std::size_t width) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  const float* in = x + row * width;
+  const Moments m = moments_of(in, width);
+  for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
+    y[row * width + j] = (in[j] - m.mean) * m.inverse_deviation * gain[j] + bias[j];
+  }
+}
+
+/// With x̂ the normalised row and g = delta·gain: (g − mean(g) − x̂·mean(g·x̂))/deviation.
+__global__ void normalised_gradient(const float* x, const float* gain, const float* delta, float* to, std::size_t rows,
+                                    std::size_t width) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  const float *in = x + row * width, *above = delta + row * width;
+  const Moments m = moments_of(in, width);
+  double sum = 0, along = 0;
+  for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
+    const float g = above[j] * gain[j];
+    sum += static_cast<double>(g);
+    along += static_cast<double>(g) * static_cast<double>((in[j] - m.mean) * m.inverse_deviation);
+  }
+  const auto level = static_cast<float>(sum_of_warp(sum) / static_cast<double>(width)),
+             slope = static_cast<float>(sum_of_warp(along) / static_cast<double>(width));
+  for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
+    const float normal = (in[j] - m.mean) * m.inverse_deviation;
+    to[row * width + j] = (above[j] * gain[j] - level - normal * slope) * m.inverse_deviation;
+  }
+}
+
+__global__ void row_moments(const float* x, std::size_t rows, std::size_t width, float* moments) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  const Moments m = moments_of(x + row * width, width);
+  if (threadIdx.x % 32 != 0) return;
+  moments[2 * row] = m.mean;
+  moments[2 * row + 1] = m.inverse_deviation;
+}
+
+__global__ void parameter_gradients(const float* x, const float* delta, const float* moments, std::size_t rows,
+                                    std::size_t width, float* gain, float* bias) {
+  const std::size_t j = element_of_thread();
+  if (j >= width) return;
+  float by_gain = 0, by_bias = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float d = delta[r * width + j];
+    by_gain += d * ((x[r * width + j] - moments[2 * r]) * moments[2 * r + 1]);
+    by_bias += d;
+  }
+  gain[j] = by_gain;
+  bias[j] = by_bias;
+}
+
+/// Row i of each matrix: the softmax of its first i + 1 scores, zeros after them.
+__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, float scale) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  float* in = scores + row * steps;
+  const std::size_t seen = row % steps + 1;
+  float top = -std::numeric_limits<float>::infinity();
+  for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) top = core::greater(top, in[j]);
+  for (int with = 16; with > 0; with /= 2) top = core::greater(top, __shfl_xor_sync(~0u, top, with));
+  double sum = 0;
+  for (std::size_t j = threadIdx.x % 32; j < steps; j += 32) {
+    in[j] = j < seen ? expf(scale * (in[j] - top)) : 0.0f;
+    sum += static_cast<double>(in[j]);
+  }
+  const auto inverse = static_cast<float>(1 / sum_of_warp(sum));
+  for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) in[j] = in[j] * inverse;
+}
+
+__global__ void softmax_gradient(const float* probabilities, float* gradient, std::size_t rows, std::size_t steps,
+                                 float scale) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  const float* p = probabilities + row * steps;
+  float* g = gradient + row * steps;
+  double sum = 0;
+  for (std::size_t j = threadIdx.x % 32; j <= row % steps; j += 32) {
+    sum += static_cast<double>(p[j]) * static_cast<double>(g[j]);
+  }
+  const auto mean = static_cast<float>(sum_of_warp(sum));
+  for (std::size_t j = threadIdx.x % 32; j < steps; j += 32) g[j] = scale * p[j] * (g[j] - mean);
+}
+
+/// A warp to a row. Nothing for no rows.
+template <class... P>
+void launch_rows(void (*kernel)(P...), const char* name, std::size_t rows, cudaStream_t stream,
+                 std::type_identity_t<P>... arguments) {
+  if (rows == 0) return;
+  runtime::check_cuda(gpu::launch(kernel, warp_for_each(rows), stream, arguments...), name);
+}
+
+/// Rows of `width` in a buffer that holds whole ones.
+std::size_t rows_of(const char* what, std::size_t elements, std::size_t width) {
+  const std::size_t rows = width == 0 ? 0 : elements / width;
+  check_lengths(what, elements, rows * width);
+  return rows;
+}
+
+}  // namespace
+
+void gelu(DeviceSpan<const float> x, DeviceSpan<float> y, cudaStream_t stream) {
+  check_lengths("gelu: y", y.size(), x.size());
+  launch_each(gelu_each, "gelu_each", x.size(), stream, x.device_address(), y.device_address(), x.size());
+}
+void gelu_backward(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> to,
+                   cudaStream_t stream) {
+  check_lengths("gelu_backward: delta", delta.size(), x.size());
+  check_lengths("gelu_backward: to", to.size(), x.size());
+  launch_each(gelu_gradient, "gelu_gradient", x.size(), stream, x.device_address(), delta.device_address(),
+              to.device_address(), x.size());
+}
+
+void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> bias,
+                DeviceSpan<float> y, cudaStream_t stream) {
+  check_lengths("layer_norm: y", y.size(), x.size());
+  check_lengths("layer_norm: bias", bias.size(), gain.size());
+  const std::size_t rows = rows_of("layer_norm: x", x.size(), gain.size());
+  launch_rows(normalise_rows, "normalise_rows", rows, stream, x.device_address(), gain.device_address(),
+              bias.device_address(), y.device_address(), rows, gain.size());
+}
+
+void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
+                         DeviceSpan<float> to, cudaStream_t stream) {
+  check_lengths("layer_norm_backward: delta", delta.size(), x.size());
+  check_lengths("layer_norm_backward: to", to.size(), x.size());
+  const std::size_t rows = rows_of("layer_norm_backward: x", x.size(), gain.size());
+  launch_rows(normalised_gradient, "normalised_gradient", rows, stream, x.device_address(), gain.device_address(),
+              delta.device_address(), to.device_address(), rows, gain.size());
+}
+
+void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
+                                    DeviceSpan<float> bias, DeviceSpan<float> moments, cudaStream_t stream) {
+  check_lengths("layer_norm_backward_parameters: delta", delta.size(), x.size());
+  check_lengths("layer_norm_backward_parameters: bias", bias.size(), gain.size());
+  const std::size_t rows = rows_of("layer_norm_backward_parameters: x", x.size(), gain.size());
+  check_lengths("layer_norm_backward_parameters: moments", moments.size(), 2 * rows);
+  launch_rows(row_moments, "row_moments", rows, stream, x.device_address(), rows, gain.size(),
+              moments.device_address());
+  launch_each(parameter_gradients, "parameter_gradients", gain.size(), stream, x.device_address(),
+              delta.device_address(), moments.device_address(), rows, gain.size(), gain.device_address(),
+              bias.device_address());
+}
+
+void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t stream) {
+  rows_of("causal_softmax: scores", scores.size(), steps * steps);
+  const std::size_t rows = rows_of("causal_softmax: scores", scores.size(), steps);
+  launch_rows(softmax_rows, "softmax_rows", rows, stream, scores.device_address(), rows, steps, scale);
+}
+
+void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<float> gradient, std::size_t steps,
+                             float scale, cudaStream_t stream) {
+  check_lengths("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
+  rows_of("causal_softmax_backward: gradient", gradient.size(), steps * steps);
+  const std::size_t rows = rows_of("causal_softmax_backward: gradient", gradient.size(), steps);
+  launch_rows(softmax_gradient, "softmax_gradient", rows, stream, probabilities.device_address(),
+              gradient.device_address(), rows, steps, scale);
+}
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of transformer layers on a GPU: functions of kernels/attention/transformer.hpp.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "runtime/device_memory.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+using runtime::DeviceSpan;
+
+/// All functions queue their work on the stream and take the host's shapes. Exponentials are CUDA's, within 2 units of
+/// the last place, so the bits differ from the host's. Costs are the host's bytes. Errors: std::invalid_argument when
+/// lengths differ; BackendError when a launch fails.
+
+/// The result is off by at most 2^-20·(1 + |x|), the gradient by 2^-19·(1 + |x|)·|delta|.
+void gelu(DeviceSpan<const float> x, DeviceSpan<float> y, cudaStream_t);
+void gelu_backward(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> to, cudaStream_t);
+
+/// A warp computes a row. Sums are float64, by lanes: they differ from the host's in their last bits, so a result may
+/// differ in one unit of its last place.
+void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> bias,
+                DeviceSpan<float> y, cudaStream_t);
+void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
+                         DeviceSpan<float> to, cudaStream_t);
+/// A thread computes a column, rows in order; `moments` [2·rows] is memory that the call needs.
+void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
+                                    DeviceSpan<float> bias, DeviceSpan<float> moments, cudaStream_t);
+
+/// A warp computes a row. A probability p is off by at most 2^-20·(1 + |log p|) of itself, since its argument is
+/// rounded.
+void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t);
+void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<float> gradient, std::size_t steps,
+                             float scale, cudaStream_t);
+
+}  // namespace gradmeter::kernels::cuda

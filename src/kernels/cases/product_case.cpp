@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of operations whose every element is a sum of products: dense products and convolutions. Data is brought into
+// the backend's layouts before anything is timed, as DeepBench does. Each element is checked by its definition.
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/cases/op_case.hpp"
+#include "kernels/conv/conv.hpp"
+#include "kernels/number_format.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+class ProductCase final : public KernelCase {
+ public:
+  ProductCase(const Problem& p, const KernelCaseOptions& o)
+      : problem_(p),
+        op_(p, o.sets, {.backend = o.backend, .algorithm = o.search}, *o.device),
+        result_(op_.op().outputs()[0]),
+        seeds_(o.sets) {
+    const std::size_t seeds_of_a_set = p.operation() == KernelKind::gemm ? 2 : 3;
+    for (std::size_t i = 0; i < o.sets; ++i) redraw(i, o.seed + seeds_of_a_set * i);
+    op_.bind();
+  }
+
+  void run(std::size_t set) override { op_.run(set); }
+  runtime::Queue* queue() override { return op_.queue(); }
+
+  void redraw(std::size_t set, std::uint64_t seed) override {
+    seeds_[set] = seed;
+    for (const Operand& factor : factors()) op_.set_input(set, factor.name, drawn(factor.name, set));
+  }
+
+  void prepare_check(const CheckedCall& call) override { op_.poison(call.set, result_.name, sampled_elements(call)); }
+
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    PlainNumbers result = op_.output(call.set, result_.name);
+    const auto sampled = sampled_elements(call);
+    if (call.inject_error) result.add(sampled[sampled.size() / 2], 0.5 * rms_of_result());
+    const auto left = drawn(factors()[0].name, call.set).floats(), right = drawn(factors()[1].name, call.set).floats();
+    ElementCheck element_check;
+    for (const std::size_t i : sampled) {
+      const ReferenceSum sum = reference(left, right, i);
+      element_check.add(result.at(i), sum.value, allowed_distance(sum, problem_.precision), sum.terms > 0);
+    }
+    return element_check.verdict();
+  }
+
+  std::string implementation() const override { return op_.op().implementation(); }
+
+ private:
+  /// The operands that are multiplied; a bias is left out.
+  std::span<const Operand> factors() const { return op_.op().inputs().first(2); }
+
+  double flops_of_an_element() const { return flops(problem_) / static_cast<double>(result_.elements); }
+  std::vector<std::size_t> sampled_elements(const CheckedCall& call) const {
+    const double count = std::clamp(call.flops_at_most / flops_of_an_element(), 16.0,
+                                    std::max(16.0, static_cast<double>(result_.elements)));
+    return sample_places(result_.elements, static_cast<std::size_t>(count), call.seed);
+  }
+
+  /// Draws numbers that packing to fp8 leaves unchanged, since operands in fp8 are given in fp32. No GPU multiplies two
+  /// operands of e5m2, so the right one is then in e4m3.
+  PlainNumbers drawn(std::string_view operand, std::size_t set) const {
+    const bool is_first = operand == "a" || operand == "input", is_second = operand == "b" || operand == "filters";
+    PlainNumbers numbers = op_.draw(operand,
+                                    seeds_[set] + (is_first    ? 0U
+                                                   : is_second ? 1U
+                                                               : 2U),
+                                    random_range(problem_.precision));
+    const Precision p = problem_.precision;
+    if (p == Precision::fp8_e4m3 || p == Precision::fp8_e5m2)
+      round_to_fp8({reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()},
+                   p == Precision::fp8_e5m2 && is_first ? core::Element::e5m2 : core::Element::e4m3);
+    return numbers;
+  }
+
+  /// Root mean square of a sum of as many products of two random numbers as the problem has.
+  double rms_of_result() const {
+    return usual_size(*factors()[0].format) * usual_size(*factors()[1].format) *
+           std::sqrt(std::max(flops_of_an_element() / 2, 1.0));
+  }
+
+  ReferenceSum reference(std::span<const float> left, std::span<const float> right, std::size_t index) const {
+    if (const auto* const conv = std::get_if<ConvShape>(&problem_.shape))
+      return conv_at(*conv, problem_.pass, left, right, index);
+    const auto a = [left](std::size_t i) { return double{left[i]}; };
+    const auto b = [right](std::size_t i) { return double{right[i]}; };
+    return product_at(std::get<GemmShape>(problem_.shape), a, b, index);
+  }
+
+  Problem problem_;
+  OpCase op_;
+  const Operand& result_;
+  std::vector<std::uint64_t> seeds_;  ///< seeds of each set's inputs
+};
+
+}  // namespace
+
+std::size_t operand_bytes(const Problem& p) { return static_cast<std::size_t>(bytes(p)); }
+std::size_t native_operand_bytes(const Problem& p) { return static_cast<std::size_t>(native_bytes(p)); }
+
+std::unique_ptr<KernelCase> make_product_case(const Problem& p, const KernelCaseOptions& o) {
+  return std::make_unique<ProductCase>(p, o);
+}
+
+}  // namespace gradmeter::kernels

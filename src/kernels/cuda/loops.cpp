@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/attention/gpu_kernels.hpp"
+#include "kernels/cuda/backends.hpp"
+#include "kernels/cuda/device_op.hpp"
+#include "kernels/lns/gpu_kernels.hpp"
+#include "kernels/loops.hpp"
+#include "kernels/pointwise/gpu_kernels.hpp"
+#include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/stream.hpp"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+using gpu::stream;
+using runtime::check_cuda;
+
+DeviceSpan<float> of(const Buffer& b) { return device_values<float>(b); }
+DeviceSpan<const float> of(const ConstBuffer& b) { return device_values<float>(b); }
+/// A buffer that may be left out gives an empty span.
+DeviceSpan<float> if_any(const Buffer& b) { return b.count() > 0 ? of(b) : DeviceSpan<float>(); }
+DeviceSpan<const float> if_any(const ConstBuffer& b) { return b.count() > 0 ? of(b) : DeviceSpan<const float>(); }
+UpdateGate gate_of(const UpdateNumber& t) {
+  return {t.value, t.counts.count() > 0 ? device_values<LossScaleCounts>(t.counts).device_address() : nullptr};
+}
+
+/// Whether all buffers are on the device; an empty buffer counts as such.
+template <class... Buffers>
+bool are_on_gpu(const Buffers&... b) {
+  return ((b.on_device() || b.count() == 0) && ...);
+}
+
+/// Memory for one call, in the order of its stream.
+class Temporary {
+ public:
+  Temporary(std::size_t bytes, cudaStream_t s) : bytes_(bytes), stream_(s) {
+    if (bytes > 0) check_cuda(cudaMallocAsync(&address_, bytes, s), "cudaMallocAsync");
+  }
+  ~Temporary() {
+    if (address_) runtime::release_cuda(cudaFreeAsync(address_, stream_), "cudaFreeAsync");
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  template <class T>
+  DeviceSpan<T> as() const {
+    return DeviceSpan<T>(static_cast<T*>(address_), bytes_ / sizeof(T));
+  }
+
+ private:
+  void* address_ = nullptr;
+  std::size_t bytes_;
+  cudaStream_t stream_;
+};
+
+/// A loss on its way to the host: first to pinned memory, then to its receiver by a host function of the stream.
+struct LossOnItsWay {
+  CrossEntropy* pinned;
+  Loops::TakeLoss take;
+};
+
+/// Pinned memory for losses, used again since it is slow to allocate. Never freed, since streams may end after all
+/// else.
+class PinnedLosses {
+ public:
+  CrossEntropy* take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      void* memory = nullptr;
+      check_cuda(cudaHostAlloc(&memory, sizeof(CrossEntropy), cudaHostAllocPortable), "cudaHostAlloc");
+      return static_cast<CrossEntropy*>(memory);
+    }
+    CrossEntropy* const place = free_.back();
+    free_.pop_back();
+    return place;
+  }
+  void give_back(CrossEntropy* place) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(place);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<CrossEntropy*> free_;
+};
+PinnedLosses& pinned_losses() {
+  static auto& all = *new PinnedLosses;
+  return all;
+}
+
+void deliver_loss(void* data) {
+  const std::unique_ptr<LossOnItsWay> loss(static_cast<LossOnItsWay*>(data));
+  loss->take(*loss->pinned);
+  pinned_losses().give_back(loss->pinned);
+}
+
+void send_loss(const Temporary& total, const Loops::TakeLoss& take) {
+  const cudaStream_t s = stream();
+  auto loss = std::make_unique<LossOnItsWay>(LossOnItsWay{pinned_losses().take(), take});
+  check_cuda(cudaMemcpyAsync(loss->pinned, total.as<CrossEntropy>().device_address(), sizeof(CrossEntropy),
+                             cudaMemcpyDeviceToHost, s),
+             "cudaMemcpyAsync");
+  check_cuda(cudaLaunchHostFunc(s, deliver_loss, loss.get()), "cudaLaunchHostFunc");
+  loss.release();  // deliver_loss owns it now
+}
+
+/// Leaves to the host what has no kernel, and memory that is not the GPU's.
+class CudaLoops final : public Loops {
+ public:
+  void clear(Buffer b) const override {
+    if (!b.on_device()) return Loops::clear(b);
+    check_cuda(cudaMemsetAsync(b.device().device_address(), 0, b.bytes(), stream()), "cudaMemsetAsync");
+  }
+  void fill(Buffer b, float value) const override {
+    if (!are_on_gpu(b)) return Loops::fill(b, value);
+    cuda::fill(of(b), value, stream());
+  }
+  void scale(Buffer b, float factor) const override {
+    if (!are_on_gpu(b)) return Loops::scale(b, factor);
+    cuda::scale(of(b), factor, stream());
+  }
+  void add(ConstBuffer a, ConstBuffer b, Buffer to) const override {
+    if (!are_on_gpu(a, b, to)) return Loops::add(a, b, to);
+    cuda::add(of(a), of(b), of(to), stream());
+  }
+  void add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const override {
+    if (!are_on_gpu(a, b, to)) return Loops::add_and_scale(a, b, factor, to);
+    cuda::add_and_scale(of(a), of(b), factor, of(to), stream());
+  }
+  void add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const override {
+    if (!are_on_gpu(x, row, to)) return Loops::add_row(x, row, is_relu, to);
+    cuda::add_row(of(x), of(row), is_relu, of(to), stream());
+  }
+  void column_sums(ConstBuffer matrix, Buffer sums) const override {
+    if (!are_on_gpu(matrix, sums)) return Loops::column_sums(matrix, sums);
+    cuda::column_sums(of(matrix), sums.count(), of(sums), stream());
+  }
+  void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const override {
+    if (!are_on_gpu(bias, images)) return Loops::add_channels_and_relu(bias, pixels, images);
+    cuda::add_channels_and_relu(of(bias), pixels, of(images), stream());
+  }
+  void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const override {
+    if (!are_on_gpu(images, sums)) return Loops::channel_sums(images, pixels, sums);
+    cuda::channel_sums(of(images), pixels, of(sums), stream());
+  }
+  void relu_backward(ConstBuffer activation, Buffer gradient) const override {
+    if (!are_on_gpu(activation, gradient)) return Loops::relu_backward(activation, gradient);
+    cuda::relu_backward(of(activation), of(gradient), stream());
+  }
+
+  void gelu(ConstBuffer x, Buffer y) const override {
+    if (!are_on_gpu(x, y)) return Loops::gelu(x, y);
+    cuda::gelu(of(x), of(y), stream());
+  }
+  void gelu_backward(ConstBuffer x, ConstBuffer delta, Buffer to) const override {
+    if (!are_on_gpu(x, delta, to)) return Loops::gelu_backward(x, delta, to);
+    cuda::gelu_backward(of(x), of(delta), of(to), stream());
+  }
+  void layer_norm(ConstBuffer x, ConstBuffer gain, ConstBuffer bias, Buffer y) const override {
+    if (!are_on_gpu(x, gain, bias, y)) return Loops::layer_norm(x, gain, bias, y);
+    cuda::layer_norm(of(x), of(gain), of(bias), of(y), stream());
+  }
+  void layer_norm_backward(ConstBuffer x, ConstBuffer gain, ConstBuffer delta, Buffer to) const override {
+    if (!are_on_gpu(x, gain, delta, to)) return Loops::layer_norm_backward(x, gain, delta, to);
+    cuda::layer_norm_backward(of(x), of(gain), of(delta), of(to), stream());
+  }
+  void layer_norm_backward_parameters(ConstBuffer x, ConstBuffer delta, Buffer gain, Buffer bias) const override {
+    if (!are_on_gpu(x, delta, gain, bias)) return Loops::layer_norm_backward_parameters(x, delta, gain, bias);
+    const std::size_t rows = x.count() / gain.count();
+    const Temporary moments(2 * rows * sizeof(float), stream());
+    cuda::layer_norm_backward_parameters(of(x), of(delta), of(gain), of(bias), moments.as<float>(), stream());
+  }
+  void causal_softmax(Buffer scores, std::size_t steps, float factor) const override {
+    if (!are_on_gpu(scores)) return Loops::causal_softmax(scores, steps, factor);
+    cuda::causal_softmax(of(scores), steps, factor, stream());
+  }
+  void causal_softmax_backward(ConstBuffer p, Buffer gradient, std::size_t steps, float factor) const override {
+    if (!are_on_gpu(p, gradient)) return Loops::causal_softmax_backward(p, gradient, steps, factor);
+    cuda::causal_softmax_backward(of(p), of(gradient), steps, factor, stream());
+  }
+
+  void embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffer to) const override {
+    if (!are_on_gpu(words, table, to)) return Loops::embed(words, table, width, to);
+    cuda::embed(of(words), of(table), width, of(to), stream());
+  }
+  void embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t width, bool clears,
+                      Buffer table) const override {
+    if (!are_on_gpu(words, delta, table)) return Loops::embed_backward(words, delta, width, clears, table);
+    cuda::embed_backward(of(words), of(delta), width, clears, of(table), stream());
+  }
+  void swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_t columns, std::size_t width,
+                             Buffer to) const override {
+    if (!are_on_gpu(from, to)) return Loops::swap_rows_and_columns(from, rows, columns, width, to);
+    cuda::swap_rows_and_columns(of(from), rows, columns, width, of(to), stream());
+  }
+  void reorder_heads(ConstBuffer from, const HeadLayout& s, Buffer to) const override {
+    if (!are_on_gpu(from, to)) return Loops::reorder_heads(from, s, to);
+    cuda::reorder_heads(of(from), s, of(to), stream());
+  }
+
+  void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, g)) return Loops::sgd(w, g, step, t);
+    cuda::sgd(of(w), of(g), step, gate_of(t), stream());
+  }
+  void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, v, g)) return Loops::momentum(w, v, g, p, t);
+    cuda::momentum(of(w), of(v), of(g), p, gate_of(t), stream());
+  }
+  void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const override {
+    if (!are_on_gpu(w, m, v, g)) return Loops::adam(w, m, v, g, p, kept);
+    cuda::adam(of(w), of(m), of(v), of(g), p, kept, stream());
+  }
+  void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept,
+                 const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, g) || t.counts.count() == 0) return Loops::adam_step(w, m, v, g, p, kept, t);
+    const Temporary rates(sizeof(AdamRates), stream());
+    cuda::adam_step(of(w), of(m), of(v), of(g), p, kept, gate_of(t), rates.as<AdamRates>(), stream());
+  }
+  void lars_norms(ConstBuffer w, ConstBuffer g, Pieces pieces, Buffer sums) const override {
+    if (!are_on_gpu(w, g, sums)) return Loops::lars_norms(w, g, pieces, sums);
+    const Temporary workspace(norms_workspace(pieces), stream());
+    cuda::lars_norms(of(w), of(g), pieces, device_values<TwoSums>(sums), workspace.as<TwoSums>(), stream());
+  }
+  void lars(Buffer w, Buffer v, ConstBuffer g, Pieces pieces, ConstBuffer sums, LarsParameters p,
+            const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, v, g, sums)) return Loops::lars(w, v, g, pieces, sums, p, t);
+    cuda::lars(of(w), of(v), of(g), pieces, device_values<TwoSums>(sums), p, gate_of(t), stream());
+  }
+  void lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces pieces, Buffer sums, LambParameters p,
+                  const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, g, sums)) return Loops::lamb_norms(w, m, v, g, pieces, sums, p, t);
+    const Temporary workspace(norms_workspace(pieces), stream());
+    cuda::lamb_norms(of(w), of(m), of(v), of(g), pieces, device_values<TwoSums>(sums), workspace.as<TwoSums>(), p,
+                     gate_of(t), stream());
+  }
+  void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces pieces, ConstBuffer sums, LambParameters p,
+            const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, m, v, sums)) return Loops::lamb(w, m, v, pieces, sums, p, t);
+    cuda::lamb(of(w), of(m), of(v), pieces, device_values<TwoSums>(sums), p, gate_of(t), stream());
+  }
+
+  void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& t) const override {
+    if (!are_on_gpu(target, to)) return Loops::bf16_nearest(target, to, t);
+    cuda::bf16_nearest(of(target), of(to), gate_of(t), stream());
+  }
+  void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target, carry)) return Loops::bf16_kahan(w, target, carry, t);
+    cuda::bf16_kahan(of(w), of(target), of(carry), gate_of(t), stream());
+  }
+  void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target)) return Loops::bf16_stochastic(w, target, place, t);
+    cuda::bf16_stochastic(of(w), of(target), place, gate_of(t), stream());
+  }
+  void lns_round(unsigned bits, Buffer w) const override {
+    if (!are_on_gpu(w)) return Loops::lns_round(bits, w);
+    cuda::lns_round(device_lns_tables(bits), of(w), stream());
+  }
+  void lns_add(LnsUpdate u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, target, carry)) return Loops::lns_add(u, w, target, carry, t);
+    cuda::lns_add(device_lns_tables(u.fraction_bits), of(w), of(target), if_any(carry), gate_of(t), stream());
+  }
+  void lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer carry,
+                   const UpdateNumber& t) const override {
+    if (!are_on_gpu(w, g, carry)) return Loops::lns_descend(u, w, g, size, carry, t);
+    cuda::lns_descend(device_lns_tables(u.fraction_bits), of(w), of(g), size, if_any(carry), gate_of(t), stream());
+  }
+
+  void unscale(Buffer gradients, ConstBuffer scale) const override {
+    if (!are_on_gpu(gradients, scale)) return Loops::unscale(gradients, scale);
+    cuda::unscale(of(gradients), of(scale), stream());
+  }
+  void check_finite(ConstBuffer gradients, Buffer counts) const override {
+    if (!are_on_gpu(gradients, counts)) return Loops::check_finite(gradients, counts);
+    cuda::check_finite(of(gradients), device_values<LossScaleCounts>(counts), stream());
+  }
+  void end_step(Buffer scale, Buffer counts, std::int64_t grow) const override {
+    if (!are_on_gpu(scale, counts)) return Loops::end_step(scale, counts, grow);
+    cuda::end_step(of(scale), device_values<LossScaleCounts>(counts), grow, stream());
+  }
+
+  void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
+                     const TakeLoss& take) const override {
+    if (!are_on_gpu(logits, labels, loss_scale, gradient) || labels.count() == 0)
+      return Loops::cross_entropy(logits, labels, loss_scale, gradient, take);
+    const std::size_t rows = labels.count(), classes = logits.count() / rows;
+    const Temporary workspace(cross_entropy_workspace(rows), stream()), total(sizeof(CrossEntropy), stream());
+    softmax_cross_entropy(of(logits), device_values<std::int32_t>(labels), classes, if_any(loss_scale),
+                          if_any(gradient), total.as<CrossEntropy>(), workspace.as<std::byte>(), stream());
+    send_loss(total, take);
+  }
+  void lns_cross_entropy(unsigned bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
+                         const TakeLoss& take) const override {
+    if (!are_on_gpu(logits, labels, loss_scale, gradient) || labels.count() == 0)
+      return Loops::lns_cross_entropy(bits, logits, labels, loss_scale, gradient, take);
+    const std::size_t rows = labels.count(), classes = logits.count() / rows;
+    const Temporary workspace(lns_cross_entropy_workspace(rows, classes), stream()),
+        total(sizeof(CrossEntropy), stream());
+    lns_softmax_cross_entropy(device_lns_tables(bits), of(logits), device_values<std::int32_t>(labels), classes,
+                              if_any(loss_scale), if_any(gradient), total.as<CrossEntropy>(), workspace.as<std::byte>(),
+                              stream());
+    send_loss(total, take);
+  }
+};
+
+}  // namespace
+
+void add_cuda_loops() {
+  static const CudaLoops all;
+  add_loops("cuda", all);
+}
+
+}  // namespace gradmeter::kernels::cuda

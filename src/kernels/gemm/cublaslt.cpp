@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dense products on a GPU by cuBLASLt: fp32; bf16 and fp16 with sums in fp32; fp8 with sums and results in fp32, of
+// operands that are scaled by their largest number; int8 by int8 with sums in int32.
+// Operands in fp8 and int8 are packed: the library takes them with k contiguous in both, and extents that are multiples
+// of 16. Results are packed if these extents are larger than their own.
+#include <stdexcept>
+#include <utility>
+
+#include "core/format.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/cuda/device_op.hpp"
+#include "kernels/gemm/cublaslt_product.hpp"
+#include "kernels/gemm/gpu_kernels.hpp"
+#include "runtime/cuda/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+using core::Element;
+
+/// The types that the library reads and writes.
+struct LtTypes {
+  cudaDataType a, b, c, bias;
+  bool is_narrow = false;  ///< 8 bits: operands are packed
+
+  bool is_fp8() const { return is_narrow && c == CUDA_R_32F; }
+};
+LtTypes types_of(Precision p) {
+  switch (p) {
+    case Precision::fp32:
+      return {CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F};
+    case Precision::bf16:
+      return {CUDA_R_16BF, CUDA_R_16BF, CUDA_R_16BF, CUDA_R_16BF};
+    case Precision::fp16:
+      return {CUDA_R_16F, CUDA_R_16F, CUDA_R_16F, CUDA_R_16F};
+    case Precision::fp8_e4m3:
+      return {CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
+    case Precision::fp8_e5m2:  // the library multiplies no two of e5m2; `a` is e5m2, since gradients need its range
+      return {CUDA_R_8F_E5M2, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
+    case Precision::int8:
+      return {CUDA_R_8I, CUDA_R_8I, CUDA_R_32I, CUDA_R_32F, true};
+    default:
+      throw std::logic_error("cuBLASLt was asked for a precision that it has not");
+  }
+}
+Element element_of(cudaDataType t) {
+  switch (t) {
+    case CUDA_R_32F:
+      return Element::f32;
+    case CUDA_R_16BF:
+      return Element::bf16;
+    case CUDA_R_16F:
+      return Element::f16;
+    case CUDA_R_8F_E4M3:
+      return Element::e4m3;
+    case CUDA_R_8F_E5M2:
+      return Element::e5m2;
+    case CUDA_R_8I:
+      return Element::i8;
+    default:
+      return Element::i32;
+  }
+}
+
+std::size_t up_to(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// The shape that the library multiplies. Narrow operands: a [m x k] and b [n x k], all extents multiples of 16. With
+/// 17 rows int8 has been seen to fail on sm_90 (pytorch issue 106840), and the library takes no less.
+GemmShape stored_shape(const GemmShape& s, const LtTypes& t) {
+  GemmShape stored = s;
+  if (!t.is_narrow) return stored;
+  stored.m = up_to(s.m, t.is_fp8() ? 16 : 32), stored.n = up_to(s.n, 16), stored.k = up_to(s.k, 16);
+  stored.transpose_a = Transpose::no, stored.transpose_b = Transpose::yes;
+  return stored;
+}
+
+struct Forms {
+  MatrixForm a, b, c, bias;
+};
+Forms forms_of(const GemmShape& s, const GemmShape& stored, bool is_narrow) {
+  if (!is_narrow) {
+    const MatrixForm a{s.count, s.m, s.k, s.m, s.k}, b{s.count, s.k, s.n, s.k, s.n};
+    return {a, b, {s.count, s.m, s.n, s.m, s.n}, {1, 1, s.n, 1, s.n}};
+  }
+  return {.a = {s.count, s.m, s.k, stored.m, stored.k, s.transpose_a == Transpose::yes},
+          .b = {s.count, s.n, s.k, stored.n, stored.k, s.transpose_b == Transpose::no},
+          .c = {s.count, s.m, s.n, stored.m, stored.n},
+          .bias = {1, 1, s.n, 1, stored.n}};
+}
+
+class LtOp final : public DeviceOp {
+ public:
+  LtOp(const Problem& p, const OpOptions& o, const Forms& f, const GemmShape& stored, runtime::Device& device)
+      : DeviceOp({inputs_of(p, f), {output_of(p, f)}}, {.flops = flops(p), .bytes = moved_bytes(p, f)}),
+        p_(p),
+        types_(types_of(p.precision)),
+        forms_(f),
+        product_({stored, types_.a, types_.b, types_.c, types_.bias, types_.is_fp8()}, o.algorithm, device) {
+    if (o.quantization) quantize(*o.quantization, device);
+  }
+
+  std::size_t scratch_bytes() const override { return product_.workspace_bytes() + quanta_.buffer.bytes(); }
+  std::string implementation() const override {
+    const std::string_view mixed = p_.precision == Precision::fp8_e5m2 ? ", e5m2 by e4m3" : "";
+    return fmt::format("cublaslt {}{}", product_.algorithm(), mixed);
+  }
+
+  std::unique_ptr<Op> packing(std::size_t input) const override {
+    const Operand& o = inputs()[input];
+    if (!o.packed) return DeviceOp::packing(input);
+    if (types_.a != CUDA_R_8I) return packing_floats(input);
+    return make_conversion(as_plain(o), o, [f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+      pack_int8(address_of<std::int8_t>(from), address_of<std::int8_t>(to), f, stream);
+    });
+  }
+  std::unique_ptr<Op> unpacking(std::size_t output) const override {
+    const Operand& o = outputs()[output];
+    if (!o.packed) return DeviceOp::unpacking(output);
+    if (types_.c != CUDA_R_32I) return make_conversion(o, as_plain(o), unpack_c<float>());
+    return make_conversion(o, as_plain(o), unpack_c<std::int32_t>());
+  }
+  std::unique_ptr<Op> packing_floats(std::size_t input) const override {
+    const Operand& o = inputs()[input];
+    if (!o.packed) return DeviceOp::packing_floats(input);
+    return make_conversion(as_plain_floats(o), o, conversion_from_floats(input));
+  }
+  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
+    const Operand& o = outputs()[output];
+    if (types_.c == CUDA_R_32I) return make_conversion(o, as_plain_floats(o), conversion_of_sums());
+    return o.packed ? unpacking(output) : DeviceOp::unpacking_floats(output);
+  }
+
+ protected:
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override { product_.run(operands(in, out), stream); }
+  void prepare_for(Inputs in, Outputs out) override { product_.choose_for(operands(in, out)); }
+
+ private:
+  static Operand as_plain(Operand o) {
+    o.stored_bytes = o.plain_bytes(), o.packed = false;
+    return o;
+  }
+
+  static Operand operand(std::string_view name, cudaDataType stored, const MatrixForm& f, bool is_packed) {
+    const Element element = element_of(stored);
+    const bool is_fp8 = element == Element::e4m3 || element == Element::e5m2;
+    const Element plain = is_fp8 || name == "bias" ? Element::f32 : element;
+    return {.name = name,
+            .format = &number_format(plain),
+            .elements = f.plain_elements(),
+            .stored_bytes = f.stored_elements() * core::size_of(element) + (is_fp8 ? sizeof(Fp8Scale) : 0),
+            .packed = is_packed || plain != element};
+  }
+  static std::vector<Operand> inputs_of(const Problem& p, const Forms& f) {
+    const LtTypes t = types_of(p.precision);
+    std::vector<Operand> all{operand("a", t.a, f.a, t.is_narrow), operand("b", t.b, f.b, t.is_narrow)};
+    if (std::get<GemmShape>(p.shape).bias) all.push_back(operand("bias", t.bias, f.bias, false));
+    return all;
+  }
+  static Operand output_of(const Problem& p, const Forms& f) {
+    const bool is_larger = f.c.stored_elements() != f.c.plain_elements();
+    Operand c = operand("c", types_of(p.precision).c, f.c, is_larger);
+    c.added_to = std::get<GemmShape>(p.shape).accumulate;
+    return c;
+  }
+  /// Bytes of each operand once, as it is stored, without the padding of its extents.
+  static double moved_bytes(const Problem& p, const Forms& f) {
+    const LtTypes t = types_of(p.precision);
+    const auto& s = std::get<GemmShape>(p.shape);
+    const auto bytes = [](cudaDataType type, const MatrixForm& form) {
+      return static_cast<double>(form.plain_elements() * core::size_of(element_of(type)));
+    };
+    return bytes(t.a, f.a) + bytes(t.b, f.b) + (s.bias ? bytes(t.bias, f.bias) : 0) +
+           (s.accumulate ? 2 : 1) * bytes(t.c, f.c);
+  }
+
+  const MatrixForm& form(std::size_t input) const {
+    return input == 0 ? forms_.a : input == 1 ? forms_.b : forms_.bias;
+  }
+  /// The scale, which follows the numbers of a stored operand.
+  static const Fp8Scale* scale_of(const std::byte* stored, const MatrixForm& f) {
+    return reinterpret_cast<const Fp8Scale*>(stored + f.stored_elements());
+  }
+  LtOperands operands(Inputs in, Outputs out) const {
+    LtOperands o{.a = address_of(in[0]),
+                 .b = address_of(in[1]),
+                 .bias = in.size() > 2 ? address_of(in[2]) : nullptr,
+                 .c = address_of(out[0])};
+    if (!types_.is_fp8()) return o;
+    o.a_scale = &scale_of(o.a, forms_.a)->factor, o.b_scale = &scale_of(o.b, forms_.b)->factor;
+    return o;
+  }
+
+  /// Unpacks the matrix from c, in its format.
+  template <class T>
+  Conversion unpack_c() const {
+    return [f = forms_.c](const auto& from, const auto& to, cudaStream_t stream) {
+      unpack(address_of<T>(from), address_of<T>(to), f, stream);
+    };
+  }
+  /// Packs operands to 8 bits, and biases, which may be of 16 bits.
+  Conversion conversion_from_floats(std::size_t input) const {
+    const Element element = element_of(input == 0 ? types_.a : input == 1 ? types_.b : types_.bias);
+    if (element == Element::i8) return int8_from_floats(input);
+    if (core::size_of(element) == 2)
+      return [element, f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+        pack_halves(address_of<float>(from), address_of<std::uint16_t>(to), element, f, stream);
+      };
+    return [element, f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
+      auto* const scale = reinterpret_cast<Fp8Scale*>(address_of(to) + f.stored_elements());
+      pack_fp8(address_of<float>(from), address_of<std::uint8_t>(to), scale, element, f, stream);
+    };
+  }
+  /// Quantizes to signed numbers: zero points are 128 less than for unsigned ones, and sums keep what they add.
+  Conversion int8_from_floats(std::size_t input) const {
+    Int8Quantum q;
+    if (quanta_.memory && input == 0) q = {quantum_, zero_, nullptr};
+    if (quanta_.memory && input == 1) q.row_quanta = device_quanta();
+    return [q, f = form(input), quanta = quanta_](const auto& from, const auto& to, cudaStream_t stream) {
+      pack_int8(address_of<float>(from), address_of<std::int8_t>(to), q, f, stream);
+    };
+  }
+  Conversion conversion_of_sums() const {
+    return [f = forms_.c, q = quantum_, columns = device_quanta(), quanta = quanta_](const auto& from, const auto& to,
+                                                                                     cudaStream_t stream) {
+      unpack_sums(address_of<std::int32_t>(from), address_of<float>(to), q, columns, f, stream);
+    };
+  }
+
+  void quantize(const Quantization& q, runtime::Device& device) {
+    if (q.weight_quanta.size() != forms_.b.rows)
+      throw std::invalid_argument(
+          fmt::format("{} quanta for the {} outputs of a product", q.weight_quanta.size(), forms_.b.rows));
+    quantum_ = q.quantum;
+    zero_ = static_cast<float>(q.zero_point - 128);
+    quanta_ = device.allocate(Element::f32, q.weight_quanta.size());
+    runtime::check_cuda(
+        cudaMemcpy(address_of(quanta_.buffer), q.weight_quanta.data(), quanta_.buffer.bytes(), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  }
+  const float* device_quanta() const {
+    if (!quanta_.memory) return nullptr;
+    return address_of<float>(quanta_.buffer);
+  }
+
+  Problem p_;
+  LtTypes types_;
+  Forms forms_;
+  LtProduct product_;
+  float quantum_ = 1, zero_ = 0;
+  runtime::OwnedBuffer quanta_;  ///< quanta of the columns; none: numbers stand for themselves
+};
+
+std::string device_refusal(Precision p) {
+  const cudaDeviceProp properties = current_device();
+  if (properties.major > 8 || (properties.major == 8 && properties.minor >= 9)) return {};
+  return fmt::format("{} products need a GPU of compute capability 8.9; this one has {}.{}", name(p), properties.major,
+                     properties.minor);
+}
+
+}  // namespace
+
+std::string cublaslt_refusal(const Problem& p) {
+  if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
+  const auto& s = std::get<GemmShape>(p.shape);
+  const LtTypes t = types_of(p.precision);
+  if (s.count > 1 && s.bias) return "products by the count have no bias";
+  if (t.a == CUDA_R_8I && (s.bias || s.activation != Activation::none))
+    return "int8 products on a GPU have neither bias nor activation: cuBLASLt has none for sums of int32";
+  return t.is_fp8() ? device_refusal(p.precision) : "";
+}
+
+std::unique_ptr<Op> make_cublaslt_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+  static_cast<runtime::CudaDevice&>(device).select();
+  const LtTypes t = types_of(p.precision);
+  const auto& s = std::get<GemmShape>(p.shape);
+  const GemmShape stored = stored_shape(s, t);
+  return std::make_unique<LtOp>(p, o, forms_of(s, stored, t.is_narrow), stored, device);
+}
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// One product of matrices by cuBLASLt: its descriptors, and which of the library's algorithms computes it.
+#pragma once
+#include <cublasLt.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/library.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/op.hpp"
+#include "runtime/cuda/handles.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+/// Errors: BackendError with the library's own text and the caller's place.
+void check_cublaslt(cublasStatus_t, const char* call, std::source_location = std::source_location::current());
+/// Notes an error that a destructor cannot throw.
+void release_cublaslt(cublasStatus_t) noexcept;
+
+template <class T, cublasStatus_t (*destroy)(T)>
+using LtOwner = LibraryHandle<T, destroy, release_cublaslt>;
+using LtHandle = LtOwner<cublasLtHandle_t, cublasLtDestroy>;
+using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+/// The matrices are row-major and follow one another, as in GemmShape; extents are those of memory.
+struct LtProblem {
+  GemmShape shape;
+  cudaDataType a, b, c, bias;
+  bool scaled = false;  ///< operands have scales in device memory
+};
+
+struct LtOperands {
+  const std::byte *a, *b, *bias;  ///< bias is null where the product has none
+  std::byte* c;
+  const float *a_scale = nullptr, *b_scale = nullptr;
+};
+
+class LtProduct {
+ public:
+  /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive choice waits for the device.
+  /// Errors: BackendError when there is none, or when the library fails.
+  LtProduct(const LtProblem&, AlgorithmSearch, runtime::Device&);
+
+  /// Queues the product. The first call with operands of another alignment chooses an algorithm for it.
+  void run(const LtOperands&, cudaStream_t);
+  void choose_for(const LtOperands& o) { (void)chosen_for(alignments_of(o)); }
+
+  std::size_t workspace_bytes() const;
+  /// Names what is chosen for the operands that the constructor assumes: "algorithm 66, tile 20, stages 36, cluster 3,
+  /// split-k 1".
+  std::string algorithm() const;
+
+ private:
+  using Alignments = std::array<std::uint32_t, 4>;  ///< alignments of a, b, c and bias in bytes, 256 at most
+  struct Candidate {
+    cublasLtMatmulAlgo_t algorithm;
+    std::size_t workspace_bytes;
+  };
+  struct Chosen {
+    cublasLtMatmulAlgo_t algorithm;
+    runtime::OwnedBuffer workspace;
+  };
+  static Alignments alignments_of(const LtOperands&);
+  void describe();
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t, const T&);
+  const Chosen& chosen_for(const Alignments&);
+  std::vector<Candidate> candidates(const Alignments&, int most);
+  std::optional<Candidate> fastest(const std::vector<Candidate>&);
+  float time_of(const Candidate&, const LtOperands&, const runtime::Buffer& workspace, const runtime::Stream&);
+  cublasStatus_t multiply(const cublasLtMatmulAlgo_t&, const LtOperands&, const runtime::Buffer& workspace,
+                          cudaStream_t);
+
+  LtProblem p_;
+  AlgorithmSearch choice_;
+  runtime::Device& device_;
+  std::shared_ptr<const LtHandle> library_;
+  LtDescription description_;
+  LtLayout a_, b_, c_;
+  std::map<Alignments, Chosen> chosen_;
+};
+
+}  // namespace gradmeter::kernels::cuda

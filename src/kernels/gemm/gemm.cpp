@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product on spans of the host, and the backend that computes products by their definition.
+#include "kernels/gemm/gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include "core/format.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/number_format.hpp"
+#include "kernels/op.hpp"
+
+namespace gradmeter::kernels {
+
+Gemm::Gemm(const GemmShape& s, std::string_view backend) {
+  if (s.m == 0 || s.n == 0 || s.k == 0)
+    throw std::invalid_argument(fmt::format("gemm: {} x {} x {} has an empty extent", s.m, s.n, s.k));
+  op_ = prepare({.shape = s}, {.backend = backend});
+}
+
+Gemm::~Gemm() = default;
+
+void Gemm::run(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c) {
+  const std::array<runtime::ConstBuffer, 3> inputs{a, b, bias};
+  const runtime::Buffer output = c;
+  runtime::HostQueue queue;
+  op_->run(queue, "gemm", std::span(inputs).first(bias.empty() ? 2 : 3), {&output, 1});
+}
+
+std::string Gemm::implementation() const { return op_->implementation(); }
+
+// C = op(A)·op(B) by the definition, summed in float64 in the order of k, rounded once to float32. Blocks of op(B) are
+// unpacked so that the inner loop is contiguous: slow against a real GEMM, quick enough to check one.
+
+namespace {
+
+// 128 × 256 doubles of op(B) are 256 KiB: they stay in a second-level cache.
+constexpr std::size_t block_k = 128, block_n = 256;
+
+Operand floats(std::string_view name, std::size_t n, bool added_to = false) {
+  return {.name = name,
+          .format = &number_format(core::Element::f32),
+          .elements = n,
+          .stored_bytes = n * sizeof(float),
+          .added_to = added_to};
+}
+
+std::vector<Operand> operands_of(const GemmShape& s) {
+  std::vector<Operand> all{floats("a", s.count * s.m * s.k), floats("b", s.count * s.k * s.n)};
+  if (s.bias) all.push_back(floats("bias", s.n));
+  return all;
+}
+
+class ReferenceGemm final : public HostOp {
+ public:
+  ReferenceGemm(const GemmShape& s, runtime::Cost cost)
+      : HostOp(operands_of(s), {floats("c", s.count * s.m * s.n, s.accumulate)}, cost),
+        p_(s),
+        sums_(p_.m * block_n),
+        panel_(block_k * block_n) {}
+
+  std::string implementation() const override { return "reference float64"; }
+
+ protected:
+  void compute(Reads in, Writes out) override {
+    const auto floats_at = [](const std::byte* at, std::size_t n) {
+      return std::span(reinterpret_cast<const float*>(at), n);
+    };
+    const std::size_t of_a = p_.m * p_.k, of_b = p_.k * p_.n, of_c = p_.m * p_.n;
+    const auto a = floats_at(in[0], p_.count * of_a), b = floats_at(in[1], p_.count * of_b);
+    const auto bias = floats_at(p_.bias ? in[2] : nullptr, p_.bias ? p_.n : 0);
+    const std::span<float> c(reinterpret_cast<float*>(out[0]), p_.count * of_c);
+    for (std::size_t i = 0; i < p_.count; ++i)
+      multiply(a.subspan(i * of_a, of_a), b.subspan(i * of_b, of_b), bias, c.subspan(i * of_c, of_c));
+  }
+
+ private:
+  void multiply(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c) {
+    for (std::size_t j0 = 0; j0 < p_.n; j0 += block_n) {
+      const std::size_t width = std::min(block_n, p_.n - j0);
+      std::fill(sums_.begin(), sums_.end(), 0.0);
+      for (std::size_t k0 = 0; k0 < p_.k; k0 += block_k) add_block(a, b, j0, width, k0, std::min(block_k, p_.k - k0));
+      finish(bias, c, j0, width);
+    }
+  }
+
+  void add_block(std::span<const float> a, std::span<const float> b, std::size_t j0, std::size_t width, std::size_t k0,
+                 std::size_t depth) {
+    const bool ta = p_.transpose_a == Transpose::yes, tb = p_.transpose_b == Transpose::yes;
+    for (std::size_t k = 0; k < depth; ++k)
+      for (std::size_t j = 0; j < width; ++j)
+        panel_[k * block_n + j] = tb ? b[(j0 + j) * p_.k + k0 + k] : b[(k0 + k) * p_.n + j0 + j];
+    for (std::size_t i = 0; i < p_.m; ++i) {
+      double* sums = &sums_[i * block_n];
+      for (std::size_t k = 0; k < depth; ++k) {
+        const double left = ta ? a[(k0 + k) * p_.m + i] : a[i * p_.k + k0 + k];
+        const double* right = &panel_[k * block_n];
+        for (std::size_t j = 0; j < width; ++j) sums[j] += left * right[j];
+      }
+    }
+  }
+
+  void finish(std::span<const float> bias, std::span<float> c, std::size_t j0, std::size_t width) const {
+    for (std::size_t i = 0; i < p_.m; ++i)
+      for (std::size_t j = 0; j < width; ++j) {
+        float& out = c[i * p_.n + j0 + j];
+        double value = sums_[i * block_n + j];
+        if (p_.accumulate) value += double{out};
+        if (p_.bias) value += double{bias[j0 + j]};
+        if (p_.activation == Activation::relu && value < 0) value = 0;
+        out = static_cast<float>(value);
+      }
+  }
+
+  GemmShape p_;
+  std::vector<double> sums_, panel_;
+};
+
+}  // namespace
+
+std::string gemm_reference_refusal(const Problem& p) {
+  if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
+  return std::get<GemmShape>(p.shape).packed ? "the reference has no layout of its own; leave packed out" : "";
+}
+
+std::unique_ptr<Op> make_gemm_reference(const Problem& p, const OpOptions&, runtime::Device&) {
+  return std::make_unique<ReferenceGemm>(std::get<GemmShape>(p.shape),
+                                         runtime::Cost{.flops = flops(p), .bytes = bytes(p)});
+}
+
+}  // namespace gradmeter::kernels

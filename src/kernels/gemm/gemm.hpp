@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel that takes nearly all training time.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradmeter::kernels {
+
+enum class Transpose { no, yes };
+enum class Activation { none, relu };
+
+/// op(A) is [m × k], op(B) is [k × n], C is [m × n]; all row-major and dense. With transpose_a, A is stored as [k × m].
+struct GemmShape {
+  std::size_t m = 0, n = 0, k = 0;
+  Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
+  bool packed = false;                       ///< B is in the backend's own layout, as weights are for inference
+  bool bias = false;                         ///< add bias[n] to each row of C
+  Activation activation = Activation::none;  ///< applied last
+  bool accumulate = false;                   ///< beta = 1 instead of 0
+  std::size_t count = 1;                     ///< number of products of this shape; their operands follow one another
+  bool operator==(const GemmShape&) const = default;
+  double flops() const { return 2.0 * double(count) * double(m) * double(n) * double(k); }
+};
+
+class Op;
+
+/// A product of fp32 matrices in the host's memory that runs at once: an operation (op.hpp) for callers without a
+/// queue.
+class Gemm {
+ public:
+  /// Errors: those of `prepare`; std::invalid_argument on an empty extent.
+  explicit Gemm(const GemmShape&, std::string_view backend = {});
+  ~Gemm();
+  /// `bias` is empty where the problem has none. Errors: std::invalid_argument when a length is not the problem's.
+  void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c);
+  std::string implementation() const;
+
+ private:
+  std::unique_ptr<Op> op_;
+};
+inline std::unique_ptr<Gemm> make_gemm(const GemmShape& s, std::string_view backend = {}) {
+  return std::make_unique<Gemm>(s, backend);
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dense products on a GPU by our own kernels: the product, operands in the forms that libraries take, and how a product
+// is divided. The division decides the order of sums, so it depends on the shape alone.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/element.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "runtime/device_memory.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+/// `batches` products of [m × k] by [k × n], each extent below 2^31.
+struct ProductExtents {
+  unsigned m, n, k, batches;
+};
+
+inline constexpr unsigned busy_blocks = 128;  ///< about the number of a GPU's multiprocessors
+
+/// The pieces of k: [0, length), [length, 2·length), …
+struct ProductPieces {
+  unsigned count, length;
+};
+/// Divides a long sum with few results, as for gradients of weights, among blocks: at least 256 summands a block, and
+/// as many blocks as make busy_blocks.
+inline ProductPieces pieces_of(const ProductExtents& e) {
+  constexpr unsigned tile = 64, least = 256;
+  const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
+  const std::size_t most = std::max<std::size_t>(busy_blocks / std::max<std::size_t>(tiles, 1), 1);
+  const auto wanted = static_cast<unsigned>(std::clamp<std::size_t>(e.k / least, 1, most));
+  const unsigned length = (e.k + wanted - 1) / wanted;
+  return {(e.k + length - 1) / length, length};
+}
+
+/// Floats that the pieces' sums take; 0 where there is one piece.
+inline std::size_t product_scratch(const ProductExtents& e) {
+  const unsigned pieces = pieces_of(e).count;
+  return pieces == 1 ? 0 : std::size_t{pieces} * e.batches * e.m * e.n;
+}
+
+// Dense products on a GPU by our own kernels, for training without a vendor's library and as the reference for its
+// results.
+
+using runtime::DeviceSpan;
+
+/// Operands are stored as T; products and sums are fp32. `bias` is empty where the problem has none.
+/// Shape:  a [count × m × k], b [count × k × n] (or as the problem transposes them), bias [n], c [count × m × n];
+///         scratch: as many floats as gemm_scratch says.
+template <class T>
+struct GemmOperands {
+  DeviceSpan<const T> a, b;
+  DeviceSpan<const float> bias;
+  DeviceSpan<T> c;
+  DeviceSpan<float> scratch;
+};
+ProductExtents extents_of(const GemmShape&);
+inline std::size_t gemm_scratch(const GemmShape& s) { return product_scratch(extents_of(s)); }
+
+/// C = op(A)·op(B) (+ C) (+ bias) (ReLU), in this order, each rounded to fp32. The sum's order is that of
+/// gemm/product.cuh, whatever the GPU: the same bits on every one.
+/// Cost:   2·count·m·n·k FLOP; each element of an operand is read once for 64 (or 32) rows or columns of the result.
+/// Errors: std::invalid_argument when a length differs, and for a packed operand; BackendError when a launch fails.
+void gemm(const GemmShape&, const GemmOperands<float>&, cudaStream_t);
+void gemm(const GemmShape&, const GemmOperands<Bf16>&, cudaStream_t);
+void gemm(const GemmShape&, const GemmOperands<Fp16>&, cudaStream_t);
+
+/// A matrix within a larger one, in device memory.
+template <class T>
+struct DeviceMatrix {
+  T* first;
+  std::size_t row_stride, column_stride = 1;
+  DeviceMatrix transposed() const { return {first, column_stride, row_stride}; }
+};
+/// C = A·B, or C += A·B, of fp32 matrices; neighbouring columns of C are adjacent. With m or k of 0 it does nothing.
+/// Errors: std::invalid_argument when scratch is not product_scratch of the extents; BackendError when a launch fails.
+struct MatrixProduct {
+  unsigned m, n, k;
+  DeviceMatrix<const float> a, b;
+  DeviceMatrix<float> c;
+  bool accumulate = false;
+  const float* bias = nullptr;  ///< [n], in the device's memory
+};
+void multiply(const MatrixProduct&, DeviceSpan<float> scratch, cudaStream_t);
+
+// Conversions of matrices between their plain form and the form that a library's product takes: other formats,
+// transposed rows, and zeros up to the extents that it asks for.
+
+/// `count` matrices, one after another. Stored: [stored_rows x stored_columns], of which the first rows x columns are
+/// the matrix and the others zero. Plain: [rows x columns], or with `transposed` [columns x rows].
+struct MatrixForm {
+  std::size_t count = 1, rows = 0, columns = 0, stored_rows = 0, stored_columns = 0;
+  bool transposed = false;
+
+  constexpr std::size_t plain_elements() const { return count * rows * columns; }
+  constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
+};
+
+/// Follows the numbers of an fp8 operand: the factor that cuBLASLt multiplies them by, and the number it is made of.
+struct Fp8Scale {
+  float factor;
+  std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32
+  std::uint32_t padding[2];
+};
+
+/// All functions queue their work on the stream. Element: f16, bf16; e4m3, e5m2. Errors: BackendError when a launch
+/// fails.
+
+/// Rounds to nearest even; numbers that are too large become infinite.
+void pack_halves(const float* plain, std::uint16_t* stored, core::Element, const MatrixForm&, cudaStream_t);
+/// Scales so that the largest finite number becomes the format's largest (current scaling); NaN and infinities stay or
+/// become NaN, so that they are seen. `scale` is 16-byte aligned.
+void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element, const MatrixForm&,
+              cudaStream_t);
+/// The conversion to the nearest whole numbers of -128 … 127: x / quantum + zero. Row r uses row_quanta[r] where these
+/// are given.
+struct Int8Quantum {
+  float quantum = 1;
+  float zero = 0;
+  const float* row_quanta = nullptr;  ///< in the device's memory
+};
+void pack_int8(const float* plain, std::int8_t* stored, const Int8Quantum&, const MatrixForm&, cudaStream_t);
+void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&, cudaStream_t);
+
+void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
+void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
+/// Multiplies by quantum, and by column_quanta of the column where they are given (in the device's memory).
+void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
+                 cudaStream_t);
+
+}  // namespace gradmeter::kernels::cuda

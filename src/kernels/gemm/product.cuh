@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by tiles in shared memory, of operands that say where their elements are: dense matrices, and a
+// convolution's without an unfolded copy.
+//
+// Order of a sum: k is cut into pieces (`pieces_of`). Within a piece k goes up, each product added by a fused
+// multiply-add, beginning with zero; then the pieces are added in their order. Tiles do not change it.
+#pragma once
+#include <cstddef>
+
+#include "core/host_device.hpp"
+#include "kernels/cuda/each.cuh"
+#include "kernels/gemm/gpu_kernels.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+inline constexpr unsigned slab = 16;  ///< elements of k that lie in shared memory at once
+
+/// A dense operand: element (i, k), i a row of A or a column of B.
+template <class T>
+struct DenseFactor {
+  const T* first;
+  std::size_t stride, k_stride, batch_stride;
+  unsigned extent;  ///< extent of i
+
+  __device__ float at(unsigned batch, unsigned i, unsigned k) const {
+    return load(first + batch * batch_stride + i * stride + k * k_stride);
+  }
+  /// Neighbours in memory differ in k: threads of a warp load along it.
+  __device__ bool is_contiguous_in_k() const { return k_stride == 1; }
+};
+
+/// Loads [k][i] between `first` and the operand's extent; zeros outside, and from `end` on.
+template <unsigned tile, class Factor>
+__device__ void load_slab(float (&to)[slab][tile + 4], const Factor& x, unsigned batch, unsigned first, unsigned k,
+                          unsigned end) {
+  const bool along_k = x.is_contiguous_in_k();
+  for (unsigned at = threadIdx.x; at < slab * tile; at += tile * tile / 16) {
+    const unsigned depth = along_k ? at % slab : at / tile, i = along_k ? at / slab : at % tile;
+    const bool inside = first + i < x.extent && k + depth < end;
+    to[depth][i] = inside ? x.at(batch, first + i, k + depth) : 0;
+  }
+}
+
+/// The sums of the thread at (x, y) in a tile of C: its elements are tile / 4 rows and columns apart, so that a warp
+/// reads and writes neighbours.
+using ThreadSums = float[4][4];
+
+template <unsigned tile>
+__device__ void add_slab(const float (&a)[slab][tile + 4], const float (&b)[slab][tile + 4], unsigned x, unsigned y,
+                         ThreadSums& sums) {
+  for (unsigned depth = 0; depth < slab; ++depth) {
+    for (unsigned i = 0; i < 4; ++i) {
+      for (unsigned j = 0; j < 4; ++j) {
+        sums[i][j] = __fmaf_rn(a[depth][y + i * tile / 4], b[depth][x + j * tile / 4], sums[i][j]);
+      }
+    }
+  }
+}
+
+/// Calls put(row, column, sum) for the sums inside the matrix.
+template <unsigned tile, class Put>
+__device__ void put_sums(const ProductExtents& e, unsigned row, unsigned column, const ThreadSums& sums, Put put) {
+  for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned j = 0; j < 4; ++j) {
+      const unsigned at_row = row + i * tile / 4, at_column = column + j * tile / 4;
+      if (at_row < e.m && at_column < e.n) put(at_row, at_column, sums[i][j]);
+    }
+  }
+}
+
+/// A block of (tile / 4)² threads computes a tile of C: blockIdx.x is the tile, y the piece of k, z the first of its
+/// batches. It calls put(batch, row, column, sum); with several pieces, sums go to `partial` [pieces × batches × m ×
+/// n].
+template <unsigned tile, class Left, class Right, class Result>
+__global__ void multiply_tile(Left left, Right right, Result result, ProductExtents e, unsigned piece, float* partial) {
+  GPU_SHARED(float, a, [slab][tile + 4]);
+  GPU_SHARED(float, b, [slab][tile + 4]);
+  const unsigned across = (e.n + tile - 1) / tile, x = threadIdx.x % (tile / 4), y = threadIdx.x / (tile / 4);
+  const unsigned row = blockIdx.x / across * tile, column = blockIdx.x % across * tile;
+  const unsigned begin = blockIdx.y * piece, end = core::lesser(begin + piece, e.k);
+  for (unsigned batch = blockIdx.z; batch < e.batches; batch += gridDim.z) {
+    ThreadSums sums = {};
+    for (unsigned k = begin; k < end; k += slab) {
+      load_slab<tile>(a, left, batch, row, k, end);
+      load_slab<tile>(b, right, batch, column, k, end);
+      __syncthreads();
+      add_slab<tile>(a, b, x, y, sums);
+      __syncthreads();
+    }
+    put_sums<tile>(e, row + y, column + x, sums, [&](unsigned to_row, unsigned to_column, float sum) {
+      if (gridDim.y == 1) return result.put(batch, to_row, to_column, sum);
+      const std::size_t place = (std::size_t{blockIdx.y} * e.batches + batch) * e.m + to_row;
+      partial[place * e.n + to_column] = sum;
+    });
+  }
+}
+
+/// Adds the pieces' sums, one thread for each element of C.
+template <class Result>
+__global__ void add_pieces(Result result, ProductExtents e, unsigned pieces, const float* partial) {
+  const std::size_t i = element_of_thread(), elements = std::size_t{e.batches} * e.m * e.n;
+  if (i >= elements) return;
+  float sum = 0;
+  for (unsigned p = 0; p < pieces; ++p) sum += partial[p * elements + i];
+  const std::size_t row = i / e.n;
+  result.put(static_cast<unsigned>(row / e.m), static_cast<unsigned>(row % e.m), static_cast<unsigned>(i % e.n), sum);
+}
+
+inline unsigned tiles_of(const ProductExtents& e, unsigned tile) {
+  return static_cast<unsigned>((std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile));
+}
+
+template <unsigned tile, class Left, class Right, class Result>
+void launch_tiles(const Left& left, const Right& right, const Result& result, const ProductExtents& e,
+                  const ProductPieces& p, float* partial, cudaStream_t stream) {
+  constexpr unsigned most_batches = 1024;  // a grid has at most 65535; these are enough for any GPU
+  const dim3 grid(tiles_of(e, tile), p.count, core::lesser(e.batches, most_batches));
+  runtime::check_cuda(
+      gpu::launch(multiply_tile<tile, Left, Right, Result>, {.grid = grid, .block = dim3(tile * tile / 16)}, stream,
+                  left, right, result, e, p.length, partial),
+      "multiply_tile");
+}
+
+/// Calls result.put once for each element of left · right. `partial`: product_scratch(e) floats.
+template <class Left, class Right, class Result>
+void launch_product(const Left& left, const Right& right, const Result& result, const ProductExtents& e,
+                    DeviceSpan<float> partial, cudaStream_t stream) {
+  const ProductPieces p = pieces_of(e);
+  check_lengths("product: scratch", partial.size(), product_scratch(e));
+  // Big tiles load less, small ones keep more multiprocessors at work.
+  if (std::size_t{tiles_of(e, 64)} * e.batches * p.count >= busy_blocks) {
+    launch_tiles<64>(left, right, result, e, p, partial.device_address(), stream);
+  } else {
+    launch_tiles<32>(left, right, result, e, p, partial.device_address(), stream);
+  }
+  if (p.count == 1) return;
+  launch_each(add_pieces<Result>, "add_pieces", std::size_t{e.batches} * e.m * e.n, stream, result, e, p.count,
+              partial.device_address());
+}
+
+}  // namespace gradmeter::kernels::cuda

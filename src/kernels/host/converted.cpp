@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in formats that this processor has no kernels for: each converts its operands to fp32, runs an operation
+// in fp32 and converts the results. They are bf16 (backend `converted`), and formats that software rounds to
+// (`emulated`).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/element.hpp"
+#include "core/format.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
+#include "kernels/number_format.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+
+namespace gradmeter::kernels {
+
+/// Converts between the format in memory and fp32, element by element.
+struct Conversion {
+  core::Element element;  ///< type in memory
+  void (*to_floats)(std::span<const std::byte>, std::span<float>);
+  void (*from_floats)(std::span<const float>, std::span<std::byte>);
+};
+
+struct ConvertedOperand {
+  Operand operand;
+  const Conversion* conversion = nullptr;  ///< null: the operation in fp32 takes the operand as it is
+};
+ConvertedOperand converted(Operand in_fp32, const Conversion&);
+
+Problem in_fp32(Problem);
+
+/// Copies in fp32 use memory that all such operations of a thread share; a call has it alone. It is as large as the
+/// largest of them needs, and grows in a first call or in `bind`.
+class ConvertedOp : public HostOp {
+ public:
+  ConvertedOp(std::unique_ptr<Op> in_fp32, std::vector<ConvertedOperand> inputs, std::vector<ConvertedOperand> outputs,
+              runtime::Cost, std::string implementation);
+
+  std::size_t scratch_bytes() const override { return inner_->scratch_bytes() + floats_ * sizeof(float); }
+  std::string implementation() const override { return implementation_; }
+  std::unique_ptr<Op> packing(std::size_t input) const override { return inner_->packing(input); }
+  std::unique_ptr<Op> unpacking(std::size_t output) const override { return inner_->unpacking(output); }
+  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return inner_->packing_floats(input); }
+  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return inner_->unpacking_floats(output); }
+  std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const override;
+
+ protected:
+  /// The conversion of an input or output; null: it is not converted.
+  const Conversion* conversion_of_input(std::size_t i) const { return read_[i].conversion; }
+  const Conversion* conversion_of_output(std::size_t i) const { return written_[i].conversion; }
+  const Op& in_fp32() const { return *inner_; }
+
+ private:
+  struct Copy {
+    const Conversion* conversion;
+    std::size_t first, count;  // place in the workspace in floats
+  };
+  std::vector<Copy> copies_of(std::span<const ConvertedOperand>, std::span<const Operand> in_fp32);
+  void compute(Reads, Writes) final;
+  void bind_addresses(Reads, Writes) final;
+  void list_operands(std::span<float> workspace, Reads, Writes);
+
+  std::unique_ptr<Op> inner_;
+  std::string implementation_;
+  std::size_t floats_ = 0;
+  std::vector<Copy> read_, written_;
+  std::vector<runtime::ConstBuffer> inner_inputs_;  // operands of the call that runs
+  std::vector<runtime::Buffer> inner_outputs_;
+};
+
+namespace {
+
+std::vector<Operand> outer_operands(const std::vector<ConvertedOperand>& all) {
+  std::vector<Operand> operands;
+  for (const ConvertedOperand& c : all) operands.push_back(c.operand);
+  return operands;
+}
+
+std::span<float> thread_workspace(std::size_t floats) {
+  thread_local AlignedVector<float> memory;
+  if (memory.size() < floats) {
+    memory = {};
+    memory.resize(floats);
+  }
+  return memory;
+}
+
+}  // namespace
+
+ConvertedOperand converted(Operand o, const Conversion& c) {
+  o.format = &number_format(c.element);
+  o.stored_bytes = o.stored_bytes / sizeof(float) * core::size_of(c.element);
+  return {o, &c};
+}
+
+Problem in_fp32(Problem p) {
+  p.precision = Precision::fp32;
+  return p;
+}
+
+ConvertedOp::ConvertedOp(std::unique_ptr<Op> in_fp32, std::vector<ConvertedOperand> inputs,
+                         std::vector<ConvertedOperand> outputs, runtime::Cost cost, std::string implementation)
+    : HostOp(outer_operands(inputs), outer_operands(outputs), cost),
+      inner_(std::move(in_fp32)),
+      implementation_(std::move(implementation)),
+      read_(copies_of(inputs, inner_->inputs())),
+      written_(copies_of(outputs, inner_->outputs())),
+      inner_inputs_(inputs.size(), runtime::no_floats),
+      inner_outputs_(outputs.size(), runtime::no_floats) {}
+
+std::vector<ConvertedOp::Copy> ConvertedOp::copies_of(std::span<const ConvertedOperand> operands,
+                                                      std::span<const Operand> in_fp32) {
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Copy& c = copies.emplace_back(Copy{operands[i].conversion, floats_, in_fp32[i].stored_bytes / sizeof(float)});
+    if (c.conversion) floats_ += whole_lines(c.count);
+  }
+  return copies;
+}
+
+/// The place from the operation in fp32, scaled to the bytes of an element in memory.
+std::optional<std::size_t> ConvertedOp::stored_at(const Operand& o, std::size_t element) const {
+  if (!o.packed) return HostOp::stored_at(o, element);
+  const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
+  const auto i = static_cast<std::size_t>(&o - (is_input ? inputs() : outputs()).data());
+  const Conversion* const conversion = is_input ? read_[i].conversion : written_[i].conversion;
+  const auto at = inner_->stored_at((is_input ? inner_->inputs() : inner_->outputs())[i], element);
+  if (!at || !conversion) return at;
+  return *at / sizeof(float) * core::size_of(conversion->element);
+}
+
+void ConvertedOp::list_operands(std::span<float> workspace, Reads in, Writes out) {
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const Copy& c = read_[i];
+    inner_inputs_[i] = c.conversion
+                           ? runtime::ConstBuffer(workspace.subspan(c.first, c.count))
+                           : runtime::ConstBuffer(core::Element::i8, std::span(in[i], inputs()[i].stored_bytes));
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Copy& c = written_[i];
+    inner_outputs_[i] = c.conversion ? runtime::Buffer(workspace.subspan(c.first, c.count))
+                                     : runtime::Buffer(core::Element::i8, std::span(out[i], outputs()[i].stored_bytes));
+  }
+}
+
+void ConvertedOp::bind_addresses(Reads in, Writes out) {
+  list_operands(thread_workspace(floats_), in, out);
+  inner_->bind(inner_inputs_, inner_outputs_);
+}
+
+void ConvertedOp::compute(Reads in, Writes out) {
+  const std::span<float> workspace = thread_workspace(floats_);
+  list_operands(workspace, in, out);
+  const auto copy = [&](const Copy& c) { return workspace.subspan(c.first, c.count); };
+  for (std::size_t i = 0; i < in.size(); ++i)
+    if (read_[i].conversion) read_[i].conversion->to_floats({in[i], inputs()[i].stored_bytes}, copy(read_[i]));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (written_[i].conversion && outputs()[i].added_to)
+      written_[i].conversion->to_floats({out[i], outputs()[i].stored_bytes}, copy(written_[i]));
+  inner_->execute(inner_inputs_, inner_outputs_);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (written_[i].conversion)
+      written_[i].conversion->from_floats(copy(written_[i]), {out[i], outputs()[i].stored_bytes});
+}
+
+// bf16 without the library's kernels for it: operands are stored as bf16 and converted to fp32 in each call, and
+// results are rounded to nearest even. Between the steps of a recurrent layer its states are not rounded. Weights in
+// the library's own layout stay in fp32, as numbers of bf16: they are converted when they are packed.
+
+namespace {
+
+template <class T>
+std::span<const T> numbers(std::span<const std::byte> b) {
+  return {reinterpret_cast<const T*>(b.data()), b.size() / sizeof(T)};
+}
+template <class T>
+std::span<T> numbers(std::span<std::byte> b) {
+  return {reinterpret_cast<T*>(b.data()), b.size() / sizeof(T)};
+}
+
+constexpr Conversion bf16_conversion{
+    .element = core::Element::bf16,
+    .to_floats = [](std::span<const std::byte> from, std::span<float> to) { to_floats(numbers<Bf16>(from), to); },
+    .from_floats = [](std::span<const float> from, std::span<std::byte> to) { to_bf16(from, numbers<Bf16>(to)); }};
+/// Rounds fp32 in memory to bf16.
+constexpr Conversion bf16_rounding{
+    .element = core::Element::f32,
+    .to_floats = [](std::span<const std::byte> from, std::span<float> to) { round_to_bf16(numbers<float>(from), to); },
+    .from_floats = [](std::span<const float> from,
+                      std::span<std::byte> to) { round_to_bf16(from, numbers<float>(to)); }};
+
+/// Follows the library: biases, an lstm's memory and all gradients of recurrent layers are fp32.
+bool is_kept_in_bf16(const Operand& o, KernelKind operation) {
+  if (!o.format || o.name == "bias") return false;
+  return operation != KernelKind::rnn || (o.name != "memory" && !o.name.ends_with("gradient"));
+}
+/// Some layouts of weights hold more than numbers.
+bool is_packed_weights(const Operand& o) {
+  constexpr std::array<std::string_view, 4> weights{"b", "filters", "weights", "recurrent"};
+  return o.packed && std::ranges::find(weights, o.name) != weights.end();
+}
+
+std::vector<ConvertedOperand> in_bf16(std::span<const Operand> in_fp32, KernelKind operation) {
+  std::vector<ConvertedOperand> all;
+  for (const Operand& o : in_fp32) {
+    ConvertedOperand& c = all.emplace_back(ConvertedOperand{o});
+    if (!is_kept_in_bf16(o, operation)) continue;
+    c = converted(o, bf16_conversion);
+    if (is_packed_weights(o)) c.operand.stored_bytes = o.stored_bytes, c.conversion = nullptr;
+  }
+  return all;
+}
+
+std::string by_conversion(const Op& in_fp32) { return in_fp32.implementation() + ", bf16 by conversion"; }
+
+/// Makes the operation that packs or unpacks.
+std::unique_ptr<Op> reorder(std::unique_ptr<Op> in_fp32, const Conversion* from, const Conversion* to) {
+  const auto one = [](const Operand& o, const Conversion* c) {
+    return std::vector{c ? converted(o, *c) : ConvertedOperand{o}};
+  };
+  const auto in = one(in_fp32->inputs()[0], from), out = one(in_fp32->outputs()[0], to);
+  const auto bytes = static_cast<double>(in[0].operand.stored_bytes + out[0].operand.stored_bytes);
+  std::string name = by_conversion(*in_fp32);
+  return std::make_unique<ConvertedOp>(std::move(in_fp32), in, out, runtime::Cost{.flops = 0, .bytes = bytes},
+                                       std::move(name));
+}
+
+/// Converts an unpacked operand to or from fp32.
+std::unique_ptr<Op> cast_to_bf16(const Operand& o) {
+  return make_host_conversion(in_plain_floats(o), o, "highway", [n = o.elements](const std::byte* from, std::byte* to) {
+    to_bf16({reinterpret_cast<const float*>(from), n}, {reinterpret_cast<Bf16*>(to), n});
+  });
+}
+std::unique_ptr<Op> cast_to_floats(const Operand& o) {
+  return make_host_conversion(o, in_plain_floats(o), "highway", [n = o.elements](const std::byte* from, std::byte* to) {
+    to_floats(std::span(reinterpret_cast<const Bf16*>(from), n), {reinterpret_cast<float*>(to), n});
+  });
+}
+
+class Bf16Op final : public ConvertedOp {
+ public:
+  using ConvertedOp::ConvertedOp;
+
+  std::unique_ptr<Op> packing(std::size_t i) const override {
+    auto op = in_fp32().packing(i);
+    return is_bf16(inputs()[i]) ? reorder(std::move(op), &bf16_conversion, conversion_of_input(i)) : std::move(op);
+  }
+  std::unique_ptr<Op> unpacking(std::size_t i) const override {
+    auto op = in_fp32().unpacking(i);
+    return is_bf16(outputs()[i]) ? reorder(std::move(op), conversion_of_output(i), &bf16_conversion) : std::move(op);
+  }
+  std::unique_ptr<Op> packing_floats(std::size_t i) const override {
+    const Operand& o = inputs()[i];
+    if (!is_bf16(o)) return in_fp32().packing_floats(i);
+    if (!o.packed) return cast_to_bf16(o);
+    const Conversion* const stored = conversion_of_input(i);
+    return reorder(in_fp32().packing_floats(i), stored ? nullptr : &bf16_rounding, stored);
+  }
+  std::unique_ptr<Op> unpacking_floats(std::size_t i) const override {
+    const Operand& o = outputs()[i];
+    if (!is_bf16(o)) return in_fp32().unpacking_floats(i);
+    if (!o.packed) return cast_to_floats(o);
+    return reorder(in_fp32().unpacking_floats(i), conversion_of_output(i), nullptr);
+  }
+
+ private:
+  static bool is_bf16(const Operand& o) { return o.format && *o.format == number_format(core::Element::bf16); }
+};
+
+}  // namespace
+
+std::string converted_op_refusal(const Problem& p) {
+  const std::string none = onednn_refusal();
+  return none.empty() ? op_refusal(in_fp32(p)) : none;
+}
+
+std::unique_ptr<Op> make_converted_op(const Problem& p, const OpOptions& options, runtime::Device& device) {
+  auto inner = prepare(in_fp32(p), {.training = options.training}, device);
+  const runtime::Cost cost{.flops = inner->cost().flops, .bytes = bytes(p)};
+  auto inputs = in_bf16(inner->inputs(), p.operation()), outputs = in_bf16(inner->outputs(), p.operation());
+  std::string name = by_conversion(*inner);
+  return std::make_unique<Bf16Op>(std::move(inner), std::move(inputs), std::move(outputs), cost, std::move(name));
+}
+
+// Products and convolutions in formats that this processor has no instructions for: operands in fp32 are rounded to the
+// format, and fp32 computes. For accuracy alone: times are those of fp32 and of rounding.
+
+namespace {
+
+constexpr std::size_t rounding_grain = 1 << 12;  // elements for each thread at least
+
+/// The largest magnitude of a finite number; 1 if all are zero, so that it can be a divisor.
+float largest_of(std::span<const float> x) {
+  float most = 0;
+  for (const float v : x)
+    if (std::isfinite(v)) most = std::max(most, std::fabs(v));
+  return most > 0 ? most : 1;
+}
+
+template <class Round>
+void round_each(std::span<float> x, const Round& round) {
+  split(x.size(), rounding_grain, [&](std::size_t first, std::size_t n) {
+    for (float& v : x.subspan(first, n)) v = round(v);
+  });
+}
+
+/// Rounds without a scale: numbers that are too large become infinite, too small ones zero.
+void round_to_fp16(std::span<float> x) {
+  round_each(x, [](float v) { return core::to_float(core::fp16_format, core::from_float(core::fp16_format, v)); });
+}
+
+template <core::Element element>
+void round_to_fp8_format(std::span<float> x) {
+  round_to_fp8(x, element);
+}
+
+/// Rounds to a quantum of the operand times a whole number from -7 to 7.
+void round_to_int4(std::span<float> x) {
+  const float quantum = largest_of(x) / 7;
+  round_each(x, [quantum](float v) { return std::isfinite(v) ? std::nearbyint(v / quantum) * quantum : v; });
+}
+
+/// Copies the numbers and rounds them together.
+template <void (*round)(std::span<float>)>
+constexpr Conversion rounding{.element = core::Element::f32,
+                              .to_floats =
+                                  [](std::span<const std::byte> from, std::span<float> to) {
+                                    std::memcpy(to.data(), from.data(), from.size());
+                                    round(to);
+                                  },
+                              .from_floats =
+                                  [](std::span<const float> from, std::span<std::byte> to) {
+                                    std::memcpy(to.data(), from.data(), to.size());
+                                    round({reinterpret_cast<float*>(to.data()), from.size()});
+                                  }};
+
+struct Emulation {
+  Precision precision;
+  const Conversion& conversion;
+  bool rounds_results;  ///< results are stored in the format too; else in fp32
+};
+constexpr std::array emulations{
+    Emulation{Precision::fp16, rounding<round_to_fp16>, true},
+    Emulation{Precision::fp8_e4m3, rounding<round_to_fp8_format<core::Element::e4m3>>, false},
+    Emulation{Precision::fp8_e5m2, rounding<round_to_fp8_format<core::Element::e5m2>>, false},
+    Emulation{Precision::int4, rounding<round_to_int4>, false},
+};
+
+}  // namespace
+
+std::string emulated_op_refusal(const Problem& p) { return op_refusal(in_fp32(p)); }
+
+/// The first two inputs are factors and rounded; a bias is not.
+std::unique_ptr<Op> make_emulated_op(const Problem& p, const OpOptions& options, runtime::Device& device) {
+  const Emulation& e = *std::ranges::find(emulations, p.precision, &Emulation::precision);
+  auto op = prepare(in_fp32(p), {.training = options.training}, device);
+  std::vector<ConvertedOperand> inputs, outputs;
+  for (const Operand& o : op->inputs())
+    inputs.push_back(inputs.size() < 2 ? converted(o, e.conversion) : ConvertedOperand{o});
+  for (const Operand& o : op->outputs())
+    outputs.push_back(e.rounds_results ? converted(o, e.conversion) : ConvertedOperand{o});
+  const runtime::Cost cost = op->cost();
+  std::string name = "emulated, " + op->implementation();
+  return std::make_unique<ConvertedOp>(std::move(op), std::move(inputs), std::move(outputs), cost, std::move(name));
+}
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The libraries that the kernels use, with their versions.
+#pragma once
+#include <map>
+#include <string>
+
+#include "kernels/problems/problem.hpp"
+
+namespace gradmeter::kernels {
+
+/// {"oneDNN": "2.6.3"}; empty in a build without it.
+std::map<std::string, std::string> library_versions();
+/// Why oneDNN cannot be used; empty: it can.
+std::string onednn_refusal();
+/// Whether oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
+bool has_bf16_kernels();
+/// The way bf16 is multiplied: by instructions of the processor, emulated by the library, or in fp32. Empty for other
+/// precisions.
+std::string how_multiplied(Precision);
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that kernels of the host are given. It is aligned to cache lines: vector loads never straddle two lines,
+// and threads never share one.
+#pragma once
+#include <cstddef>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "core/format.hpp"
+#include "runtime/host/placement.hpp"
+
+namespace gradmeter::kernels {
+
+inline constexpr std::size_t cache_line_bytes = 64;
+
+/// Rounds up to whole cache lines.
+constexpr std::size_t whole_line_bytes(std::size_t bytes) {
+  return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+}
+/// Rounds n floats up to whole cache lines.
+constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
+
+template <class T>
+struct CacheLineAllocator {
+  using value_type = T;
+  CacheLineAllocator() = default;
+  template <class U>
+  explicit(false) CacheLineAllocator(const CacheLineAllocator<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(runtime::take_memory(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t) { runtime::return_memory(p); }
+  bool operator==(const CacheLineAllocator&) const = default;
+};
+
+/// A std::vector whose first element is aligned to a cache line.
+template <class T>
+using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
+
+// The check that every kernel makes of its buffers.
+
+/// Errors: std::invalid_argument, a mistake of the caller and not of the user: "gemm: c has 5 elements, not 6".
+inline void require_elements(std::string_view what, std::size_t have, std::size_t want) {
+  if (have != want) throw std::invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want));
+}
+
+}  // namespace gradmeter::kernels

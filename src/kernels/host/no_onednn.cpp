@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stand-ins for a build without oneDNN: the reference computes products, and cases that only oneDNN has are refused.
+#include "core/error.hpp"
+#include "kernels/backends.hpp"
+#include "kernels/host/library.hpp"
+#include "kernels/number_format.hpp"
+
+namespace gradmeter::kernels {
+
+std::map<std::string, std::string> library_versions() { return {}; }
+
+std::string onednn_refusal() { return "built without oneDNN: install it (Debian: libdnnl-dev) and configure again"; }
+
+bool has_bf16_kernels() { return false; }
+std::string how_multiplied(Precision) { return {}; }
+
+std::string gemm_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&) {
+  throw core::UsageError(onednn_refusal());
+}
+
+std::string conv_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_conv_op(const Problem&, const OpOptions&, runtime::Device&) {
+  throw core::UsageError(onednn_refusal());
+}
+
+std::string rnn_op_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Device&) {
+  throw core::UsageError(onednn_refusal());
+}
+
+// Without oneDNN no kernel of 8-bit numbers depends on it.
+double largest_int8_weight() { return 127; }
+
+}  // namespace gradmeter::kernels

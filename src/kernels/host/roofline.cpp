@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/host/roofline.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <new>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/host/roofline.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace gradmeter::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// x = x·f + a tends to a / (1 - f): all digits of the mantissa are in use, and nothing overflows or turns subnormal.
+// Returns a sum of everything, so that no chain can be left out.
+float Chains(std::size_t rounds) {
+  const hn::ScalableTag<float> d;
+  const auto f = hn::Set(d, 0.7310586F), a = hn::Set(d, 0.4142136F);
+  auto x0 = hn::Iota(d, 0.1F), x1 = hn::Iota(d, 0.2F), x2 = hn::Iota(d, 0.3F), x3 = hn::Iota(d, 0.4F);
+  auto x4 = hn::Iota(d, 0.5F), x5 = hn::Iota(d, 0.6F), x6 = hn::Iota(d, 0.7F), x7 = hn::Iota(d, 0.8F);
+  auto x8 = hn::Iota(d, 0.9F), x9 = hn::Iota(d, 1.0F), x10 = hn::Iota(d, 1.1F), x11 = hn::Iota(d, 1.2F);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    x0 = hn::MulAdd(x0, f, a), x1 = hn::MulAdd(x1, f, a), x2 = hn::MulAdd(x2, f, a), x3 = hn::MulAdd(x3, f, a);
+    x4 = hn::MulAdd(x4, f, a), x5 = hn::MulAdd(x5, f, a), x6 = hn::MulAdd(x6, f, a), x7 = hn::MulAdd(x7, f, a);
+    x8 = hn::MulAdd(x8, f, a), x9 = hn::MulAdd(x9, f, a), x10 = hn::MulAdd(x10, f, a), x11 = hn::MulAdd(x11, f, a);
+  }
+  const auto sum0 = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, hn::Add(hn::Add(x8, x9), hn::Add(x10, x11)))));
+}
+
+std::size_t LanesOfChains() { return 12 * hn::Lanes(hn::ScalableTag<float>()); }
+
+// n is a multiple of every vector's length, and all three stand on its border.
+void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_RESTRICT c, float s, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, s);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    hn::Stream(hn::MulAdd(factor, hn::Load(d, c + i), hn::Load(d, b + i)), d, a + i);
+  }
+  hwy::FlushStream();
+}
+
+// w, m and v in place, as Adam does with weights and moments: what is stored was loaded before.
+void Update(float* HWY_RESTRICT w, float* HWY_RESTRICT m, float* HWY_RESTRICT v, const float* HWY_RESTRICT g, float s,
+            std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, s);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const auto gradient = hn::Load(d, g + i);
+    const auto first = hn::MulAdd(factor, hn::Load(d, m + i), gradient);
+    const auto second = hn::MulAdd(factor, hn::Load(d, v + i), gradient);
+    hn::Store(first, d, m + i);
+    hn::Store(second, d, v + i);
+    hn::Store(hn::MulAdd(factor, hn::Load(d, w + i), hn::Add(first, second)), d, w + i);
+  }
+}
+
+// Four streams side by side: prefetchers follow each, and one alone does not fill the memory's queues. Eight sums, so
+// that no addition waits for the one before.
+float Sum(const float* HWY_RESTRICT x, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d), step = 2 * lanes, quarter = n / 4 / step * step;
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+  for (std::size_t i = 0; i < quarter; i += step) {
+    const float* const at = x + i;
+    s0 = hn::Add(s0, hn::LoadU(d, at)), s1 = hn::Add(s1, hn::LoadU(d, at + lanes));
+    s2 = hn::Add(s2, hn::LoadU(d, at + quarter)), s3 = hn::Add(s3, hn::LoadU(d, at + quarter + lanes));
+    s4 = hn::Add(s4, hn::LoadU(d, at + 2 * quarter)), s5 = hn::Add(s5, hn::LoadU(d, at + 2 * quarter + lanes));
+    s6 = hn::Add(s6, hn::LoadU(d, at + 3 * quarter)), s7 = hn::Add(s7, hn::LoadU(d, at + 3 * quarter + lanes));
+  }
+  const auto low = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), high = hn::Add(hn::Add(s4, s5), hn::Add(s6, s7));
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(low, high)));
+  for (std::size_t i = 4 * quarter; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+}  // namespace gradmeter::kernels::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "core/error.hpp"
+#include "kernels/host/threads.hpp"
+
+namespace gradmeter::kernels {
+
+HWY_EXPORT(Chains);
+HWY_EXPORT(LanesOfChains);
+HWY_EXPORT(Triad);
+HWY_EXPORT(Update);
+HWY_EXPORT(Sum);
+
+namespace {
+
+/// The time of the shortest call among those that fit in `budget`, and at least `least` calls [s].
+template <class Work>
+double shortest(core::Seconds budget, int least, const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  double best = 0;
+  for (int i = 0;; ++i) {
+    const auto begin = Clock::now();
+    work();
+    const auto end = Clock::now();
+    const double took = std::chrono::duration<double>(end - begin).count();
+    best = i == 0 ? took : std::min(best, took);
+    if (i + 1 >= least && std::chrono::duration<double>(end - start).count() >= budget.value) return best;
+  }
+}
+
+/// Untouched memory, on huge pages where the kernel grants them: each thread's part becomes local to it, and address
+/// translation does not count as memory.
+class Pages {
+ public:
+  explicit Pages(std::size_t floats) : data_(::operator new(floats * sizeof(float), align)) {
+    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // only advice: if refused, ordinary pages serve
+  }
+  ~Pages() { ::operator delete(data_, align); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  float* data() { return static_cast<float*>(data_); }
+
+ private:
+  static constexpr std::align_val_t align{std::size_t{2} << 20};
+  void* data_;
+};
+
+constexpr std::size_t line = 16;        // the least number of floats in a part of `split`, and the most in a vector
+constexpr std::size_t grain = 1 << 18;  // floats; below this a thread costs more than it brings
+
+float b_of(std::size_t i) { return 0.25F + static_cast<float>(static_cast<int>(i & 1023)); }
+float c_of(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 511)); }
+
+}  // namespace
+
+core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
+  constexpr std::size_t rounds = 1 << 16;
+  const auto threads = static_cast<std::size_t>(compute_threads());
+  std::vector<float> sums(threads * line);
+  const double took = shortest(budget, 10, [&] {
+    // One part for each thread, whose sum goes to a cache line of its own.
+    split(sums.size(), line,
+          [&](std::size_t first, std::size_t) { sums[first] = HWY_DYNAMIC_DISPATCH(Chains)(rounds); });
+  });
+  if (!(sums[0] > 0)) throw core::WrongResult("measure_fma_peak: the chains did not run");
+  const auto lanes = static_cast<double>(HWY_DYNAMIC_DISPATCH(LanesOfChains)() * rounds * threads);
+  return core::Flops{2 * lanes} / core::Seconds{took};
+}
+
+namespace {
+
+#if defined(__x86_64__)
+/// Whether the processor has the instructions of this bit of CPUID's leaf 7.
+bool has_feature(unsigned subleaf, unsigned reg, unsigned bit) {
+  std::array<unsigned, 4> r{};
+  return __get_cpuid_count(7, subleaf, r.data(), &r[1], &r[2], &r[3]) != 0 && ((r.at(reg) >> bit) & 1U) != 0;
+}
+double multiple_of_bf16() {
+  const bool amx = has_feature(0, 3, 22), avx512 = has_feature(1, 0, 5);
+  return amx ? 16 : avx512 ? 2 : 1;
+}
+double multiple_of_int8() {
+  const bool amx = has_feature(0, 3, 25), vnni = has_feature(0, 2, 11) || has_feature(1, 0, 4);
+  return amx    ? 32
+         : vnni ? 4
+                : 2;  // without VNNI VPMADDUBSW has twice as many products, but needs two more instructions
+}
+#else
+double multiple_of_bf16() { return 4; }  // BFMMLA has 16 products where FMLA has 4
+double multiple_of_int8() { return 8; }  // SMMLA has 32
+#endif
+
+}  // namespace
+
+double most_of_fma(Precision p) {
+  constexpr double margin = 1.25;
+  if (p == Precision::fp32) return margin;
+  if (p == Precision::bf16) return margin * multiple_of_bf16();
+  if (p == Precision::int8) return margin * multiple_of_int8();
+  return std::numeric_limits<double>::infinity();
+}
+
+float read_once(std::span<const float> values) {
+  std::atomic<float> sum{0};
+  split(values.size(), grain, [&](std::size_t first, std::size_t count) {
+    sum.fetch_add(HWY_DYNAMIC_DISPATCH(Sum)(values.data() + first, count), std::memory_order_relaxed);
+  });
+  return sum;
+}
+
+std::size_t memory_array_bytes() {
+  const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const std::size_t cache = found > 0 ? static_cast<std::size_t>(found) : 0;
+  return std::clamp(4 * cache, std::size_t{64} << 20, std::size_t{512} << 20);
+}
+
+MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes) {
+  const std::size_t wanted = array_bytes == 0 ? memory_array_bytes() : array_bytes;
+  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (2 * line), 1) * 2 * line;
+  Pages a(n), b(n), c(n);
+  split(n, grain, [&](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) a.data()[i] = 0, b.data()[i] = b_of(i), c.data()[i] = c_of(i);
+  });
+  constexpr int least = 6;
+  const core::Seconds each{budget.value / 3};
+  const auto rate = [&](std::size_t bytes, std::size_t elements, const auto& pass) {
+    return core::Bytes{bytes * elements} / core::Seconds{shortest(each, least, [&] { split(elements, grain, pass); })};
+  };
+  // the numbers are small, so sums are exact
+  const auto check = [&](const char* pass, std::size_t elements, auto value) {
+    for (std::size_t i = 0; i < elements; i += 4099) {
+      if (a.data()[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
+    }
+  };
+  MemoryRates r;
+  constexpr float s = 3, nothing = 0;
+  r.triad = rate(12, n, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
+  });
+  check("triad", n, [](std::size_t i) { return b_of(i) + s * c_of(i); });
+  const std::size_t half = n / 2;  // both halves of `a` are updated
+  r.update = rate(28, half, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Update)
+    (a.data() + first, a.data() + half + first, b.data() + first, c.data() + first, nothing, count);
+  });
+  check("update", half, [](std::size_t i) { return 2 * c_of(i); });
+  std::atomic<float> sum{0};
+  r.read = rate(4, n, [&](std::size_t first, std::size_t count) {
+    sum.store(HWY_DYNAMIC_DISPATCH(Sum)(c.data() + first, count), std::memory_order_relaxed);
+  });
+  return r;
+}
+
+}  // namespace gradmeter::kernels
+
+#endif  // HWY_ONCE

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The number of threads that a rank computes with. OpenMP keeps this number for each thread that starts parallel work,
+// not for the process: set it on the thread that will call the kernels.
+#pragma once
+#include <cstddef>
+#include <functional>
+
+namespace gradmeter::kernels {
+
+/// The calling thread's kernels use `threads` threads from now on (omp_set_num_threads, which oneDNN obeys as well).
+/// Other threads keep theirs; a new std::thread starts with OMP_NUM_THREADS or, without it, every core it may use.
+/// A Gemm is bound to the number it was made under.
+/// Errors: UsageError when threads < 1.
+void set_compute_threads(int threads);
+int compute_threads();
+
+/// Calls part(first, count) over [0, n) in contiguous parts, on at most compute_threads() threads and at least `grain`
+/// elements each; parts start on multiples of 16 elements, so that no two write one cache line of floats. `part` must
+/// not throw. With one thread it is one plain call.
+void split(std::size_t n, std::size_t grain, const std::function<void(std::size_t first, std::size_t count)>& part);
+
+}  // namespace gradmeter::kernels

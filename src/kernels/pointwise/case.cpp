@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of optimizers' updates and of the LSTM cell. Their definitions come first, one line of arithmetic each: float64
+// throughout, rounded once where a result is stored.
+#include "kernels/pointwise/case.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "core/element.hpp"
+#include "core/format.hpp"
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/loops.hpp"
+#include "kernels/number_format.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::kernels {
+
+void relu_backward_reference(std::span<const float> activation, std::span<float> gradient) {
+  require_elements("relu_backward: gradient", gradient.size(), activation.size());
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0.0F;
+}
+
+void column_sums_reference(std::span<const float> matrix, std::size_t columns, std::span<float> out) {
+  require_elements("column_sums: out", out.size(), columns);
+  std::vector<double> sums(columns);
+  for (std::size_t i = 0; i < matrix.size(); ++i) sums[i % columns] += double{matrix[i]};
+  for (std::size_t j = 0; j < columns; ++j) out[j] = static_cast<float>(sums[j]);
+}
+
+void sgd_reference(std::span<float> w, std::span<const float> g, float step) {
+  require_elements("sgd: g", g.size(), w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(double{w[i]} - double{step} * double{g[i]});
+}
+
+void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters p) {
+  require_elements("momentum: v", v.size(), w.size());
+  require_elements("momentum: g", g.size(), w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double velocity = double{p.mu} * double{v[i]} + double{g[i]};
+    const double direction = p.nesterov ? double{g[i]} + double{p.mu} * velocity : velocity;
+    v[i] = static_cast<float>(velocity);
+    w[i] = static_cast<float>(double{w[i]} - double{p.step} * direction);
+  }
+}
+
+void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                    AdamParameters p) {
+  require_elements("adam: m", m.size(), w.size());
+  require_elements("adam: v", v.size(), w.size());
+  require_elements("adam: g", g.size(), w.size());
+  const auto t = static_cast<double>(p.update);
+  const double rate = double{p.step} * std::sqrt(1 - std::pow(double{p.beta2}, t)) / (1 - std::pow(double{p.beta1}, t));
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double first = double{p.beta1} * double{m[i]} + (1 - double{p.beta1}) * double{g[i]};
+    const double second = double{p.beta2} * double{v[i]} + (1 - double{p.beta2}) * double{g[i]} * double{g[i]};
+    m[i] = static_cast<float>(first);
+    v[i] = static_cast<float>(second);
+    w[i] = static_cast<float>(double{w[i]} - rate * first / (std::sqrt(second) + double{p.epsilon}));
+  }
+}
+
+void lstm_cell_reference(LstmGates<float> gates, std::span<float> c, std::span<float> h) {
+  require_elements("lstm_cell: h", h.size(), c.size());
+  const auto sigma = [](float x) { return 1 / (1 + std::exp(-double{x})); };
+  for (std::size_t i = 0; i < c.size(); ++i) {
+    const double kept = sigma(gates.forget[i]) * double{c[i]};
+    const double cell = kept + sigma(gates.input[i]) * std::tanh(double{gates.candidate[i]});
+    c[i] = static_cast<float>(cell);
+    h[i] = static_cast<float>(sigma(gates.output[i]) * std::tanh(cell));
+  }
+}
+
+// Updates of optimizers and the LSTM cell by our own loops: fused, in one pass over memory, fp32 or bf16; or one pass
+// for each arithmetic operation, fp32.
+
+namespace {
+
+/// The number of arrays of an optimizer or cell; those that it writes come first. sgd: w g; momentum: w v g; adam: w m
+/// v g; lstm_cell: c h and the gates input, forget, candidate, output.
+struct Arrays {
+  std::size_t all, written, temporary;  ///< temporary: arrays of the unfused form
+};
+Arrays arrays_of(PointwiseKind k) {
+  constexpr std::array<Arrays, 4> table{{{2, 1, 1}, {3, 2, 1}, {4, 3, 1}, {6, 2, 4}}};
+  return table[static_cast<std::size_t>(k)];
+}
+
+float value(float x) { return x; }
+float value(Bf16 x) { return core::to_float(core::bf16_format, static_cast<std::uint16_t>(x)); }
+void set(float& x, float to) { x = to; }
+void set(Bf16& x, float to) { x = Bf16{core::from_float(core::bf16_format, to)}; }
+
+template <class T>
+using Set = std::vector<AlignedVector<T>>;
+template <class T>
+std::span<T> span(AlignedVector<T>& x) {
+  return x;
+}
+
+template <class T>
+void fused(PointwiseKind kind, Set<T>& x) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      return sgd(span(x[0]), x[1], case_step);
+    case PointwiseKind::momentum:
+      return momentum(span(x[0]), x[1], x[2], case_momentum);
+    case PointwiseKind::adam:
+      return adam(span(x[0]), x[1], x[2], x[3], case_adam);
+    case PointwiseKind::lstm_cell:
+      return lstm_cell(LstmGates<T>{x[2], x[3], x[4], x[5]}, span(x[0]), x[1]);
+  }
+}
+
+void unfused(PointwiseKind kind, Set<float>& x, Set<float>& t) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      vector_op(Unary::multiply, x[1], case_step, t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::momentum:
+      vector_op(Unary::multiply, x[1], case_momentum.mu, x[1]);
+      vector_op(Binary::add, x[1], x[2], x[1]);
+      vector_op(Unary::multiply, x[1], case_momentum.step, t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::adam:
+      vector_op(Unary::multiply, x[1], case_adam.beta1, x[1]);
+      vector_op(Unary::multiply, x[3], 1 - case_adam.beta1, t[0]);
+      vector_op(Binary::add, x[1], t[0], x[1]);
+      vector_op(Binary::multiply, x[3], x[3], t[0]);
+      vector_op(Unary::multiply, t[0], 1 - case_adam.beta2, t[0]);
+      vector_op(Unary::multiply, x[2], case_adam.beta2, x[2]);
+      vector_op(Binary::add, x[2], t[0], x[2]);
+      vector_op(Unary::square_root, x[2], 0, t[0]);
+      vector_op(Unary::add, t[0], case_adam.epsilon, t[0]);
+      vector_op(Binary::divide, x[1], t[0], t[0]);
+      vector_op(Unary::multiply, t[0], case_adam.rate(), t[0]);
+      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+    case PointwiseKind::lstm_cell:
+      vector_op(Unary::sigmoid, x[2], 0, t[0]);
+      vector_op(Unary::sigmoid, x[3], 0, t[1]);
+      vector_op(Unary::tanh, x[4], 0, t[2]);
+      vector_op(Unary::sigmoid, x[5], 0, t[3]);
+      vector_op(Binary::multiply, t[1], x[0], t[1]);
+      vector_op(Binary::multiply, t[0], t[2], t[0]);
+      vector_op(Binary::add, t[1], t[0], x[0]);
+      vector_op(Unary::tanh, x[0], 0, t[2]);
+      return vector_op(Binary::multiply, t[3], t[2], x[1]);
+  }
+}
+
+void reference(PointwiseKind kind, Set<float>& x) {
+  switch (kind) {
+    case PointwiseKind::sgd:
+      return sgd_reference(x[0], x[1], case_step);
+    case PointwiseKind::momentum:
+      return momentum_reference(x[0], x[1], x[2], case_momentum);
+    case PointwiseKind::adam:
+      return adam_reference(x[0], x[1], x[2], x[3], case_adam);
+    case PointwiseKind::lstm_cell:
+      return lstm_cell_reference({x[2], x[3], x[4], x[5]}, x[0], x[1]);
+  }
+}
+
+/// The magnitudes from which element i of each written array was computed: errors are roundings of these.
+std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t i) {
+  const auto at = [&](std::size_t array) { return std::fabs(double{x[array][i]}); };
+  if (kind == PointwiseKind::sgd) return {at(0) + case_step * at(1), 0, 0};
+  if (kind == PointwiseKind::lstm_cell) return {1 + at(0), 1 + at(0), 0};
+  if (kind == PointwiseKind::momentum) return {at(0) + case_step * (at(1) + at(2)), at(1) + at(2), 0};
+  const double first = at(1) + 0.1 * at(3), second = case_adam.beta2 * at(2) + (1 - case_adam.beta2) * at(3) * at(3);
+  return {at(0) + case_adam.rate() * first / (std::sqrt(second) + case_adam.epsilon), first, second};
+}
+
+template <class T>
+class PointwiseCase : public KernelCase {
+ public:
+  PointwiseCase(const PointwiseShape& s, std::size_t sets, std::uint64_t seed) : s_(s), arrays_(arrays_of(s.kind)) {
+    for (std::size_t i = 0; i < sets; ++i) {
+      sets_.emplace_back(arrays_.all, AlignedVector<T>(s.elements));
+      temporaries_.emplace_back(s.fused ? 0 : arrays_.temporary, AlignedVector<float>(s.elements));
+      fill(sets_.back(), seed + 8 * i);
+    }
+  }
+
+  void run(std::size_t set) override {
+    ++calls_;
+    if constexpr (std::is_same_v<T, float>) {
+      if (!s_.fused) return unfused(s_.kind, sets_[set], temporaries_[set]);
+    }
+    fused(s_.kind, sets_[set]);
+  }
+
+  void redraw(std::size_t set_index, std::uint64_t seed) override {
+    fill(here(set_index), seed);
+    upload(set_index);
+  }
+
+  /// Keeps the present numbers, since a call changes what it reads.
+  void prepare_check(const CheckedCall& call) override {
+    places_ = places_to_look_at(call.flops_at_most);
+    download(call.set);
+    before_ = at(here(call.set), places_);
+    calls_ = 0;
+  }
+
+  KernelCaseCheck finish_check(const CheckedCall& call) override {
+    download(call.set);
+    Set<T>& x = here(call.set);
+    if (call.inject_error) {
+      T& element = x[0][places_[places_.size() / 2]];
+      set(element, value(element) + 0.5F);
+    }
+    Set<float> expected = before_;
+    for (int i = 0; i < calls_; ++i) reference(s_.kind, expected);
+    return compare(before_, expected, at(x, places_));
+  }
+
+  std::string implementation() const override {
+    return fmt::format("highway {}:{}", s_.fused ? "fused" : "unfused", vector_target());
+  }
+
+ protected:
+  /// The host's copy of a set; for a device's sets, the one that was copied last.
+  virtual Set<T>& here(std::size_t set_index) { return sets_[set_index]; }
+  virtual void upload(std::size_t set_index) { (void)set_index; }
+  virtual void download(std::size_t set_index) { (void)set_index; }
+  void count_call() { ++calls_; }
+
+  void fill(Set<T>& to, std::uint64_t seed) const {
+    std::vector<float> values(s_.elements);
+    for (std::size_t a = 0; a < arrays_.all; ++a) {
+      fill_gaussian(values, seed + a);
+      const bool square = s_.kind == PointwiseKind::adam && a == 2;  // v is an average of squares
+      for (std::size_t i = 0; i < values.size(); ++i) set(to[a][i], square ? values[i] * values[i] : values[i]);
+    }
+  }
+
+  Set<T>& first() { return sets_[0]; }
+
+ private:
+  /// The places to check: the first and the last are among them, at most a million to limit memory.
+  std::vector<std::size_t> places_to_look_at(double flops_at_most) const {
+    const double most = std::min(flops_at_most / 50, 0x1p20);
+    const std::size_t count =
+        std::clamp<std::size_t>(static_cast<std::size_t>(most), 2, std::max<std::size_t>(s_.elements, 2));
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < std::min(count, s_.elements); ++i)
+      places.push_back(s_.elements > 1 ? i * (s_.elements - 1) / (std::min(count, s_.elements) - 1) : 0);
+    return places;
+  }
+
+  Set<float> at(const Set<T>& from, const std::vector<std::size_t>& places) const {
+    Set<float> out(arrays_.all, AlignedVector<float>(places.size()));
+    for (std::size_t a = 0; a < arrays_.all; ++a)
+      for (std::size_t i = 0; i < places.size(); ++i) out[a][i] = value(from[a][places[i]]);
+    return out;
+  }
+
+  KernelCaseCheck compare(const Set<float>& before, const Set<float>& expected, const Set<float>& after) const {
+    constexpr double stored = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
+    KernelCaseCheck found;
+    double off = 0, norm = 0, zeros = 0;
+    for (std::size_t i = 0; i < before[0].size(); ++i) {
+      const auto size = sizes(s_.kind, before, i);
+      for (std::size_t a = 0; a < arrays_.written; ++a) {
+        const double right = expected[a][i], far = std::fabs(double{after[a][i]} - right);
+        const double worst = far / (calls_ * (stored * std::fabs(right) + 16 * 0x1p-24 * size[a]));
+        off += far * far, norm += right * right, zeros += after[a][i] == 0;
+        // nothing is greater than a NaN, so it stays
+        if (worst > found.worst || std::isnan(worst)) found.worst = worst;
+      }
+    }
+    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
+    found.zero_share = zeros / static_cast<double>(arrays_.written * before[0].size());
+    return found;
+  }
+
+  PointwiseShape s_;
+  Arrays arrays_;
+  std::vector<Set<T>> sets_;
+  std::vector<Set<float>> temporaries_;
+  double calls_ = 0;  ///< number of calls since the check was prepared
+  std::vector<std::size_t> places_;
+  Set<float> before_;  ///< numbers at these places before the call
+};
+
+template <class T>
+class DevicePointwiseCase final : public PointwiseCase<T> {
+ public:
+  DevicePointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o, PointwiseUpdate update, std::string by)
+      : PointwiseCase<T>(s, 1, o.seed),
+        kind_(s.kind),
+        update_(update),
+        implementation_(std::move(by)),
+        queue_(o.device->make_queue()) {
+    constexpr auto element = std::is_same_v<T, float> ? core::Element::f32 : core::Element::i8;
+    for (std::size_t i = 0; i < o.sets; ++i) {
+      auto& arrays = sets_.emplace_back();
+      for (std::size_t a = 0; a < arrays_of(s.kind).all; ++a) {
+        memory_.push_back(o.device->allocate(element, s.elements * sizeof(T) / core::size_of(element)));
+        arrays.push_back(memory_.back().buffer);
+      }
+      DevicePointwiseCase::redraw(i, o.seed + 8 * i);
+    }
+  }
+
+  void run(std::size_t set) override {
+    this->count_call();
+    queue_->submit("kernel", {}, [this, set] { update_(kind_, sets_[set]); });
+  }
+  runtime::Queue* queue() override { return queue_.get(); }
+  std::string implementation() const override { return implementation_; }
+
+ private:
+  Set<T>& here(std::size_t) override { return this->first(); }
+  void upload(std::size_t set_index) override {
+    for (std::size_t a = 0; a < sets_[set_index].size(); ++a) queue_->copy("upload", bytes_of(a), sets_[set_index][a]);
+    queue_->synchronise();
+  }
+  void download(std::size_t set_index) override {
+    for (std::size_t a = 0; a < sets_[set_index].size(); ++a)
+      queue_->copy("download", sets_[set_index][a], bytes_of(a));
+    queue_->synchronise();
+  }
+  runtime::Buffer bytes_of(std::size_t array) {
+    return {core::Element::i8, std::as_writable_bytes(span(this->first()[array]))};
+  }
+
+  PointwiseKind kind_;
+  PointwiseUpdate update_;
+  std::string implementation_;
+  std::vector<runtime::OwnedBuffer> memory_;
+  std::vector<std::vector<runtime::Buffer>> sets_;
+  std::unique_ptr<runtime::Queue> queue_;  // destroyed first, since its destructor waits for calls under way
+};
+
+}  // namespace
+
+std::string pointwise_case_refusal(const Problem& p) {
+  if (p.pass != Pass::forward) return "pointwise has one pass";
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (s.elements == 0) return "pointwise needs elements of at least 1";
+  if (!s.fused && p.precision != Precision::fp32)
+    return fmt::format("pointwise in {} is fused alone: rounding every intermediate result would be another rule",
+                       name(p.precision));
+  return {};
+}
+
+std::size_t pointwise_case_bytes(const Problem& p) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  const Arrays a = arrays_of(s.kind);
+  return (a.all + (s.fused ? 0 : a.temporary)) * s.elements * storage_bytes(p.precision);
+}
+
+std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (p.precision == Precision::bf16) return std::make_unique<PointwiseCase<Bf16>>(s, o.sets, o.seed);
+  return std::make_unique<PointwiseCase<float>>(s, o.sets, o.seed);
+}
+
+void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> x) {
+  if (kind == PointwiseKind::sgd) loops().sgd(x[0], x[1], case_step, {});
+  if (kind == PointwiseKind::momentum) loops().momentum(x[0], x[1], x[2], case_momentum, {});
+  if (kind == PointwiseKind::adam) loops().adam(x[0], x[1], x[2], x[3], case_adam, 1);
+}
+
+std::string device_pointwise_refusal(const Problem& p) {
+  if (auto why = pointwise_case_refusal(p); !why.empty()) return why;
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (s.kind == PointwiseKind::lstm_cell)
+    return "the cell alone is the host's: a device has it within recurrent layers";
+  if (!s.fused) return "one pass for each arithmetic operation is the host's: a device has optimizers fused";
+  return {};
+}
+
+std::unique_ptr<KernelCase> make_device_pointwise_case(const Problem& p, const KernelCaseOptions& o,
+                                                       PointwiseUpdate update, std::string implementation) {
+  const auto& s = std::get<PointwiseShape>(p.shape);
+  if (p.precision == Precision::bf16)
+    return std::make_unique<DevicePointwiseCase<Bf16>>(s, o, update, std::move(implementation));
+  return std::make_unique<DevicePointwiseCase<float>>(s, o, update, std::move(implementation));
+}
+
+}  // namespace gradmeter::kernels

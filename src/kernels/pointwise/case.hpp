@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel cases of optimizer updates, for a device that has loops for them.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "runtime/buffer.hpp"
+
+namespace gradmeter::kernels {
+
+/// The step size of all cases.
+inline constexpr float case_step = 1e-3F;
+inline constexpr MomentumParameters case_momentum{.step = case_step, .mu = 0.9F, .nesterov = false};
+/// An update late enough for the averages to have settled, so that the rate hardly changes.
+inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
+
+/// Makes one update of arrays in the device's memory, typed as they are (bf16: as bytes), within work of its queue. The
+/// arrays that it writes come first: w g; w v g; w m v g.
+using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
+/// Updates in fp32 by loops().
+void update_by_loops(PointwiseKind, std::span<const runtime::Buffer> arrays);
+
+/// Refuses all but optimizers in one pass.
+std::string device_pointwise_refusal(const Problem&);
+/// implementation: the text that rows state.
+std::unique_ptr<KernelCase> make_device_pointwise_case(const Problem&, const KernelCaseOptions&, PointwiseUpdate,
+                                                       std::string implementation);
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small loops of a training step on a GPU: activations, optimizers, the loss and its scale.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/host_device.hpp"
+#include "kernels/loops.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/updates.hpp"
+#include "runtime/device_memory.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+/// The condition of an update: its number, and the counts in device memory that the stream's earlier work may change;
+/// null: the update is made. So the host need not know whether a step is skipped. Only kernels read it.
+struct UpdateGate {
+  std::uint64_t number = 1;
+  const LossScaleCounts* counts = nullptr;
+  GRADMETER_HOST_DEVICE bool is_skipped() const { return counts && counts->skips != 0; }
+  GRADMETER_HOST_DEVICE std::uint64_t counted() const {
+    return counts ? number - static_cast<std::uint64_t>(counts->skipped) : number;
+  }
+};
+
+// The small loops of a training step on a GPU: the functions of kernels/pointwise/pointwise.hpp.
+
+using runtime::DeviceSpan;
+
+/// All functions queue their work on the stream and have the host's bits, except that a NaN stored as fp32 has the
+/// device's. Costs are the host's bytes. Errors: std::invalid_argument when lengths differ; BackendError when a launch
+/// fails.
+
+void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t);
+void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out, cudaStream_t);
+void scale(DeviceSpan<float> values, float factor, cudaStream_t);
+
+void to_floats(DeviceSpan<const Bf16>, DeviceSpan<float>, cudaStream_t);
+void to_bf16(DeviceSpan<const float>, DeviceSpan<Bf16>, cudaStream_t);
+void to_floats(DeviceSpan<const Fp16>, DeviceSpan<float>, cudaStream_t);
+void to_fp16(DeviceSpan<const float>, DeviceSpan<Fp16>, cudaStream_t);
+
+void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, UpdateGate, cudaStream_t);
+void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, UpdateGate, cudaStream_t);
+void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, MomentumParameters, UpdateGate,
+              cudaStream_t);
+void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters, UpdateGate,
+              cudaStream_t);
+/// `kept`: the factor of w before the update, 1 − step·decay for AdamW, in the same pass. 1: Adam.
+void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
+          float kept, cudaStream_t);
+void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
+          float kept, cudaStream_t);
+
+/// Does the same where the scale of a loss may skip updates: the number counts the updates made, and epsilon is that of
+/// algorithm 1. rates [1]: memory for this call, which one thread writes first.
+void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
+               float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
+
+// Weights kept in bf16, in fp32's memory, on a GPU: kernels/pointwise/updates.hpp over buffers.
+
+using runtime::DeviceSpan;
+
+/// w becomes `target` in bf16. The work is queued on the stream and has the host's bits. Errors: std::invalid_argument
+/// when lengths differ; BackendError when a launch fails.
+
+/// Rounds to nearest; target may be w. Cost: 8 bytes an element.
+void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
+/// Keeps the rounding error in `carry`. Cost: 20 bytes an element.
+void bf16_kahan(DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry, UpdateGate, cudaStream_t);
+/// Rounds up with the probability of the part that is cut; the update's number selects the draws. `place`: index of w's
+/// first element among all weights. Cost: 8 bytes an element; a Philox block for four.
+void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::uint64_t place, UpdateGate,
+                     cudaStream_t);
+
+// LARS and LAMB on a GPU: the functions of kernels/pointwise/updates.hpp, with many tensors in a launch.
+
+using runtime::DeviceSpan;
+using Pieces = std::span<const TensorPiece>;
+
+/// All functions queue their work on the stream and have the host's bits and its order of sums. sums [pieces]. Errors:
+/// std::invalid_argument when lengths differ or a piece lies outside; BackendError when a launch fails.
+
+/// The workspace takes 16 bytes for each 4096 elements of a piece.
+std::size_t norms_workspace(Pieces);
+
+void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces, DeviceSpan<TwoSums> sums,
+                DeviceSpan<TwoSums> workspace, cudaStream_t);
+void lars(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces, DeviceSpan<const TwoSums> sums,
+          LarsParameters, UpdateGate, cudaStream_t);
+void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces,
+                DeviceSpan<TwoSums> sums, DeviceSpan<TwoSums> workspace, LambParameters, UpdateGate, cudaStream_t);
+void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float> v, Pieces,
+          DeviceSpan<const TwoSums> sums, LambParameters, UpdateGate, cudaStream_t);
+
+// A loss' scale that adapts, on a GPU: the stream's own work checks gradients, skips updates and changes the scale.
+
+using runtime::DeviceSpan;
+
+/// All functions queue their work on the stream and have the host's bits. scale [1], counts [1]. Errors:
+/// std::invalid_argument when a length differs; BackendError when a launch fails.
+
+/// gradients ×= 1/scale. Cost: 8 bytes an element.
+void unscale(DeviceSpan<float> gradients, DeviceSpan<const float> scale, cudaStream_t);
+/// Sets counts->skips where one of them is infinite or no number. Cost: 4 bytes an element.
+void check_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
+/// Does kernels::end_step in one thread.
+void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t grow, cudaStream_t);
+
+// Softmax cross-entropy on a GPU.
+
+using runtime::DeviceSpan;
+
+/// The workspace takes 16 bytes a row.
+std::size_t cross_entropy_workspace(std::size_t rows);
+
+/// Computes kernels::softmax_cross_entropy; `total` [1] is in device memory once the stream has run it. `correct` is
+/// exact. Losses and gradients differ from the host's bits, since exponentials do: a row's sum is off by 2^-21 of
+/// itself at most, a gradient by 2^-21·loss_scale/rows. A label outside the classes makes the loss NaN, since a kernel
+/// cannot throw.
+/// Shape:  logits [rows × classes], labels [rows], gradient [rows × classes] or empty; a workspace of
+///         cross_entropy_workspace(rows) bytes at a multiple of 8; loss_scale [1], or empty for 1.
+/// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
+void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std::int32_t> labels, std::size_t classes,
+                           DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,
+                           DeviceSpan<CrossEntropy> total, DeviceSpan<std::byte> workspace, cudaStream_t);
+
+// The loops of kernels/loops.hpp on a GPU that have no function of their own on the host.
+
+using runtime::DeviceSpan;
+
+/// All functions queue their work on the stream and have the host's bits, shapes and costs. Errors:
+/// std::invalid_argument when lengths differ; BackendError when a launch fails.
+
+void fill(DeviceSpan<float>, float value, cudaStream_t);
+void add(DeviceSpan<const float> a, DeviceSpan<const float> b, DeviceSpan<float> to, cudaStream_t);
+void add_and_scale(DeviceSpan<const float> a, DeviceSpan<const float> b, float factor, DeviceSpan<float> to,
+                   cudaStream_t);
+void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_relu, DeviceSpan<float> to, cudaStream_t);
+void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images, cudaStream_t);
+/// A thread sums a channel, in the host's order.
+void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums, cudaStream_t);
+/// A number outside the table gives NaN.
+void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
+           cudaStream_t);
+/// A block handles a row of the table and looks at all words: it costs words · rows reads and keeps the host's order of
+/// sums.
+void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
+                    DeviceSpan<float> table, cudaStream_t);
+void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::size_t columns, std::size_t width,
+                           DeviceSpan<float> to, cudaStream_t);
+void reorder_heads(DeviceSpan<const float> from, const HeadLayout&, DeviceSpan<float> to, cudaStream_t);
+
+}  // namespace gradmeter::kernels::cuda

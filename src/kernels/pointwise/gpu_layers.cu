@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+
+#include "core/host_device.hpp"
+#include "kernels/cuda/each.cuh"
+#include "kernels/pointwise/gpu_kernels.hpp"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+__global__ void fill_each(float* to, float value, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) to[i] = value;
+}
+
+__global__ void add_each(const float* a, const float* b, float* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) to[i] = a[i] + b[i];
+}
+
+__global__ void add_and_scale_each(const float* a, const float* b, float factor, float* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) to[i] = (a[i] + b[i]) * factor;
+}
+
+__device__ inline float without_negatives(float x) { return x < 0 ? 0 : x; }
+
+__global__ void add_row_each(const float* x, const float* row, std::size_t width, bool is_relu, float* to,
+                             std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float sum = x[i] + row[i % width];
+  to[i] = is_relu ? without_negatives(sum) : sum;
+}
+
+__global__ void add_channel_each(const float* bias, std::size_t channels, std::size_t pixels, float* images,
+                                 std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i < n) images[i] = without_negatives(images[i] + bias[i / pixels % channels]);
+}
+
+__global__ void sum_channel(const float* images, std::size_t samples, std::size_t channels, std::size_t pixels,
+                            float* sums) {
+  const std::size_t channel = element_of_thread();
+  if (channel >= channels) return;
+  float all = 0;
+  for (std::size_t s = 0; s < samples; ++s) {
+    const float* const plane = images + (s * channels + channel) * pixels;
+    float sum = 0;
+    for (std::size_t i = 0; i < pixels; ++i) sum += plane[i];
+    all += sum;
+  }
+  sums[channel] = all;
+}
+
+/// Whether the number is a word of the table; NaN is none.
+__device__ inline bool is_word(float word, std::size_t words) { return word >= 0 && word < static_cast<float>(words); }
+
+__global__ void embed_each(const float* words, const float* table, std::size_t rows, std::size_t width, float* to,
+                           std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const float word = words[i / width];
+  to[i] = is_word(word, rows) ? table[static_cast<std::size_t>(word) * width + i % width] : nanf("");
+}
+
+__global__ void add_word_rows(const float* words, std::size_t count, const float* delta, std::size_t width, bool clears,
+                              float* table) {
+  const std::size_t row = blockIdx.x;
+  for (std::size_t column = threadIdx.x; column < width; column += blockDim.x) {
+    float* const to = table + row * width + column;
+    float sum = clears ? 0 : *to;
+    for (std::size_t i = 0; i < count; ++i)
+      if (words[i] == static_cast<float>(row)) sum += delta[i * width + column];
+    *to = sum;
+  }
+}
+
+__global__ void swap_each(const float* from, std::size_t rows, std::size_t columns, std::size_t width, float* to,
+                          std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  const std::size_t row = i / width / columns, column = i / width % columns;
+  to[(column * rows + row) * width + i % width] = from[i];
+}
+
+/// i: index of an element in the order of tokens.
+__global__ void reorder_each(const float* from, HeadLayout s, std::size_t parts, float* to, std::size_t n) {
+  const std::size_t i = element_of_thread();
+  if (i >= n) return;
+  std::size_t rest = i / s.width;
+  const std::size_t head = rest % s.heads;
+  rest /= s.heads;
+  const std::size_t part = rest % parts;
+  rest /= parts;
+  const std::size_t step = rest % s.steps, sample = rest / s.steps;
+  const std::size_t by_heads =
+      (((part * s.samples + sample) * s.heads + head) * s.steps + step) * s.width + i % s.width;
+  if (s.to_heads)
+    to[by_heads] = from[i];
+  else
+    to[i] = from[by_heads];
+}
+
+}  // namespace
+
+void fill(DeviceSpan<float> to, float value, cudaStream_t stream) {
+  launch_each(fill_each, "fill", to.size(), stream, to.device_address(), value, to.size());
+}
+
+void add(DeviceSpan<const float> a, DeviceSpan<const float> b, DeviceSpan<float> to, cudaStream_t stream) {
+  check_lengths("add", a.size(), to.size());
+  check_lengths("add", b.size(), to.size());
+  launch_each(add_each, "add", to.size(), stream, a.device_address(), b.device_address(), to.device_address(),
+              to.size());
+}
+
+void add_and_scale(DeviceSpan<const float> a, DeviceSpan<const float> b, float factor, DeviceSpan<float> to,
+                   cudaStream_t stream) {
+  check_lengths("add_and_scale", a.size(), to.size());
+  check_lengths("add_and_scale", b.size(), to.size());
+  launch_each(add_and_scale_each, "add_and_scale", to.size(), stream, a.device_address(), b.device_address(), factor,
+              to.device_address(), to.size());
+}
+
+void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_relu, DeviceSpan<float> to,
+             cudaStream_t stream) {
+  check_lengths("add_row", x.size(), to.size());
+  if (row.empty()) return;
+  launch_each(add_row_each, "add_row", to.size(), stream, x.device_address(), row.device_address(), row.size(), is_relu,
+              to.device_address(), to.size());
+}
+
+void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images,
+                           cudaStream_t stream) {
+  launch_each(add_channel_each, "add_channels_and_relu", images.size(), stream, bias.device_address(), bias.size(),
+              pixels, images.device_address(), images.size());
+}
+
+void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums, cudaStream_t stream) {
+  if (sums.empty()) return;
+  const std::size_t samples = images.size() / (sums.size() * pixels);
+  check_lengths("channel_sums", images.size(), samples * sums.size() * pixels);
+  launch_each(sum_channel, "channel_sums", sums.size(), stream, images.device_address(), samples, sums.size(), pixels,
+              sums.device_address());
+}
+
+void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
+           cudaStream_t stream) {
+  check_lengths("embed", to.size(), words.size() * width);
+  launch_each(embed_each, "embed", to.size(), stream, words.device_address(), table.device_address(),
+              table.size() / width, width, to.device_address(), to.size());
+}
+
+void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
+                    DeviceSpan<float> table, cudaStream_t stream) {
+  check_lengths("embed_backward", delta.size(), words.size() * width);
+  const std::size_t rows = table.size() / width;
+  if (rows == 0) return;
+  runtime::check_cuda(
+      gpu::launch(add_word_rows, {.grid = dim3(static_cast<unsigned>(rows)), .block = dim3(threads_for_each)}, stream,
+                  words.device_address(), words.size(), delta.device_address(), width, clears, table.device_address()),
+      "embed_backward");
+}
+
+void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::size_t columns, std::size_t width,
+                           DeviceSpan<float> to, cudaStream_t stream) {
+  check_lengths("swap_rows_and_columns", from.size(), rows * columns * width);
+  check_lengths("swap_rows_and_columns", to.size(), from.size());
+  launch_each(swap_each, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows, columns, width,
+              to.device_address(), to.size());
+}
+
+void reorder_heads(DeviceSpan<const float> from, const HeadLayout& s, DeviceSpan<float> to, cudaStream_t stream) {
+  const std::size_t parts = from.size() / (s.samples * s.steps * s.heads * s.width);
+  check_lengths("reorder_heads", to.size(), parts * s.samples * s.steps * s.heads * s.width);
+  launch_each(reorder_each, "reorder_heads", to.size(), stream, from.device_address(), s, parts, to.device_address(),
+              to.size());
+}
+
+namespace {
+
+struct Rows {
+  double* loss;
+  std::uint64_t* correct;
+};
+
+/// The largest of a warp's logits and its first place, in all lanes. NaN is never larger.
+struct Top {
+  float value;
+  std::size_t place;
+};
+__device__ Top top_of(const float* in, std::size_t classes) {
+  Top top{in[0], 0};
+  for (std::size_t j = threadIdx.x % 32; j < classes; j += 32) {
+    if (in[j] > top.value) top = {in[j], j};
+  }
+  for (int with = 16; with > 0; with /= 2) {
+    const float value = __shfl_xor_sync(~0u, top.value, with);
+    const std::size_t place = __shfl_xor_sync(~0u, top.place, with);
+    if (value > top.value || (value == top.value && place < top.place)) top = {value, place};
+  }
+  return top;
+}
+
+/// A warp handles a row. Sums are in doubles.
+__global__ void each_row(const float* logits, const std::int32_t* labels, std::size_t rows, std::size_t classes,
+                         const float* loss_scale, float* gradient, Rows out) {
+  const std::size_t row = element_of_warp();
+  if (row >= rows) return;
+  const float* in = logits + row * classes;
+  const unsigned lane = threadIdx.x % 32;
+  const Top top = top_of(in, classes);
+  double sum = 0;
+  for (std::size_t j = lane; j < classes; j += 32) sum += static_cast<double>(expf(in[j] - top.value));
+  for (int with = 16; with > 0; with /= 2) sum += __shfl_xor_sync(~0u, sum, with);
+  const auto label = static_cast<std::size_t>(labels[row]);
+  const float scale = (loss_scale ? *loss_scale : 1.0f) / static_cast<float>(rows);
+  for (std::size_t j = lane; gradient && j < classes; j += 32) {
+    // float64 keeps the digits of p - 1 for a sure answer.
+    const double share = static_cast<double>(expf(in[j] - top.value)) / sum;
+    gradient[row * classes + j] = static_cast<float>((share - (j == label ? 1.0 : 0.0)) * static_cast<double>(scale));
+  }
+  if (lane != 0) return;
+  const double behind = label < classes ? static_cast<double>(in[label]) - static_cast<double>(top.value)
+                                        : std::numeric_limits<double>::quiet_NaN();
+  out.loss[row] = log(sum) - behind;
+  out.correct[row] = top.place == label ? 1 : 0;
+}
+
+/// Adds in one block, in a fixed order whatever ran first.
+__global__ void add_rows_up(Rows rows, std::size_t count, CrossEntropy* total) {
+  GPU_SHARED(double, losses, [threads_for_each]);
+  GPU_SHARED(std::uint64_t, corrects, [threads_for_each]);
+  double loss = 0;
+  std::uint64_t correct = 0;
+  for (std::size_t r = threadIdx.x; r < count; r += threads_for_each) {
+    loss += rows.loss[r];
+    correct += rows.correct[r];
+  }
+  losses[threadIdx.x] = loss;
+  corrects[threadIdx.x] = correct;
+  for (unsigned half = threads_for_each / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= half) continue;
+    losses[threadIdx.x] += losses[threadIdx.x + half];
+    corrects[threadIdx.x] += corrects[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) *total = {losses[0], static_cast<std::size_t>(corrects[0])};
+}
+
+}  // namespace
+
+std::size_t cross_entropy_workspace(std::size_t rows) { return rows * (sizeof(double) + sizeof(std::uint64_t)); }
+
+void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std::int32_t> labels, std::size_t classes,
+                           DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,
+                           DeviceSpan<CrossEntropy> total, DeviceSpan<std::byte> workspace, cudaStream_t stream) {
+  const std::size_t rows = labels.size();
+  check_lengths("softmax_cross_entropy: logits", logits.size(), rows * classes);
+  if (!gradient.empty()) check_lengths("softmax_cross_entropy: gradient", gradient.size(), logits.size());
+  if (!loss_scale.empty()) check_lengths("softmax_cross_entropy: loss_scale", loss_scale.size(), 1);
+  check_lengths("softmax_cross_entropy: total", total.size(), 1);
+  check_lengths("softmax_cross_entropy: workspace", workspace.size(), cross_entropy_workspace(rows));
+  auto* loss = reinterpret_cast<double*>(workspace.device_address());
+  const Rows out{loss, reinterpret_cast<std::uint64_t*>(loss + rows)};
+  if (rows > 0) {
+    runtime::check_cuda(
+        gpu::launch(each_row, warp_for_each(rows), stream, logits.device_address(), labels.device_address(), rows,
+                    classes, loss_scale.device_address(), gradient.device_address(), out),
+        "each_row");
+  }
+  runtime::check_cuda(gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(threads_for_each)}, stream, out, rows,
+                                  total.device_address()),
+                      "add_rows_up");
+}
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "kernels/host/threads.hpp"
+#include "kernels/pointwise/updates.hpp"
+
+namespace gradmeter::kernels {
+namespace {
+
+constexpr std::size_t grain = 1 << 16;  // elements for each thread at least, as in pointwise
+
+/// block(first, count) gives the sums over a block of [0, n), on any thread.
+template <class Block>
+TwoSums sum_blocks(std::size_t n, const Block& block) {
+  std::vector<TwoSums> parts(NormBlocks::in(n));
+  split(parts.size(), grain / NormBlocks::length, [&](std::size_t first, std::size_t count) {
+    for (std::size_t b = first; b < first + count; ++b)
+      parts[b] = block(b * NormBlocks::length, std::min(NormBlocks::length, n - b * NormBlocks::length));
+  });
+  TwoSums sum;
+  for (const TwoSums& p : parts) sum.first += p.first, sum.second += p.second;
+  return sum;
+}
+
+/// Σ a(i)² and Σ b(i)² over [first, first + count). In lanes, so that the loop fills vectors.
+template <class A, class B>
+TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
+  constexpr std::size_t lanes = NormBlocks::lanes;
+  std::array<double, lanes> as{}, bs{};
+  const std::size_t end = first + count, whole = first + count / lanes * lanes;
+  for (std::size_t i = first; i < whole; i += lanes) {
+    for (std::size_t k = 0; k < lanes; ++k) {
+      const double x = double{a(i + k)}, y = double{b(i + k)};
+      as[k] += x * x;
+      bs[k] += y * y;
+    }
+  }
+  TwoSums s;
+  for (std::size_t k = 0; k < lanes; ++k) s.first += as[k], s.second += bs[k];
+  for (std::size_t i = whole; i < end; ++i) {
+    const double x = double{a(i)}, y = double{b(i)};
+    s.first += x * x;
+    s.second += y * y;
+  }
+  return s;
+}
+
+}  // namespace
+
+TwoSums lars_norms(std::span<const float> weights, std::span<const float> gradients, TensorPiece piece) {
+  const float *const w = weights.data() + piece.offset, *const g = gradients.data() + piece.offset;
+  return sum_blocks(piece.count, [=](std::size_t first, std::size_t count) {
+    return squares(
+        first, count, [=](std::size_t i) { return w[i]; }, [=](std::size_t i) { return g[i]; });
+  });
+}
+
+void lars(std::span<float> weights, std::span<float> velocity, std::span<const float> gradients, TensorPiece piece,
+          TwoSums sums, LarsParameters p) {
+  float *const w = weights.data() + piece.offset, *const v = velocity.data() + piece.offset;
+  const float* const g = gradients.data() + piece.offset;
+  split(piece.count, grain, [=, rate = p.rate(sums)](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) p.move(w[i], v[i], g[i], rate);
+  });
+}
+
+TwoSums lamb_norms(std::span<const float> weights, std::span<float> mean, std::span<float> square,
+                   std::span<const float> gradients, TensorPiece piece, LambParameters p, std::uint64_t number) {
+  const float *const w = weights.data() + piece.offset, *const g = gradients.data() + piece.offset;
+  float *const m = mean.data() + piece.offset, *const v = square.data() + piece.offset;
+  return sum_blocks(piece.count, [=, u = p.unbiased(number)](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) p.average(m[i], v[i], g[i]);
+    return squares(
+        first, count, [=](std::size_t i) { return w[i]; },
+        [=](std::size_t i) { return p.direction(w[i], m[i], v[i], u); });
+  });
+}
+
+void lamb(std::span<float> weights, std::span<const float> mean, std::span<const float> square, TensorPiece piece,
+          TwoSums sums, LambParameters p, std::uint64_t number) {
+  float* const w = weights.data() + piece.offset;
+  const float *const m = mean.data() + piece.offset, *const v = square.data() + piece.offset;
+  split(piece.count, grain, [=, u = p.unbiased(number), rate = p.rate(sums)](std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) w[i] -= rate * p.direction(w[i], m[i], v[i], u);
+  });
+}
+
+}  // namespace gradmeter::kernels

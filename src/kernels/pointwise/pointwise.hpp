@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small loops of a training step, each with its float64 reference (suffix _reference, scalar and plain).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace gradmeter::kernels {
+
+/// gradient[i] = activation[i] > 0 ? gradient[i] : 0. Activation is relu's output. Cost: 12 bytes an element.
+void relu_backward(std::span<const float> activation, std::span<float> gradient);
+void relu_backward_reference(std::span<const float> activation, std::span<float> gradient);
+
+/// out[j] = Σ_i matrix[i × columns + j]: a bias's gradient. matrix [rows × columns]. Summed in row order.
+void column_sums(std::span<const float> matrix, std::size_t columns, std::span<float> out);
+void column_sums_reference(std::span<const float> matrix, std::size_t columns, std::span<float> out);
+
+struct CrossEntropy {
+  double loss_sum;      ///< Σ −log softmax(logits)[label], float64
+  std::size_t correct;  ///< rows whose largest logit (first of equals) is the label's
+};
+/// logits [rows × classes]; when `gradient` is not empty: gradient = (softmax − one-hot) · scale, scale usually 1/rows.
+CrossEntropy softmax_cross_entropy(std::span<const float> logits, std::span<const std::int32_t> labels,
+                                   std::size_t classes, float scale, std::span<float> gradient);
+CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std::span<const std::int32_t> labels,
+                                             std::size_t classes, float scale, std::span<float> gradient);
+
+/// The bits of a number in bf16. It is only stored so: arithmetic is fp32, and stores round to nearest even.
+enum class Bf16 : std::uint16_t {};
+/// The bits of a number in IEEE 754's 16-bit format, stored likewise.
+enum class Fp16 : std::uint16_t {};
+
+/// Cost: 6 bytes an element.
+void to_floats(std::span<const Bf16>, std::span<float>);
+void to_bf16(std::span<const float>, std::span<Bf16>);
+/// Rounds to the numbers of bf16, which stay in fp32. Cost: 8 bytes an element.
+void round_to_bf16(std::span<const float>, std::span<float>);
+
+/// w −= step·g. Cost: 12 bytes an element, in bf16 half of that (here and below).
+void sgd(std::span<float> w, std::span<const float> g, float step);
+void sgd(std::span<Bf16> w, std::span<const Bf16> g, float step);
+void sgd_reference(std::span<float> w, std::span<const float> g, float step);
+/// v = mu·v + g; w −= step·(nesterov ? g + mu·v : v). Cost: 20 bytes an element.
+struct MomentumParameters {
+  float step, mu;
+  bool nesterov;
+};
+void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
+void momentum(std::span<Bf16> w, std::span<Bf16> v, std::span<const Bf16> g, MomentumParameters);
+void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
+
+/// m = beta1·m + (1 − beta1)·g; v = beta2·v + (1 − beta2)·g²; w −= rate()·m / (√v + epsilon): the order of the end of
+/// the paper's section 2, where epsilon stands for √(1 − beta2^t) times that of algorithm 1. `update` counts from 1.
+/// Cost: 28 bytes an element. Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+struct AdamParameters {
+  float step = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+  std::uint64_t update = 1;
+  float rate() const;  ///< step·√(1 − beta2^update) / (1 − beta1^update)
+};
+void adam(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g, AdamParameters);
+void adam(std::span<Bf16> w, std::span<Bf16> m, std::span<Bf16> v, std::span<const Bf16> g, AdamParameters);
+void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                    AdamParameters);
+
+/// The pointwise part of an LSTM's step forward: c = σ(forget)·c + σ(input)·tanh(candidate); h = σ(output)·tanh(c).
+/// Gates are given before their nonlinearities, biases added. σ and tanh are off by at most 8·2^-24 of themselves, so c
+/// and h by 2^-20·(1 + |c|); their bits depend on whether the processor has fused multiply-adds.
+/// Cost: 28 bytes an element. Source: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
+template <class T>
+struct LstmGates {
+  std::span<const T> input, forget, candidate, output;
+};
+void lstm_cell(LstmGates<float>, std::span<float> c, std::span<float> h);
+void lstm_cell(LstmGates<Bf16>, std::span<Bf16> c, std::span<Bf16> h);
+void lstm_cell_reference(LstmGates<float>, std::span<float> c, std::span<float> h);
+
+/// Multiplies every element by `factor`, in place.
+void scale(std::span<float> values, float factor);
+
+// One arithmetic operation on whole vectors, one pass over memory each: how a library of such operations computes an
+// update that is not fused. Every operation rounds once (sigmoid and tanh: see pointwise.hpp's lstm_cell).
+
+enum class Binary : std::uint8_t { add, subtract, multiply, divide };
+enum class Unary : std::uint8_t { add, multiply, square_root, sigmoid, tanh };  // add and multiply take `number`
+
+/// out = a ∘ b. Cost: 12 bytes an element. All have one length (std::invalid_argument); out may be a or b.
+void vector_op(Binary, std::span<const float> a, std::span<const float> b, std::span<float> out);
+/// out = ∘ a. Cost: 8 bytes an element.
+void vector_op(Unary, std::span<const float> a, float number, std::span<float> out);
+
+/// The instruction set that our own loops use here, as Highway names it: "AVX3".
+std::string vector_target();
+
+}  // namespace gradmeter::kernels

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of updates that the host and GPUs share: which update of a run an optimizer makes where a loss' scale
+// may skip steps, LARS and LAMB, and weights in bf16.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/host_device.hpp"
+#include "core/random.hpp"
+#include "kernels/pointwise/pointwise.hpp"
+#include "runtime/buffer.hpp"
+
+namespace gradmeter::kernels {
+
+/// The state of a loss' scale that adapts: counts in the memory of the device that computes, so that nobody waits for
+/// them.
+struct LossScaleCounts {
+  std::int64_t skips = 0;    ///< 1: this step's gradients cannot be used
+  std::int64_t skipped = 0;  ///< steps so far
+  std::int64_t good = 0;     ///< steps since the scale changed
+};
+inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
+
+/// Ends a step after its updates. If it was skipped, the scale is halved. Else, after `grow` such steps in a row, the
+/// scale doubles while it remains finite. Source: PyTorch's GradScaler.
+GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t grow) {
+  constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // normal numbers
+  if (counts.skips != 0) {
+    scale = core::greater(scale / 2, least);
+    counts = {.skips = 0, .skipped = counts.skipped + 1, .good = 0};
+  } else if (++counts.good == grow) {
+    if (scale * 2 <= most) scale *= 2;
+    counts.good = 0;
+  }
+}
+
+/// The number of an update, from 1. With the counts of a loss' scale, updates of skipped steps are neither made nor
+/// counted.
+struct UpdateNumber {
+  std::uint64_t value = 1;
+  runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
+
+  /// For host code, within work.
+  bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
+  std::uint64_t counted() const {
+    return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);
+  }
+};
+
+// The factors of Adam that depend on an update's number, for the host and for a GPU's threads.
+
+/// x^n by squaring: a chain of products has the same bits on the host and on a GPU, whose pow differs. The relative
+/// error is at most n·2^-52.
+GRADMETER_HOST_DEVICE constexpr double power(double x, std::uint64_t n) {
+  double result = 1;
+  for (; n > 0; n >>= 1, x *= x)
+    if ((n & 1) != 0) result *= x;
+  return result;
+}
+/// 1 − beta^t: the factor by which an average that began with zero is too small.
+GRADMETER_HOST_DEVICE constexpr double adam_share(float beta, std::uint64_t t) { return 1 - power(double{beta}, t); }
+
+struct AdamRates {
+  float rate, epsilon;
+};
+/// The rate with the epsilon of algorithm 1; `AdamParameters` has that of the end of section 2.
+GRADMETER_HOST_DEVICE inline float adam_rate(float step, float beta1, float beta2, std::uint64_t t) {
+  return static_cast<float>(double{step} * sqrt(adam_share(beta2, t)) / adam_share(beta1, t));
+}
+GRADMETER_HOST_DEVICE inline float adam_epsilon(float epsilon, float beta2, std::uint64_t t) {
+  return epsilon * static_cast<float>(sqrt(adam_share(beta2, t)));
+}
+
+// LARS and LAMB, whose updates depend on the norms of tensors: the host's loops, and the arithmetic of one number that
+// a GPU's threads share with them.
+
+/// Elements [offset, offset + count) of an update's buffers that are one tensor, or the part of it that this rank has.
+struct TensorPiece {
+  std::size_t offset, count;
+};
+/// Two sums of squares over a piece, in float64.
+struct TwoSums {
+  double first = 0, second = 0;
+};
+/// The order of such a sum: blocks; in a block, element i in lane i mod lanes, then the lanes in order, then the
+/// elements after the last whole row of lanes; then the blocks in order. So neither threads nor vectors nor a device
+/// change a bit.
+struct NormBlocks {
+  static constexpr std::size_t length = 4096, lanes = 8;
+  GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }
+};
+
+/// trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where one of the norms is zero; v = mu·v + step·trust·(g + decay·w); w −= v.
+/// Source: You, Gitman & Ginsburg, arXiv:1708.03888, algorithm 1.
+struct LarsParameters {
+  float step, mu, eta, decay;
+  /// step·trust from Σw² and Σg².
+  GRADMETER_HOST_DEVICE float rate(TwoSums s) const {
+    const double size = sqrt(s.first), slope = sqrt(s.second);
+    const double trust = size > 0 && slope > 0 ? double{eta} * size / (slope + double{decay} * size) : 1.0;
+    return static_cast<float>(double{step} * trust);
+  }
+  GRADMETER_HOST_DEVICE constexpr void move(float& w, float& v, float g, float rate) const {
+    v = mu * v + rate * (g + decay * w);
+    w -= v;
+  }
+};
+
+/// m and v as in Adam; r = m̂/(√v̂ + epsilon) + decay·w; w −= step·(‖w‖/‖r‖)·r, with the ratio 1 where one of the norms
+/// is zero. Source: You et al., ICLR 2020, algorithm 2.
+struct LambParameters {
+  float step, beta1, beta2, epsilon, decay;
+
+  /// 1/(1 − beta^t) in update t, which frees both averages of their bias.
+  struct Unbiased {
+    float mean, square;
+  };
+  GRADMETER_HOST_DEVICE constexpr Unbiased unbiased(std::uint64_t t) const {
+    return {static_cast<float>(1 / adam_share(beta1, t)), static_cast<float>(1 / adam_share(beta2, t))};
+  }
+  GRADMETER_HOST_DEVICE constexpr void average(float& m, float& v, float g) const {
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * (g * g);
+  }
+  GRADMETER_HOST_DEVICE float direction(float w, float m, float v, Unbiased u) const {
+    return m * u.mean / (sqrtf(v * u.square) + epsilon) + decay * w;
+  }
+  /// step·‖w‖/‖r‖ from Σw² and Σr².
+  GRADMETER_HOST_DEVICE float rate(TwoSums s) const {
+    const bool both = s.first > 0 && s.second > 0;
+    return static_cast<float>(double{step} * (both ? sqrt(s.first / s.second) : 1.0));
+  }
+};
+
+/// All spans of an update have w's length, and pieces lie in it. The number of threads changes no bit. Errors: none are
+/// checked.
+
+/// Σw² and Σg² of a piece. Cost: 8 bytes an element.
+TwoSums lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);
+/// Cost: 20 bytes an element.
+void lars(std::span<float> w, std::span<float> v, std::span<const float> g, TensorPiece, TwoSums, LarsParameters);
+/// Updates the averages of a piece and gives its Σw² and Σr². Cost: 24 bytes an element.
+TwoSums lamb_norms(std::span<const float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                   TensorPiece, LambParameters, std::uint64_t number);
+/// Cost: 16 bytes an element: r is computed twice instead of kept.
+void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, TwoSums, LambParameters,
+          std::uint64_t number);
+
+// Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
+
+/// Adds `added` to the half that is cut; a carry goes into the half that stays. Infinities and NaNs stay.
+constexpr float bf16_with(float x, std::uint32_t added) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const bool finite = (bits & 0x7f800000) != 0x7f800000;
+  return std::bit_cast<float>(finite ? (bits + added) & 0xffff0000u : bits);
+}
+/// Rounds to nearest, ties to even.
+constexpr float bf16_nearest(float x) { return bf16_with(x, 0x7fff + (std::bit_cast<std::uint32_t>(x) >> 16 & 1)); }
+
+/// w becomes `target` as near as bf16 can represent it; the carry, in bf16 too, keeps the rounding error. Source:
+/// Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
+constexpr void bf16_kahan(float& w, float target, float& carry) {
+  const float y = bf16_nearest((target - w) - carry);
+  const float sum = bf16_nearest(w + y);
+  carry = bf16_nearest((sum - w) - y);
+  w = sum;
+}
+
+/// Rounds up with the probability of the part that is cut. (step, place) selects the draw: a block of random bits
+/// serves four neighbours. Source: Gupta et al., ICML 2015.
+struct Bf16Stochastic {
+  static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives 4 of 16 bits
+  static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
+    return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
+  }
+};
+
+}  // namespace gradmeter::kernels

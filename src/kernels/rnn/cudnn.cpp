@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recurrent layers on a GPU by cuDNN: one layer, one direction, vanilla and lstm, forward and backward, in fp32 without
+// tf32, bf16 and fp16. Weights are brought into the library's order within each call. All operands have the problem's
+// format, but for the gradients of weights and bias, which are fp32. `kept` is the library's reserve space.
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/backends.hpp"
+#include "kernels/cuda/cudnn.hpp"
+#include "kernels/cuda/device_op.hpp"
+#include "kernels/rnn/gpu_kernels.hpp"
+#include "kernels/rnn/reference.hpp"
+#include "runtime/cuda/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+namespace {
+
+using CudnnRnn = CudnnOwner<cudnnRNNDescriptor_t, cudnnDestroyRNNDescriptor>;
+using CudnnRnnData = CudnnOwner<cudnnRNNDataDescriptor_t, cudnnDestroyRNNDataDescriptor>;
+using CudnnDropout = CudnnOwner<cudnnDropoutDescriptor_t, cudnnDestroyDropoutDescriptor>;
+
+/// The place of a gate's matrix or bias, from the beginning of all weights.
+struct GatePlace {
+  std::size_t offset;
+  GateMatrix matrix;
+};
+
+/// The layer in the library's descriptors.
+class RnnDescriptors {
+ public:
+  RnnDescriptors(const RnnShape& s, Precision p, cudnnForwardMode_t mode, cudnnHandle_t h)
+      : s_(s), gates_(gates_of(s.cell)) {
+    describe_layer(p, h);
+    describe_steps(x, p, s.input_width());
+    describe_steps(y, p, s.hidden);
+    describe_state(p);
+    check_cudnn(cudnnGetRNNTempSpaceSizes(h, rnn.get(), mode, x.get(), &work_bytes, &reserve_bytes),
+                "cudnnGetRNNTempSpaceSizes");
+    check_cudnn(cudnnGetRNNWeightSpaceSize(h, rnn.get(), &weight_bytes), "cudnnGetRNNWeightSpaceSize");
+  }
+
+  /// Finds the matrices of products with the input and with the state, and the bias, gate by gate. `weights` is device
+  /// memory.
+  void find_gates(cudnnHandle_t h, const std::byte* weights) {
+    for (std::size_t gate = 0; gate < gates_; ++gate) {
+      const auto [of_input, bias] = place(h, weights, gate);
+      const auto [of_state, none] = place(h, weights, gates_ + gate);
+      places[0].push_back({of_input, {s_.input_width(), gates_, s_.hidden, gate}});
+      places[1].push_back({of_state, {s_.hidden, gates_, s_.hidden, gate}});
+      places[2].push_back({bias, {1, gates_, s_.hidden, gate}});
+    }
+  }
+
+  CudnnRnn rnn;
+  CudnnRnnData x, y;
+  CudnnTensor state;
+  std::size_t work_bytes = 0, reserve_bytes = 0, weight_bytes = 0;
+  std::array<std::vector<GatePlace>, 3> places;  ///< places of weights, recurrent and bias
+
+ private:
+  void describe_layer(Precision p, cudnnHandle_t h) {
+    check_cudnn(cudnnCreateDropoutDescriptor(dropout_.receive()), "cudnnCreateDropoutDescriptor");
+    check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), h, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+    check_cudnn(cudnnCreateRNNDescriptor(rnn.receive()), "cudnnCreateRNNDescriptor");
+    const int hidden = cudnn_int(s_.hidden);
+    check_cudnn(cudnnSetRNNDescriptor_v8(rnn.get(), CUDNN_RNN_ALGO_STANDARD,
+                                         s_.cell == Cell::lstm ? CUDNN_LSTM : CUDNN_RNN_RELU, CUDNN_RNN_SINGLE_INP_BIAS,
+                                         CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, cudnn_type(p), CUDNN_DATA_FLOAT,
+                                         cudnn_math(p), cudnn_int(s_.input_width()), hidden, hidden, 1, dropout_.get(),
+                                         CUDNN_RNN_PADDED_IO_DISABLED),
+                "cudnnSetRNNDescriptor_v8");
+  }
+  /// Describes sequences of equal length, a step's rows one after another.
+  void describe_steps(CudnnRnnData& data, Precision p, std::size_t width) const {
+    const std::vector<int> lengths(s_.batch, cudnn_int(s_.steps));
+    check_cudnn(cudnnCreateRNNDataDescriptor(data.receive()), "cudnnCreateRNNDataDescriptor");
+    check_cudnn(
+        cudnnSetRNNDataDescriptor(data.get(), cudnn_type(p), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
+                                  cudnn_int(s_.steps), cudnn_int(s_.batch), cudnn_int(width), lengths.data(), nullptr),
+        "cudnnSetRNNDataDescriptor");
+  }
+  void describe_state(Precision p) {
+    const int batch = cudnn_int(s_.batch), hidden = cudnn_int(s_.hidden);
+    const std::array<int, 3> extents{1, batch, hidden}, strides{cudnn_int(s_.batch * s_.hidden), hidden, 1};
+    check_cudnn(cudnnCreateTensorDescriptor(state.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnSetTensorNdDescriptor(state.get(), cudnn_type(p), 3, extents.data(), strides.data()),
+                "cudnnSetTensorNdDescriptor");
+  }
+  /// Gives the places of a matrix and its bias; a product with the state has no bias.
+  std::pair<std::size_t, std::size_t> place(cudnnHandle_t h, const std::byte* weights, std::size_t product) const {
+    CudnnTensor matrix, bias;
+    check_cudnn(cudnnCreateTensorDescriptor(matrix.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(bias.receive()), "cudnnCreateTensorDescriptor");
+    void *matrix_at = nullptr, *bias_at = nullptr;
+    check_cudnn(cudnnGetRNNWeightParams(h, rnn.get(), 0, weight_bytes, weights, static_cast<std::int32_t>(product),
+                                        matrix.get(), &matrix_at, bias.get(), &bias_at),
+                "cudnnGetRNNWeightParams");
+    const auto offset = [&](const void* at) {
+      return at ? static_cast<std::size_t>(static_cast<const std::byte*>(at) - weights) : 0;
+    };
+    return {offset(matrix_at), offset(bias_at)};
+  }
+
+  RnnShape s_;
+  std::size_t gates_;
+  CudnnDropout dropout_;
+};
+
+RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions& o) {
+  const bool is_inference = p.pass == Pass::forward && !o.training;
+  std::optional<RnnDescriptors> made;
+  library.in(nullptr, [&](cudnnHandle_t h) {
+    made.emplace(std::get<RnnShape>(p.shape), p.precision,
+                 is_inference ? CUDNN_FWD_MODE_INFERENCE : CUDNN_FWD_MODE_TRAINING, h);
+  });
+  return std::move(*made);
+}
+
+double moved_bytes(const OperandLists& all) {
+  double sum = 0;
+  for (const Operand& o : all.inputs) sum += static_cast<double>(o.stored_bytes);
+  for (const Operand& o : all.outputs) sum += static_cast<double>(o.stored_bytes) * (o.added_to ? 2 : 1);
+  return sum;
+}
+
+/// The parts that both passes share.
+class CudnnRnnOp : public DeviceOp {
+ public:
+  CudnnRnnOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
+             runtime::Device& device)
+      : DeviceOp(operands, {.flops = run_flops(p), .bytes = moved_bytes(operands)}),
+        library_(std::move(library)),
+        d_(std::move(d)),
+        element_(cudnn_element(p.precision)),
+        is_lstm_(std::get<RnnShape>(p.shape).cell == Cell::lstm),
+        weights_(device.allocate(core::Element::i8, d_.weight_bytes)),
+        work_(device.allocate(core::Element::i8, d_.work_bytes)) {
+    library_->in(nullptr, [&](cudnnHandle_t h) { d_.find_gates(h, address(weights_)); });
+  }
+  std::size_t scratch_bytes() const override { return d_.weight_bytes + d_.work_bytes; }
+  std::string implementation() const override { return "cudnn rnn standard"; }
+
+ protected:
+  static std::byte* address(const runtime::OwnedBuffer& b) { return address_of(b.buffer); }
+  const std::byte* memory(Inputs in) const { return is_lstm_ ? address_of(in[2]) : nullptr; }
+  std::size_t first_weights() const { return is_lstm_ ? 3 : 2; }
+  void take_weights(Inputs in, cudaStream_t stream) const {
+    for (std::size_t i = 0; i < d_.places.size(); ++i)
+      for (const GatePlace& g : d_.places[i])
+        take_gate(address_of(in[first_weights() + i]), address(weights_) + g.offset, element_, g.matrix, stream);
+  }
+
+  std::shared_ptr<CudnnLibrary> library_;
+  RnnDescriptors d_;
+  core::Element element_;
+  bool is_lstm_;
+  runtime::OwnedBuffer weights_, work_;
+};
+
+class RnnForwardOp final : public CudnnRnnOp {
+ public:
+  using CudnnRnnOp::CudnnRnnOp;
+
+ protected:
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override {
+    take_weights(in, stream);
+    const bool training = out.size() > 1;
+    library_->in(stream, [&](cudnnHandle_t h) {
+      check_cudnn(cudnnRNNForward(h, d_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
+                                  nullptr, d_.x.get(), address_of(in[0]), d_.y.get(), address_of(out[0]),
+                                  d_.state.get(), address_of(in[1]), nullptr, d_.state.get(), memory(in), nullptr,
+                                  d_.weight_bytes, address(weights_), d_.work_bytes, address(work_),
+                                  training ? d_.reserve_bytes : 0, training ? address_of(out[1]) : nullptr),
+                  "cudnnRNNForward");
+    });
+  }
+};
+
+/// The library writes its reserve space in the backward pass too, so it gets a copy: `kept` may be read again.
+class RnnBackwardOp final : public CudnnRnnOp {
+ public:
+  RnnBackwardOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
+                runtime::Device& device)
+      : CudnnRnnOp(p, std::move(d), operands, std::move(library), device),
+        reserve_(device.allocate(core::Element::i8, d_.reserve_bytes)),
+        gradients_(device.allocate(core::Element::i8, d_.weight_bytes)) {}
+  std::size_t scratch_bytes() const override {
+    return CudnnRnnOp::scratch_bytes() + d_.reserve_bytes + d_.weight_bytes;
+  }
+
+ protected:
+  void launch(Inputs in, Outputs out, cudaStream_t stream) override {
+    take_weights(in, stream);
+    const std::size_t output = first_weights() + 3;
+    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output + 1]), d_.reserve_bytes,
+                                        cudaMemcpyDeviceToDevice, stream),
+                        "cudaMemcpyAsync");
+    runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, d_.weight_bytes, stream), "cudaMemsetAsync");
+    library_->in(stream, [&](cudnnHandle_t h) {
+      gradients_of_data(h, in, output, out);
+      gradients_of_weights(h, in, address_of(in[output]));
+    });
+    // The outputs begin with the gradients of input, state and memory, as the inputs begin with these.
+    for (std::size_t i = 0; i < d_.places.size(); ++i)
+      for (const GatePlace& g : d_.places[i])
+        add_gate(address(gradients_) + g.offset, address_of<float>(out[first_weights() + i]), element_, g.matrix,
+                 stream);
+  }
+
+ private:
+  void gradients_of_data(cudnnHandle_t h, Inputs in, std::size_t output, Outputs out) const {
+    check_cudnn(cudnnRNNBackwardData_v8(
+                    h, d_.rnn.get(), nullptr, d_.y.get(), address_of(in[output]), address_of(in[output + 2]),
+                    d_.x.get(), address_of(out[0]), d_.state.get(), address_of(in[1]), nullptr, address_of(out[1]),
+                    d_.state.get(), memory(in), nullptr, is_lstm_ ? address_of(out[2]) : nullptr, d_.weight_bytes,
+                    address(weights_), d_.work_bytes, address(work_), d_.reserve_bytes, address(reserve_)),
+                "cudnnRNNBackwardData_v8");
+  }
+  /// Adds to the present gradients: the library has no other mode.
+  void gradients_of_weights(cudnnHandle_t h, Inputs in, const std::byte* output) const {
+    check_cudnn(cudnnRNNBackwardWeights_v8(h, d_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, d_.x.get(),
+                                           address_of(in[0]), d_.state.get(), address_of(in[1]), d_.y.get(), output,
+                                           d_.weight_bytes, address(gradients_), d_.work_bytes, address(work_),
+                                           d_.reserve_bytes, address(reserve_)),
+                "cudnnRNNBackwardWeights_v8");
+  }
+
+  runtime::OwnedBuffer reserve_, gradients_;
+};
+
+}  // namespace
+
+std::string cudnn_rnn_refusal(const Problem& p) {
+  if (auto why = rnn_shape_refusal(p); !why.empty()) return why;
+  return std::get<RnnShape>(p.shape).cell == Cell::gru
+             ? "cuDNN's gru resets the state after its product, gradmeter's before it"
+             : "";
+}
+
+std::unique_ptr<Op> make_cudnn_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+  static_cast<runtime::CudaDevice&>(device).select();
+  auto library = CudnnLibrary::of_device();
+  RnnDescriptors d = describe(*library, p, o);
+  const core::Element e = cudnn_element(p.precision);
+  const OperandLists operands = rnn_operands(std::get<RnnShape>(p.shape), p.pass, o.training,
+                                             {.layer = e, .memory = e, .gradient = e}, d.reserve_bytes);
+  if (p.pass == Pass::forward)
+    return std::make_unique<RnnForwardOp>(p, std::move(d), operands, std::move(library), device);
+  return std::make_unique<RnnBackwardOp>(p, std::move(d), operands, std::move(library), device);
+}
+
+}  // namespace gradmeter::kernels::cuda

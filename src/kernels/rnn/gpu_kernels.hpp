@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recurrent layers on a GPU by our own kernels: products of tiles, and a kernel for the cell between them.
+// rnn/reference.hpp defines them; operands are those of kernels::Op's rnn.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "core/element.hpp"
+#include "kernels/problems/problem.hpp"
+#include "runtime/device_memory.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+using runtime::DeviceSpan;
+
+/// The number of floats that forward keeps for backward: the gates after their nonlinearity [steps × batch × gates ×
+/// hidden]; and for an lstm c after each step, for a gru r·h [steps × batch × hidden].
+std::size_t rnn_kept(const RnnShape&);
+/// The number of floats of scratch memory.
+std::size_t rnn_forward_scratch(const RnnShape&);
+std::size_t rnn_backward_scratch(const RnnShape&);
+
+/// The operands of a layer, or their gradients.
+template <class T>
+struct RnnSpans {
+  DeviceSpan<T> input, state, memory, weights, recurrent, bias;  ///< memory is empty except for an lstm
+};
+using RnnOperands = RnnSpans<const float>;
+using RnnGradientSpans = RnnSpans<float>;
+
+/// Products are summed in the order of gemm/product.cuh: first the input's with the bias, then the state's.
+/// Exponentials are CUDA's: a gate is off by 2^-20 at most besides its sum's rounding.
+/// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two or four kernels a step.
+/// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
+void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
+                 DeviceSpan<float> scratch, cudaStream_t);
+
+/// The results of forward, over which backpropagation through time runs. It adds to the gradients of weights, recurrent
+/// and bias; to a bias's in the order of rows.
+/// Cost:   twice forward's FLOP.
+struct RnnForwardState {
+  DeviceSpan<const float> output, kept, output_gradient;
+};
+void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
+                  DeviceSpan<float> scratch, cudaStream_t);
+
+// Conversions of a recurrent layer's weights: our form is [inputs x gates x hidden] in one piece; a library's is a
+// matrix [hidden x inputs] for each gate, at the place that it names.
+
+struct GateMatrix {
+  std::size_t inputs, gates, hidden;
+  std::size_t gate;  ///< number of the gate
+};
+
+/// Both functions queue their work on the stream. Element: f32, f16, bf16. Errors: BackendError when a launch fails;
+/// std::logic_error for another element.
+
+void take_gate(const std::byte* ours, std::byte* theirs, core::Element, const GateMatrix&, cudaStream_t);
+/// Adds to `ours`, which is fp32.
+void add_gate(const std::byte* theirs, float* ours, core::Element, const GateMatrix&, cudaStream_t);
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = A·B with an A of 2:4 (kernels/sparse/sparse.hpp) on a GPU by cuSPARSELt: one plan for all matrices of a shape. A
+// and C are row-major.
+#pragma once
+#include <cusparseLt.h>
+
+#include <cstddef>
+#include <source_location>
+#include <string>
+
+#include "core/element.hpp"
+#include "kernels/problems/problem.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+/// Why the library does not take the problem on the current device; empty: it does.
+std::string cusparselt_refusal(const Problem&);
+
+struct SparseLtTypes {
+  core::Element operand, result;
+  /// Operands of 8 bits have k contiguous in both: B is stored as [n x k], else as [k x n].
+  bool is_b_transposed() const { return core::size_of(operand) == 1; }
+};
+/// Takes bf16, fp16, int8 (summed into int32) and fp8-e4m3 (into fp32). Errors: std::logic_error for others.
+SparseLtTypes sparselt_types(Precision);
+
+/// Errors: BackendError with the library's own text and the caller's place.
+void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
+
+/// Notes an error that a destructor cannot throw.
+void release_cusparselt(cusparseStatus_t) noexcept;
+
+/// Owns one of the library's structures. They refer to one another, so they stay where they are.
+template <class T, cusparseStatus_t (*destroy)(const T*)>
+class SparseLtObject {
+ public:
+  SparseLtObject() = default;
+  SparseLtObject(const SparseLtObject&) = delete;
+  SparseLtObject& operator=(const SparseLtObject&) = delete;
+  ~SparseLtObject() {
+    if (is_made_) release_cusparselt(destroy(&value_));
+  }
+  /// Calls make(place of the structure), which returns the library's status; `call` names it in errors.
+  template <class Make>
+  void make(const char* call, const Make& make, std::source_location where = std::source_location::current()) {
+    check_cusparselt(make(&value_), call, where);
+    is_made_ = true;
+  }
+  T* get() { return &value_; }
+  const T* get() const { return &value_; }
+
+ private:
+  T value_{};
+  bool is_made_ = false;
+};
+
+/// One thread at a time may use it. Its work uses the workspace, so all of it must go into one stream.
+class SparseLtProduct {
+ public:
+  /// Plans by the library's own estimate. Errors: BackendError when it has no algorithm, or fails.
+  SparseLtProduct(const SparseShape&, Precision, runtime::Device&);
+
+  std::size_t compressed_bytes() const { return compressed_bytes_; }
+  std::size_t compression_scratch_bytes() const { return compression_scratch_bytes_; }
+  std::size_t workspace_bytes() const { return workspace_.buffer.bytes(); }
+
+  /// Queued: checks whether the dense A [m x k] is 2:4. A `found` that is not zero says that it is not.
+  void check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found, cudaStream_t) const;
+  /// Queued: brings a dense 2:4 A into the form that `multiply` reads.
+  void compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed, const runtime::Buffer& scratch,
+                cudaStream_t) const;
+  /// Queued: C = A·B, A compressed. Errors: std::invalid_argument on buffers of the wrong length; BackendError.
+  void multiply(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
+  /// Has the library time all of its algorithms on these operands and keeps the fastest. Waits for the stream; C is
+  /// written.
+  void search(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
+
+  /// "algorithm 3, split-k 1, mode 1": the library's own numbers.
+  std::string algorithm() const;
+
+ private:
+  using Library = SparseLtObject<cusparseLtHandle_t, cusparseLtDestroy>;
+  using Matrix = SparseLtObject<cusparseLtMatDescriptor_t, cusparseLtMatDescriptorDestroy>;
+  using Selection = SparseLtObject<cusparseLtMatmulAlgSelection_t, cusparseLtMatmulAlgSelectionDestroy>;
+  using Plan = SparseLtObject<cusparseLtMatmulPlan_t, cusparseLtMatmulPlanDestroy>;
+  void describe_dense(Matrix&, std::size_t rows, std::size_t columns, core::Element) const;
+  void describe();
+  void choose();
+  void reserve_workspace();
+  void require_operands(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c) const;
+
+  SparseShape s_;
+  SparseLtTypes types_;
+  runtime::Device& device_;
+  Library library_;
+  Matrix a_, b_, c_;
+  cusparseLtMatmulDescriptor_t description_{};  // has nothing to destroy
+  Selection selection_;
+  Plan plan_;
+  std::size_t compressed_bytes_ = 0, compression_scratch_bytes_ = 0;
+  runtime::OwnedBuffer workspace_;
+};
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = A·B with a sparse A (weights of which most have been pruned) and dense B and C: fp32, all row-major.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/element.hpp"
+#include "kernels/cases/kernel_case.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/problems/problem.hpp"
+
+namespace gradmeter::kernels {
+
+/// csr and 2:4: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows that share their
+/// pattern, stored as blocks of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds the entries
+/// starts[u] … starts[u + 1], in the order of their columns; entry e has values[e · height() …] in column
+/// columns_of[e].
+struct SparseMatrix {
+  static constexpr std::size_t block_rows = 16;
+  std::size_t rows = 0, columns = 0;
+  SparseFormat format = SparseFormat::csr;
+  std::vector<std::size_t> starts = {};
+  std::vector<std::int32_t> columns_of = {};
+  AlignedVector<float> values = {};
+
+  std::size_t height() const { return format == SparseFormat::blocked ? block_rows : 1; }
+  std::size_t units() const { return starts.size() - 1; }
+  std::size_t bytes() const {
+    return starts.size() * sizeof(starts[0]) + columns_of.size() * sizeof(columns_of[0]) +
+           values.size() * sizeof(float);
+  }
+};
+
+/// Values are Gaussian. csr, blocked: each entry is kept with probability 1 - sparsity, independently, so rows may be
+/// empty. 2:4: two of each four neighbours are kept, any two with equal probability. Cost: O(entries kept). Errors:
+/// std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1; for 2:4 also when sparsity is not
+/// 0.5 or columns are no multiple of 4.
+SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsity, SparseFormat, std::uint64_t seed);
+/// The same matrix as [rows x columns], row-major.
+std::vector<float> to_dense(const SparseMatrix&);
+
+/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. compute_threads() threads compute rows of their own.
+/// Sums are kept in fp32, up to four for each element, with fused multiply-adds where the processor has them: bits
+/// depend on the instruction set, not on the number of threads. Cost: 2·entries·n FLOP; A is read once for each 64
+/// columns of B (lanes of 512 bits) and B's part stays in a cache. Errors: std::invalid_argument on buffers of the
+/// wrong length.
+void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
+
+// The operands and checks that sparse cases of all devices share.
+
+/// The storage type of A and B. Errors: std::logic_error for a precision that no sparse product has.
+core::Element sparse_element(Precision);
+
+/// Numbers of A and B are those of the precision's storage type.
+struct SparseOperands {
+  SparseMatrix a;
+  AlignedVector<float> b;
+};
+/// Draws Gaussian A and B; for int8 uniform whole numbers. The same for the same seed.
+SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64_t seed);
+
+/// Element i of C [m x n], row-major.
+using ProductElement = std::function<double(std::size_t i)>;
+/// Checks a C that has been computed, as KernelCase::finish_check does.
+KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ProductElement& c,
+                                const CheckedCall&);
+
+}  // namespace gradmeter::kernels
+
+namespace gradmeter::kernels::cuda {
+
+// Sparse times dense by cuSPARSE as a kernel case.
+
+std::string cusparse_case_refusal(const Problem&);
+std::unique_ptr<KernelCase> make_cusparse_case(const Problem&, const KernelCaseOptions&);
+
+// Sparse products in 2:4 by cuSPARSELt as kernel cases.
+
+std::string cusparselt_case_refusal(const Problem&);
+/// Bytes of compressed A, B and C.
+std::size_t cusparselt_case_bytes(const Problem&);
+std::unique_ptr<KernelCase> make_cusparselt_case(const Problem&, const KernelCaseOptions&);
+
+}  // namespace gradmeter::kernels::cuda

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <numbers>
+#include <sstream>
+#include <unordered_map>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/name.hpp"
+#include "core/random.hpp"
+#include "kernels/host/memory.hpp"
+#include "model/data/sources.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+constexpr std::size_t successors = 4;
+constexpr double bits_a_token = 0.5 * 1 + 0.25 * 2 + 2 * 0.125 * 3;
+/// The successor that each of eight equally likely draws takes.
+constexpr std::array<std::uint8_t, 8> choice{0, 0, 0, 0, 1, 1, 2, 3};
+
+class Language final : public Dataset {
+ public:
+  Language(const core::ParsedName& n, const DrawnSamples& r)
+      : name_(n.canonical()),
+        words_(core::count_parameter(n, "vocabulary", {.least = successors, .most = 4096})),
+        steps_(core::count_parameter(n, "steps", {.least = 1, .most = 4096})),
+        range_(r) {
+    next_.resize(words_ * words_ * successors);
+    for (std::size_t pair = 0; pair < words_ * words_; ++pair) {
+      constexpr std::uint64_t stream = 0x6c616e67;
+      const core::Permutation shuffled(words_, core::Random(r.seed, stream).bits(pair));
+      for (std::size_t k = 0; k < successors; ++k)
+        next_[pair * successors + k] = static_cast<std::uint16_t>(shuffled(k));
+    }
+  }
+  const std::string& name() const override { return name_; }
+  std::size_t size() const override { return range_.samples; }
+  std::size_t features() const override { return steps_; }
+  std::size_t labels() const override { return steps_; }
+  std::size_t classes() const override { return words_; }
+  double least_loss() const override { return bits_a_token * std::numbers::ln2; }
+  void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const override {
+    kernels::require_elements("language: inputs", inputs.size(), steps_);
+    kernels::require_elements("language: labels", labels.size(), steps_);
+    constexpr std::uint64_t stream = 0x73656e74;
+    const core::Random random(range_.seed, stream);
+    const std::uint64_t first = (range_.offset + i) * steps_;
+    std::size_t before = 0, last = 0;
+    for (std::size_t t = 0; t < steps_; ++t) {
+      inputs[t] = static_cast<float>(last);
+      const std::size_t following =
+          next_[(before * words_ + last) * successors + choice[random.below(first + t, choice.size())]];
+      labels[t] = static_cast<std::int32_t>(following);
+      before = last, last = following;
+    }
+  }
+
+ private:
+  std::string name_;
+  std::size_t words_, steps_;
+  DrawnSamples range_;
+  std::vector<std::uint16_t> next_;  ///< [word before the last][last word][successor]
+};
+
+}  // namespace
+
+bool is_language(std::string_view source) { return source == "language" || source.starts_with("language:"); }
+
+std::shared_ptr<const Dataset> make_language(std::string_view source, const DrawnSamples& range) {
+  return std::make_shared<Language>(
+      core::with_defaults("data", "language", "vocabulary=16,steps=20", core::parse_name(source)), range);
+}
+
+namespace {
+
+using Words = std::vector<std::string>;
+using Numbers = std::unordered_map<std::string, std::int32_t>;
+
+Words read_words(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw core::UsageError(fmt::format("text '{}' cannot be read", path));
+  Words words;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream parts(line);
+    for (std::string word; parts >> word;) words.push_back(word);
+    words.emplace_back("<eos>");
+  }
+  if (file.bad()) throw core::UsageError(fmt::format("text '{}': reading it failed", path));
+  return words;
+}
+
+Numbers number_words(const Words& words, const std::string& path) {
+  std::unordered_map<std::string, std::size_t> counts{{"<unk>", 0}};
+  for (const auto& w : words) ++counts[w];
+  constexpr std::size_t most = std::size_t{1} << 24;  // the whole numbers that fp32 can tell apart
+  if (counts.size() > most)
+    throw core::UsageError(
+        fmt::format("text '{}' has {} different words; at most {} are told apart", path, counts.size(), most));
+  std::vector<std::pair<std::string, std::size_t>> order(counts.begin(), counts.end());
+  std::ranges::sort(order, [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  Numbers numbers;
+  for (std::size_t i = 0; i < order.size(); ++i) numbers.emplace(order[i].first, static_cast<std::int32_t>(i));
+  return numbers;
+}
+
+std::vector<std::int32_t> numbered(const Words& words, const Numbers& numbers) {
+  std::vector<std::int32_t> out;
+  out.reserve(words.size());
+  const std::int32_t unknown = numbers.at("<unk>");
+  for (const auto& w : words) {
+    const auto known = numbers.find(w);
+    out.push_back(known == numbers.end() ? unknown : known->second);
+  }
+  return out;
+}
+
+/// Windows [first, first + count) of a text that several parts may share.
+class TextWindows final : public Dataset {
+ public:
+  struct Range {
+    std::size_t first, count;
+  };
+  TextWindows(std::string name, std::shared_ptr<const std::vector<std::int32_t>> text, std::size_t classes,
+              std::size_t steps, Range range)
+      : name_(std::move(name)), text_(std::move(text)), classes_(classes), steps_(steps), range_(range) {}
+  const std::string& name() const override { return name_; }
+  std::size_t size() const override { return range_.count; }
+  std::size_t features() const override { return steps_; }
+  std::size_t labels() const override { return steps_; }
+  std::size_t classes() const override { return classes_; }
+  void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const override {
+    kernels::require_elements("text: inputs", inputs.size(), steps_);
+    kernels::require_elements("text: labels", labels.size(), steps_);
+    const std::size_t begin = (range_.first + i) * steps_;
+    for (std::size_t t = 0; t < steps_; ++t) {
+      inputs[t] = static_cast<float>((*text_)[begin + t]);
+      labels[t] = (*text_)[begin + t + 1];
+    }
+  }
+
+ private:
+  std::string name_;
+  std::shared_ptr<const std::vector<std::int32_t>> text_;
+  std::size_t classes_, steps_;
+  Range range_;
+};
+
+/// "ptb.valid.txt" for "ptb.train.txt"; empty: there is none.
+std::string validation_path(const std::string& path) {
+  std::filesystem::path p(path);
+  std::string file = p.filename().string();
+  const std::size_t at = file.rfind("train");
+  if (at == std::string::npos) return {};
+  p.replace_filename(file.replace(at, 5, "valid"));
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(p, ignored) ? p.string() : std::string();
+}
+
+std::size_t windows(const std::vector<std::int32_t>& text, std::size_t steps) {
+  return text.empty() ? 0 : (text.size() - 1) / steps;
+}
+
+}  // namespace
+
+DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t validation_most) {
+  const core::ParsedName parsed = core::parse_name(source);
+  const core::ParsedName n = core::with_defaults("data", parsed.base, "steps=35", parsed);
+  const std::size_t steps = core::count_parameter(n, "steps", {.least = 1, .most = 4096});
+  const Words words = read_words(n.base);
+  const Numbers numbers = number_words(words, n.base);
+  const auto part = [&](const auto& text, std::size_t first, std::size_t count) {
+    return std::make_shared<TextWindows>(n.canonical(), text, numbers.size(), steps,
+                                         TextWindows::Range{.first = first, .count = count});
+  };
+  const auto text = std::make_shared<const std::vector<std::int32_t>>(numbered(words, numbers));
+  const std::string other = validation_path(n.base);
+  const auto validation =
+      other.empty() ? text : std::make_shared<const std::vector<std::int32_t>>(numbered(read_words(other), numbers));
+  const std::size_t all = windows(*text, steps), kept = other.empty() ? all - all / 10 : all;
+  const std::size_t first = other.empty() ? kept : 0, rest = windows(*validation, steps) - first;
+  if (kept == 0 || rest == 0)
+    throw core::UsageError(fmt::format(
+        "text '{}' has {} words: too few for windows of {} to train on and to validate with; give fewer steps", n.base,
+        words.size(), steps));
+  return {.train = part(text, 0, std::min(kept, train_most)),
+          .validation = part(validation, first, std::min(rest, validation_most))};
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers that networks are made of.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model/layers/layer.hpp"
+
+namespace gradmeter::model {
+
+/// Fully connected: y = relu(x·Wᵀ + b), or without ReLU. Tensors: weight [out × in], bias [out]. Takes a sample of any
+/// shape as its elements. Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et al., ICCV
+/// 2015 (uniform, variance 2/in); biases zero. precision: that of the products. If its sums are logarithms, the bias
+/// and its gradient are summed in logarithms too.
+std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
+                                        kernels::Precision = kernels::Precision::fp32);
+
+struct StepDenseOptions {
+  kernels::Activation activation = kernels::Activation::none;
+  kernels::Precision precision = kernels::Precision::fp32;
+  Weight weight = Weight::own;
+  double variance = 2;  ///< variance of an initial weight times the features
+  /// outputs are this many equal parts, one after another; each tensor rank has a share of each
+  std::size_t parts = 1;
+};
+
+/// The same layer for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its
+/// weight is that of the embedding [out words × features], and only the bias is its own.
+std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, const StepDenseOptions& = {});
+
+struct ConvolutionOptions {
+  std::size_t filters = 1, side = 3;  ///< number and side of square filters
+  std::size_t stride = 1, pad = 0;
+};
+/// A convolution with bias and ReLU: y = relu(x ∗ F + b). Tensors: filters [filters × channels × side × side], bias
+/// [filters]. Cost: 2·outputs·channels·side² FLOP a sample in each of its three passes; also a pass over images and
+/// filters if the backend has its own layouts. Initial filters: He et al., ICCV 2015 (uniform, variance
+/// 2/(channels·side²)).
+std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions&,
+                                              kernels::Precision = kernels::Precision::fp32);
+
+/// Whether a recurrent layer gives the state after every step, or after the last.
+enum class RecurrentOutput : std::uint8_t { every_step, last_step };
+
+/// A recurrent layer from zero states: vanilla, lstm or gru. h: the width of the state. Tensors: weights [features ×
+/// gates × h], recurrent [h in × gates × h out], bias [gates × h]; the cells' definitions are in
+/// kernels/rnn/reference.hpp. Cost: 2·gates·h·(features + h) FLOP a sample and step forward, as much for the gradients
+/// of inputs and of weights each; its inputs and outputs are transposed, since the backend takes steps before samples.
+/// Initial values: uniform, variance 1/(3·h), biases zero.
+std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, std::size_t h, RecurrentOutput,
+                                            kernels::Precision = kernels::Precision::fp32);
+
+struct AttentionOptions {
+  std::size_t width = 0, heads = 1;  ///< heads divide the width
+  kernels::Precision precision = kernels::Precision::fp32;
+};
+
+/// Causal self-attention between its projections. A step's input is its query, key and value [3 × heads × width/heads],
+/// its output the heads' contexts [heads × width/heads]: softmax(q·kᵀ/√(width/heads))·v over the step itself and those
+/// before it. It has no tensors; dense layers before and after it are the projections. Cost: 4·steps²·width FLOP a
+/// sample forward, twice that backward, as samples·heads products; the half above the diagonal is computed too.
+/// Operands are reordered by heads and back. Tensor ranks have some heads each (`Cut::between`). Source: Vaswani et al.
+/// 2017, section 3.2. Errors: UsageError when the heads do not divide the width, or tensor ranks do not divide the
+/// heads.
+std::unique_ptr<Layer> make_attention_layer(std::size_t steps, const AttentionOptions&);
+
+/// The first layer of a language model, a row of numbers for each word. Inputs are words' numbers as fp32 [steps],
+/// outputs their rows [steps × width]. Tensor: weight [words × width]. Its gradient is dense: rows of words that a
+/// batch does not have are zero; rows are added in the order of the batch. Cost: no FLOP; 8·width bytes a word forward,
+/// 4·words·width and 12·width a word backward. Initial values: uniform within ±0.1 (Zaremba et al. 2014, small). Its
+/// input has no gradient. Tied: it adds its gradient to the one that the last layer wrote. Errors, within the work:
+/// std::out_of_range for a number that is no word's.
+std::unique_ptr<Layer> make_embedding_layer(std::size_t steps, std::size_t words, std::size_t width,
+                                            Weight = Weight::own);
+
+/// A learned row of numbers for each position in a sentence: y = x + weight, the same for each sample. Tensor: weight
+/// [steps × features]. Cost: 8 bytes an element and pass. Initial values: uniform within ±0.1, as the embedding's.
+/// Source: learned positions, Gehring et al. 2017; GPT-2.
+std::unique_ptr<Layer> make_positions_layer(const TokenShape&);
+
+/// The Gaussian error linear unit of each number: y = gelu(x), in the form with tanh
+/// (kernels/attention/transformer.hpp). Cost: 8 bytes an element forward, 12 backward. Source: Hendrycks & Gimpel 2016.
+std::unique_ptr<Layer> make_gelu_layer(const TokenShape&);
+
+/// Layer normalisation of each token: y = (x − mean)/√(variance + 1e-5)·gain + bias over the features of a step.
+/// Tensors: gain [features], bias [features]. Cost: 12 bytes an element forward, 28 backward; moments are computed in
+/// each pass again. Initial values: gains 1, biases 0. Source: Ba, Kiros, Hinton 2016.
+std::unique_ptr<Layer> make_layer_norm_layer(const TokenShape&);
+
+/// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: theirs,
+/// last layer first, named "2.weight". Cost: theirs, and 12 bytes an element forward, 20 backward. Source: He et al.,
+/// CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`): the sum over them is added to x.
+/// Errors: std::logic_error when a layer does not take what the one before gives, or the last one's output is not of
+/// x's shape.
+std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers);
+
+}  // namespace gradmeter::model

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/network/inference.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "kernels/op.hpp"
+#include "kernels/problems/problem.hpp"
+#include "model/layers/operations.hpp"
+#include "model/table/table_model.hpp"
+
+namespace gradmeter::model {
+
+std::string inference_refusal(const Network& n, kernels::Precision p) {
+  for (const auto& l : n.layers())
+    if (auto why = l->inference_refusal(p); !why.empty()) return why;
+  return {};
+}
+
+void calibrate(Network& n, Queue& queue, Buffers buffers, const Batch& batch, std::vector<ActivationRange>& ranges) {
+  const std::vector<ConstBuffer> outputs = n.layer_outputs(queue, buffers, batch);
+  ranges.resize(outputs.size());
+  queue.at_once([&] {
+    for (std::size_t l = 0; l < outputs.size(); ++l)
+      ranges[l].add((l == 0 ? batch.inputs : outputs[l - 1]).values<float>());
+  });
+}
+
+Inference::Inference(const Network& n, const ConstBuffer& parameters, std::size_t samples, kernels::Precision precision,
+                     const std::vector<ActivationRange>& ranges, Queue& queue) {
+  double most = -1;
+  for (std::size_t l = 0; l < n.layers().size(); ++l) {
+    const Layer& layer = *n.layers()[l];
+    InferenceRequest r{.samples = samples, .precision = precision, .parameters = n.layer_parameters(parameters, l)};
+    if (!ranges.empty()) r.input = ranges.at(l);
+    layers_.push_back(layer.prepare_inference(r, queue));
+    outputs_.push_back(queue.device().allocate(core::Element::f32, samples * elements(layer.output())));
+    double flops = 0;
+    for (const kernels::Problem& p : layer.problems(samples, false).forward) flops += kernels::run_flops(p);
+    const std::string implementation = layers_.back()->implementation();
+    if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
+    if (flops > most) implementation_ = implementation, most = flops;
+  }
+}
+
+ConstBuffer Inference::run(Queue& queue, const ConstBuffer& inputs) {
+  ConstBuffer input = inputs;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l]->forward(queue, input, outputs_[l].buffer);
+    input = outputs_[l].buffer;
+  }
+  return input;
+}
+
+std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem> problems, kernels::Precision precision,
+                                                const runtime::Device& device) {
+  for (RepeatedProblem& r : problems) {
+    r.problem.precision = precision;
+    r.problem = with_packed_weights(r.problem, device);
+  }
+  return problems;
+}
+
+ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, Queue& queue, std::uint64_t seed) {
+  double most = -1;
+  for (const RepeatedProblem& r : problems) {
+    Operation& o = operations_.emplace_back(Operation{.op = kernels::prepare(r.problem, {}, queue.device())});
+    o.inputs.resize(r.times);
+    for (auto& inputs : o.inputs) {
+      inputs.emplace_back(runtime::no_floats);
+      for (std::size_t i = 1; i < o.op->inputs().size(); ++i) {
+        memory_.push_back(weights(*o.op, i, queue, seed + memory_.size()));
+        inputs.emplace_back(memory_.back().buffer);
+      }
+    }
+    const double flops = kernels::run_flops(r.problem) * static_cast<double>(r.times);
+    const std::string implementation = o.op->implementation();
+    if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
+    if (flops > most) implementation_ = implementation, most = flops;
+  }
+  share_activations(queue, seed);
+}
+
+runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size_t input, Queue& queue,
+                                                std::uint64_t seed) {
+  const kernels::Operand& o = op.inputs()[input];
+  const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
+  runtime::OwnedBuffer plain = bytes(o.plain_bytes());
+  queue.at_once([&] { fill_random(plain.buffer, *o.format, seed); });
+  if (!o.packed) return plain;
+  runtime::OwnedBuffer stored = bytes(o.stored_bytes);
+  const std::unique_ptr<kernels::Op> packing = op.packing(input);
+  packing->run(queue, "inference.pack", {plain.buffer}, {stored.buffer});
+  queue.synchronise();
+  return stored;
+}
+
+/// Shares activations among operations: random numbers in one layout are random in any other.
+void ForwardOperations::share_activations(Queue& queue, std::uint64_t seed) {
+  std::map<std::string_view, std::size_t> largest;  // by format
+  std::size_t output = 0;
+  for (const Operation& o : operations_) {
+    std::size_t& most = largest[o.op->inputs()[0].format->name];
+    most = std::max(most, o.op->inputs()[0].stored_bytes);
+    for (const auto& out : o.op->outputs()) output = std::max(output, out.stored_bytes);
+  }
+  const runtime::OwnedBuffer& out = memory_.emplace_back(queue.device().allocate(core::Element::i8, output));
+  const Buffer outputs = out.buffer;
+  std::map<std::string_view, Buffer> random;
+  for (Operation& o : operations_) {
+    const kernels::Operand& input = o.op->inputs()[0];
+    auto found = random.find(input.format->name);
+    if (found == random.end()) {
+      memory_.push_back(queue.device().allocate(core::Element::i8, largest.at(input.format->name)));
+      found = random.emplace(input.format->name, memory_.back().buffer).first;
+      queue.at_once([&] { fill_random(found->second, *input.format, seed); });
+    }
+    for (auto& inputs : o.inputs) inputs[0] = found->second.part(0, input.stored_bytes);
+    for (const auto& operand : o.op->outputs()) o.outputs.push_back(outputs.part(0, operand.stored_bytes));
+  }
+}
+
+void ForwardOperations::run(Queue& queue) {
+  for (Operation& o : operations_)
+    for (const auto& inputs : o.inputs) o.op->run(queue, "inference.operation", inputs, o.outputs);
+}
+
+std::size_t forward_operations_bytes(std::span<const RepeatedProblem> problems, std::size_t parameters) {
+  double largest = 0;
+  for (const RepeatedProblem& r : problems) largest = std::max(largest, kernels::bytes(r.problem));
+  return static_cast<std::size_t>(largest) + parameters * sizeof(float);
+}
+
+}  // namespace gradmeter::model

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward passes alone: for a trained network in another precision, quantized after training, and for a layer table.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/op.hpp"
+#include "model/model.hpp"
+#include "model/network/network.hpp"
+
+namespace gradmeter::model {
+
+/// The reason of the first layer without inference in a precision; empty: all layers have it.
+std::string inference_refusal(const Network&, kernels::Precision);
+
+/// Widens `ranges`, one for each layer, to include the layers' inputs in a forward pass of the batch.
+void calibrate(Network&, Queue&, Buffers, const Batch&, std::vector<ActivationRange>& ranges);
+
+/// All layers prepared for inference at one number of samples, for the calling thread's compute_threads() and the
+/// queue's device. Between layers numbers are fp32. The parameters must stay as they are.
+/// Memory: weights in the layouts of the backend, where it has its own, and the outputs of all layers.
+/// Errors: UsageError or BackendError when a layer refuses the precision.
+class Inference {
+ public:
+  /// ranges: those of each layer's inputs; needed for whole numbers.
+  Inference(const Network&, const ConstBuffer& parameters, std::size_t samples, kernels::Precision,
+            const std::vector<ActivationRange>& ranges, Queue&);
+
+  /// inputs [samples × features] fp32. The logits [samples × outputs] hold until the next pass.
+  ConstBuffer run(Queue&, const ConstBuffer& inputs);
+  /// The implementation of the layer with the most FLOP.
+  const std::string& implementation() const { return implementation_; }
+  /// The implementation of the first layer whose operation the device leaves to the host; empty: it has kernels for
+  /// all.
+  const std::string& left_to_host() const { return left_to_host_; }
+
+ private:
+  std::vector<std::unique_ptr<InferenceLayer>> layers_;
+  std::vector<runtime::OwnedBuffer> outputs_;
+  std::string implementation_, left_to_host_;
+};
+
+/// The operations of a layer table's forward pass as inference runs them: in another precision, with weights in the
+/// backend's own layouts where it takes them.
+std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem>, kernels::Precision,
+                                                const runtime::Device&);
+
+/// Runs all operations one after another, each on random numbers. Weights, a set for each repetition, are packed once.
+/// Operations read and write the layouts that their backend wants: the time includes neither packing between layers nor
+/// activation functions nor embeddings. For the calling thread's compute_threads(). Memory: all weights, and the
+/// largest input and output. Errors: those of kernels::prepare; std::bad_alloc.
+class ForwardOperations {
+ public:
+  ForwardOperations(std::span<const RepeatedProblem>, Queue&, std::uint64_t seed);
+  void run(Queue&);
+  /// The implementation of the operation with the most FLOP.
+  const std::string& implementation() const { return implementation_; }
+  /// The implementation of the first operation that the device leaves to the host, as `Inference` has it.
+  const std::string& left_to_host() const { return left_to_host_; }
+
+ private:
+  struct Operation {
+    std::unique_ptr<kernels::Op> op;
+    std::vector<std::vector<ConstBuffer>> inputs = {};  ///< by repetition
+    std::vector<Buffer> outputs = {};
+  };
+  runtime::OwnedBuffer weights(const kernels::Op&, std::size_t input, Queue&, std::uint64_t seed);
+  void share_activations(Queue&, std::uint64_t seed);
+
+  std::vector<Operation> operations_;
+  std::vector<runtime::OwnedBuffer> memory_;
+  std::string implementation_, left_to_host_;
+};
+
+/// The most bytes that `ForwardOperations` will have.
+std::size_t forward_operations_bytes(std::span<const RepeatedProblem>, std::size_t parameters);
+
+}  // namespace gradmeter::model

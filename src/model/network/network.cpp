@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/network/network.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+
+#include "kernels/host/memory.hpp"
+#include "kernels/host/threads.hpp"
+#include "model/layers/operations.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+void finish(TransferPtr& t) {
+  if (t) t->wait();
+  t.reset();
+}
+
+}  // namespace
+
+struct Network::Run {
+  Queue& queue;
+  Buffers buffers;
+  const Batch& batch;
+  std::size_t samples, micro_batches;  ///< samples of each micro-batch but the last
+  const Ready* ready;                  ///< null: no backward
+  const OutcomePlace& outcome;
+  std::size_t slots;  ///< number of micro-batches whose activations are held at once
+
+  std::size_t slot(std::size_t micro_batch) const { return micro_batch % slots; }
+  std::size_t count(std::size_t micro_batch) const {
+    return std::min(samples, batch.samples() - micro_batch * samples);
+  }
+  Batch part(std::size_t micro_batch) const {
+    return part_of(batch, batch.inputs.count() / batch.samples(), micro_batch * samples, count(micro_batch));
+  }
+};
+
+Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& part,
+                 kernels::Precision loss)
+    : part_(part),
+      held_(std::move(name), std::move(layers), part),
+      stage_(held_, part.peers),
+      loss_(loss),
+      steps_(pipeline_steps(part.order, part.stage, part.stages, part.micro_batches)),
+      messages_(most_in_flight(steps_)),
+      sum_(held_.element_count(), part.micro_batches),
+      tied_(held_, part) {
+  const std::size_t seen = needed_memory(pass_samples(part.batch)).seen();
+  if (part.peers && seen > 0) seen_ = part.peers->memory(seen);
+}
+
+std::vector<std::string> Network::layer_names() const {
+  std::vector<std::string> names;
+  for (const auto& layer : held_.layers()) names.push_back(layer->name());
+  return names;
+}
+
+void Network::check(Buffers buffers, const Batch& batch) const {
+  kernels::require_elements("network: parameters", buffers.parameters.count(), element_count());
+  if (batch.samples() == 0) throw std::invalid_argument("network: the batch is empty");
+  kernels::require_elements("network: inputs", batch.inputs.count(), batch.samples() * input_features());
+  kernels::require_elements("network: labels of a sample", batch.labels_each, labels());
+}
+
+std::vector<StageSlot> Network::lay_out(std::size_t samples, MemoryPlanner& from) const {
+  const std::size_t layers = held_.layers().size();
+  const auto take = [&](std::size_t width, bool seen) { return from.take(samples * width, seen); };
+  std::vector<StageSlot> slots(messages_.size());
+  for (StageSlot& s : slots) {
+    if (!is_first()) s.input = take(held_.input_width(), true);
+    for (std::size_t l = 0; l < layers; ++l) {
+      const LayerSums& sums = held_.sums(l);
+      const bool is_sent = l + 1 == layers && !is_last();
+      s.outputs.push_back(take(held_.widths()[l], sums.output || is_sent));
+      auto& shared = s.shared.emplace_back();
+      for (const auto& within : {sums.forward, sums.backward})
+        for (const std::size_t floats : within) shared.push_back(take(floats, true));
+    }
+    s.top_delta = take(out(), !is_last());
+    if (!is_first()) s.input_gradient = take(held_.input_width(), true);
+  }
+  // The gradient by a layer's input is the delta of the layer below.
+  std::vector<Buffer> deltas;
+  for (std::size_t l = 0; l + 1 < layers; ++l)
+    deltas.push_back(take(held_.widths()[l], held_.sums(l + 1).input_gradient));
+  for (StageSlot& s : slots) s.deltas = deltas;
+  return slots;
+}
+
+MemoryPlanner Network::needed_memory(std::size_t samples) const {
+  MemoryPlanner needed;
+  (void)lay_out(samples, needed);
+  (void)tied_.take_memory(needed);
+  return needed;
+}
+
+// A part gets its memory once, for the largest micro-batch that its peers' memory is made for.
+void Network::provide_memory(Queue& queue, std::size_t samples) {
+  if (!part_.peers && !part_.is_whole())
+    throw std::logic_error("model: a part that was made without peers can only be asked for its sizes");
+  if (samples <= memory_samples_) return;
+  memory_samples_ = part_.is_whole() ? samples : pass_samples(part_.batch);
+  queue.synchronise();  // earlier work uses the memory that is freed now
+  recorded_.forget();
+  own_ = queue.device().allocate(core::Element::f32, needed_memory(memory_samples_).own());
+  MemoryPlanner given(own_.buffer, seen_);
+  slots_ = lay_out(memory_samples_, given);
+  tied_.set_memory(tied_.take_memory(given));
+}
+
+std::size_t Network::pass_samples(std::size_t batch) const {
+  return std::max<std::size_t>(1, (batch + part_.micro_batches - 1) / part_.micro_batches);
+}
+
+std::size_t Network::forward_samples(std::size_t batch) const {
+  return part_.is_whole() ? batch : pass_samples(part_.batch);  // a part has memory for this many
+}
+
+std::size_t Network::workspace_bytes(std::size_t samples) const {
+  const std::size_t each = pass_samples(samples);
+  std::size_t held = 0;
+  for (const auto& l : held_.layers()) held += messages_.size() * each * l->activation_elements();
+  const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
+  return (needed_memory(each).own() + held + sums + tied_.summed_floats()) * sizeof(float);
+}
+
+PeerNeeds Network::peer_needs() const {
+  const std::size_t samples = pass_samples(part_.batch);
+  const std::vector<std::size_t> summed = sums(samples, true);
+  const std::size_t largest = summed.empty() ? 0 : std::ranges::max(summed);
+  return {.memory_bytes = needed_memory(samples).seen() * sizeof(float), .largest_sum_bytes = largest * sizeof(float)};
+}
+
+/// Floats of the sums over tensor ranks in a pass over so many samples.
+std::vector<std::size_t> Network::sums(std::size_t samples, bool backward) const {
+  const std::span<const std::size_t> widths = held_.widths();
+  std::vector<std::size_t> floats;
+  for (std::size_t l = 0; l < widths.size(); ++l) {
+    for (const std::size_t within : held_.sums(l).forward) floats.push_back(samples * within);
+    if (held_.sums(l).output) floats.push_back(samples * widths[l]);
+  }
+  for (std::size_t l = 0; backward && l < widths.size(); ++l) {
+    for (const std::size_t within : held_.sums(l).backward) floats.push_back(samples * within);
+    if (held_.sums(l).input_gradient) floats.push_back(samples * (l == 0 ? held_.input_width() : widths[l - 1]));
+  }
+  return floats;
+}
+
+std::vector<RepeatedProblem> Network::pass_problems(std::size_t samples) const {
+  auto all = held_.problems(micro_batch_samples(samples, part_.micro_batches), true);
+  for (RepeatedProblem& p : all) p.times *= part_.micro_batches;
+  return all;
+}
+
+std::vector<RepeatedProblem> Network::forward_problems(std::size_t samples) const {
+  const std::size_t each = forward_samples(samples);
+  std::vector<RepeatedProblem> all;
+  if (samples >= each) all = held_.problems(each, false);
+  for (RepeatedProblem& p : all) p.times *= samples / each;
+  if (samples % each == 0) return all;
+  const auto rest = held_.problems(samples % each, false);
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+PeerTraffic Network::pass_traffic(std::size_t samples) const {
+  const std::size_t each = micro_batch_samples(samples, part_.micro_batches);
+  const std::vector<std::size_t> summed = sums(each, true);
+  PeerTraffic t;
+  for (std::size_t i = 0; i < part_.micro_batches; ++i) {
+    t.sums.insert(t.sums.end(), summed.begin(), summed.end());
+    if (!is_first()) t.messages += 1, t.floats_sent += each * held_.input_width();
+    if (!is_last()) t.messages += 1, t.floats_sent += each * out();
+  }
+  tied_.count(t, true);
+  return t;
+}
+
+PeerTraffic Network::forward_traffic(std::size_t samples) const {
+  const std::size_t each = forward_samples(samples);
+  PeerTraffic t;
+  for (std::size_t first = 0; first < samples; first += each) {
+    const std::size_t n = std::min(each, samples - first);
+    const std::vector<std::size_t> summed = sums(n, false);
+    t.sums.insert(t.sums.end(), summed.begin(), summed.end());
+    if (!is_last()) t.messages += 1, t.floats_sent += n * out();
+  }
+  tied_.count(t, false);
+  return t;
+}
+
+void Network::run_forward(Queue& queue, Buffers buffers, const Batch& batch, const OutcomePlace& outcome) {
+  check(buffers, batch);
+  const std::size_t each = forward_samples(batch.samples());
+  const std::size_t micro_batches = (batch.samples() + each - 1) / each;
+  provide_memory(queue, each);
+  run_schedule({.queue = queue,
+                .buffers = buffers,
+                .batch = batch,
+                .samples = each,
+                .micro_batches = micro_batches,
+                .ready = nullptr,
+                .outcome = outcome,
+                .slots = messages_.size()},
+               forward_steps(micro_batches));
+}
+
+void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready,
+                       const OutcomePlace& outcome) {
+  check(buffers, batch);
+  kernels::require_elements("network: gradients", buffers.gradients.count(), element_count());
+  const std::size_t each = micro_batch_samples(batch.samples(), part_.micro_batches);
+  if (!part_.is_whole() && each > pass_samples(part_.batch))
+    throw std::logic_error("model: its memory is for a smaller batch");
+  provide_memory(queue, each);
+  const Run run{.queue = queue,
+                .buffers = buffers,
+                .batch = batch,
+                .samples = each,
+                .micro_batches = part_.micro_batches,
+                .ready = &ready,
+                .outcome = outcome,
+                .slots = messages_.size()};
+  if (part_.is_whole() && part_.micro_batches == 1) {
+    whole_pass(run);
+  } else {
+    run_schedule(run, steps_);
+  }
+}
+
+void Network::whole_pass(const Run& run) {
+  const RecordedPass::Operands operands{.parameters = run.buffers.parameters,
+                                        .inputs = run.batch.inputs,
+                                        .gradients = run.buffers.gradients,
+                                        .samples = run.samples,
+                                        .threads = kernels::compute_threads()};
+  if (recorded_.is_of(operands)) {
+    recorded_.submit_forward(run.queue);
+    take_loss(run, 0);
+    recorded_.submit_backward(run.queue, *run.ready);
+    return;
+  }
+  if (!recorded_.should_record(operands)) return run_schedule(run, steps_);
+  const StageSlot& slot = slots_.front();
+  const Stage::Pass pass = stage_pass(run, 0);
+  const auto on = [&pass](Queue& queue) {
+    return Stage::Pass{.queue = queue, .parameters = pass.parameters, .input = pass.input, .samples = pass.samples};
+  };
+  recorded_.begin();
+  runtime::RecordingQueue forward = recorded_.forward(run.queue), backward = recorded_.backward(run.queue);
+  stage_.forward(on(forward), slot);
+  take_loss(run, 0);
+  stage_.backward(on(backward), slot, run.buffers.gradients, [&](std::size_t tensor) {
+    recorded_.announce();
+    (*run.ready)(tensor);
+  });
+  recorded_.end();
+}
+
+std::vector<ConstBuffer> Network::layer_outputs(Queue& queue, Buffers buffers, const Batch& batch) {
+  check(buffers, batch);
+  const std::size_t n = batch.samples();
+  provide_memory(queue, n);
+  const StageSlot& slot = slots_.front();
+  stage_.forward({.queue = queue, .parameters = buffers.parameters, .input = batch.inputs, .samples = n}, slot);
+  std::vector<ConstBuffer> outputs;
+  for (std::size_t l = 0; l < slot.outputs.size(); ++l)
+    outputs.emplace_back(slot.outputs[l].part(0, n * held_.widths()[l]));
+  return outputs;
+}
+
+void Network::run_schedule(const Run& run, const std::vector<PipelineStep>& steps) {
+  tied_.begin(run.queue, run.buffers.parameters, inputs_in_use_);
+  // One stage's messages arrive in the order of their posting: a wait for the first serves all of them.
+  const bool is_first_message = !(tied_.uses() && part_.stages == 2);
+  for (std::size_t i = 0; i < run.slots; ++i) expect_input(run, i, i == 0 && is_first_message && inputs_in_use_);
+  for (const PipelineStep& s : steps) {
+    if (s.kind == PipelineStep::Kind::forward) {
+      forward_micro_batch(run, s.micro_batch);
+    } else {
+      backward_micro_batch(run, s.micro_batch);
+    }
+  }
+  for (Messages& m : messages_) {
+    finish(m.output_left);
+    finish(m.input_gradient_left);
+  }
+  tied_.end();
+  // A run's message leaves after all work that has read its inputs; the last stage's forward pass sends nothing.
+  inputs_in_use_ = run.ready == nullptr && is_last();
+}
+
+void Network::expect_input(const Run& run, std::size_t micro_batch, bool in_use) {
+  if (is_first() || micro_batch >= run.micro_batches) return;
+  const Buffer& input = slots_[run.slot(micro_batch)].input;
+  messages_[run.slot(micro_batch)].input =
+      part_.peers->receive(Neighbour::previous, input.part(0, run.count(micro_batch) * held_.input_width()),
+                           in_use ? run.queue.record() : nullptr);
+}
+
+Stage::Pass Network::stage_pass(const Run& run, std::size_t micro_batch) const {
+  const std::size_t n = run.count(micro_batch), slot = run.slot(micro_batch);
+  return {.queue = run.queue,
+          .parameters = run.buffers.parameters,
+          .input = is_first() ? run.part(micro_batch).inputs
+                              : ConstBuffer(slots_[slot].input.part(0, n * held_.input_width())),
+          .samples = n,
+          .slot = run.ready ? slot : 0,  // a forward pass alone needs one slot, since work is in order
+          .tied_weight = tied_.weight()};
+}
+
+void Network::forward_micro_batch(const Run& run, std::size_t micro_batch) {
+  const StageSlot& slot = slots_[run.slot(micro_batch)];
+  Messages& messages = messages_[run.slot(micro_batch)];
+  const std::size_t outputs = run.count(micro_batch) * out();
+  finish(messages.input);
+  finish(messages.output_left);
+  tied_.await_weight();
+  stage_.forward(stage_pass(run, micro_batch), slot);
+  if (is_last()) {
+    take_loss(run, micro_batch);
+  } else {
+    // The receive for the answer is posted before its message is sent. That message leaves after all work so far, so
+    // the answer overwrites nothing that is still read.
+    if (run.ready) messages.top_delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs), nullptr);
+    if (run.ready && micro_batch + 1 == run.micro_batches) tied_.expect_gradient();
+    messages.output_left = part_.peers->send(Neighbour::next, slot.outputs.back().part(0, outputs));
+  }
+  if (!run.ready) expect_input(run, micro_batch + run.slots, true);
+}
+
+void Network::take_loss(const Run& run, std::size_t micro_batch) {
+  const StageSlot& slot = slots_[run.slot(micro_batch)];
+  const std::size_t logits = run.count(micro_batch) * out();
+  static const OutcomePlace not_reported = nullptr;
+  submit_loss(run.queue, slot.outputs.back().part(0, logits), run.part(micro_batch),
+              slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : not_reported,
+              loss_);
+}
+
+void Network::backward_micro_batch(const Run& run, std::size_t micro_batch) {
+  const StageSlot& slot = slots_[run.slot(micro_batch)];
+  Messages& messages = messages_[run.slot(micro_batch)];
+  finish(messages.top_delta);
+  finish(messages.input_gradient_left);
+  const Buffer& gradients = run.buffers.gradients;
+  const Buffer target = sum_.target(run.queue, micro_batch, gradients);
+  const bool is_last_of_pass = micro_batch + 1 == run.micro_batches;
+  const auto ready = [&](std::size_t t) {
+    if (!is_last_of_pass) return;
+    sum_.take(run.queue, micro_batch, gradients, tensors()[t].offset, tensors()[t].count);
+    tied_.add_gradient(run.queue, t, gradients);
+    (*run.ready)(t);
+  };
+  Stage::Pass pass = stage_pass(run, micro_batch);
+  tied_.clear(run.queue, target);
+  pass.tied_gradient = tied_.gradient_target(run.queue, micro_batch);
+  stage_.backward(pass, slot, target, std::ref(ready));
+  if (!is_first()) {
+    const std::size_t inputs = run.count(micro_batch) * held_.input_width();
+    messages.input_gradient_left = part_.peers->send(Neighbour::previous, slot.input_gradient.part(0, inputs));
+  }
+  if (!is_last_of_pass) sum_.take(run.queue, micro_batch, gradients, 0, element_count());
+  tied_.return_gradient(run.queue, micro_batch);
+  expect_input(run, micro_batch + run.slots, true);
+}
+
+}  // namespace gradmeter::model

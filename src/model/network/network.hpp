@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model that is a list of layers with softmax cross-entropy on top: whole, or the part of it that one rank holds,
+// where tensor ranks share layers and pipeline stages hold runs of layers. It runs micro-batches through the layers: it
+// decides their order, their inputs, and the memory of their activations.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/network/pipeline.hpp"
+
+namespace gradmeter::model {
+
+/// A part's tensors and first weights are this part of the whole network's (`HeldLayers` says which). So are the
+/// gradients: up to the rounding of sums over tensor ranks, or with the bits of an accumulating whole network where
+/// there are none. Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica
+/// get the same batch and make their calls together; tensor rank 0 of the last stage reports the outcome, the others'
+/// is zero.
+///
+/// A pass cuts the batch into the part's micro-batches; gradients are averaged over them in their order
+/// (`GradientSum`), and tensors are announced in the last one's backward pass. A forward pass takes a batch of any
+/// size, a part in micro-batches that its memory is made for.
+///
+/// Cost a micro-batch of n samples: the layers', and the messages of `pass_traffic`: a pair of layers that is shared is
+/// summed once forward [n × out] and once backward [n × in], the network's first pair not backward; a border of stages
+/// carries one [n × width] each way, of a rank's share where it lies inside a pair; a weight that the last stage shares
+/// with the first goes once each way in a pass (`TiedWeight`). Activations: those of `most_in_flight` micro-batches,
+/// allocated once for a part, and for a whole network whenever a batch is larger than those before.
+/// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches;
+/// std::invalid_argument on buffers or batches of the wrong size; std::logic_error when a part is run without peers, or
+/// with more samples than it said. Sources: GPipe and 1F1B, as in `part.hpp`.
+class Network : public Model {
+ public:
+  /// layers: those of the whole network, whatever the part. loss: precision of the softmax cross-entropy, see
+  /// submit_loss.
+  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {},
+          kernels::Precision loss = kernels::Precision::fp32);
+
+  const std::string& name() const override { return held_.name(); }
+  std::span<const Tensor> tensors() const override { return held_.tensors(); }
+  std::size_t element_count() const override { return held_.element_count(); }
+  std::size_t input_features() const override { return held_.input_features(); }
+  std::size_t classes() const override { return held_.classes(); }
+  std::size_t labels() const override { return held_.labels(); }
+  std::vector<std::string> layer_names() const override;
+  /// Covers all passes of the held layers, except for the gradient of the network's input.
+  double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
+  std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
+  std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
+  /// Activations and their gradients, without the memory that its peers provide; what the layers hold (packed
+  /// operands, scratch) is not counted.
+  std::size_t workspace_bytes(std::size_t samples) const override;
+  PeerNeeds peer_needs() const override;
+  PeerTraffic pass_traffic(std::size_t samples) const override;
+  PeerTraffic forward_traffic(std::size_t samples) const override;
+
+  void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { held_.initialise(queue, b, seed); }
+  void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
+  void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
+
+  std::span<const std::unique_ptr<Layer>> layers() const { return held_.layers(); }
+  std::vector<ConstBuffer> layer_parameters(const ConstBuffer& flat, std::size_t layer) const {
+    return held_.parts_of(flat, layer);
+  }
+  /// For a whole network: a forward pass without its loss. Gives the outputs of all layers, valid until the next pass.
+  /// The last ones are the logits.
+  std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
+
+ private:
+  /// Messages of the micro-batch in one slot that have begun and are waited for later.
+  struct Messages {
+    TransferPtr input, output_left, top_delta, input_gradient_left;
+  };
+  /// One pass, or one forward pass alone, that is being submitted.
+  struct Run;
+  bool is_first() const { return part_.stage == 0; }
+  bool is_last() const { return part_.stage + 1 == part_.stages; }
+  std::size_t out() const { return held_.widths().back(); }
+  /// Samples of the largest micro-batch in a pass, and in a forward pass, over a batch of this size.
+  std::size_t pass_samples(std::size_t batch) const;
+  std::size_t forward_samples(std::size_t batch) const;
+  std::vector<std::size_t> sums(std::size_t samples, bool backward) const;
+  void check(Buffers, const Batch&) const;
+
+  std::vector<StageSlot> lay_out(std::size_t samples, MemoryPlanner&) const;
+  MemoryPlanner needed_memory(std::size_t samples) const;
+  void provide_memory(Queue&, std::size_t samples);
+  /// Runs a pass of a whole network in one micro-batch, and records it if it recurs.
+  void whole_pass(const Run&);
+  void run_schedule(const Run&, const std::vector<PipelineStep>&);
+  /// in_use: earlier submitted work may still read this memory.
+  void expect_input(const Run&, std::size_t micro_batch, bool in_use);
+  void forward_micro_batch(const Run&, std::size_t micro_batch);
+  void backward_micro_batch(const Run&, std::size_t micro_batch);
+  void take_loss(const Run&, std::size_t micro_batch);
+  Stage::Pass stage_pass(const Run&, std::size_t micro_batch) const;
+
+  Part part_;
+  HeldLayers held_;
+  Stage stage_;
+  kernels::Precision loss_;
+  std::vector<PipelineStep> steps_;
+  std::vector<Messages> messages_;  ///< by slot
+  GradientSum sum_;
+  TiedWeight tied_;
+  Buffer seen_ = no_floats;         ///< memory that peers see
+  std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
+  runtime::OwnedBuffer own_ = {};
+  std::vector<StageSlot> slots_;
+  RecordedPass recorded_;
+  bool inputs_in_use_ = false;  ///< the last run has not waited for the work that reads the inputs
+};
+
+}  // namespace gradmeter::model

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/network/pipeline.hpp"
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/host/memory.hpp"
+#include "kernels/loops.hpp"
+#include "model/layers/operations.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+/// Submits recorded work under its layers; calls `submitted(n)` after each piece, of which there are n by then.
+template <class Submitted>
+void submit_again(Queue& queue, const std::vector<runtime::RecordedWork>& all, const Submitted& submitted) {
+  int layer = Queue::no_layer;
+  std::size_t n = 0;
+  for (const runtime::RecordedWork& w : all) {
+    if (w.layer != layer) queue.enter_layer(layer = w.layer);
+    queue.submit(w.label, w.cost, w.work);
+    submitted(++n);
+  }
+  queue.enter_layer(Queue::no_layer);
+}
+
+}  // namespace
+
+bool RecordedPass::should_record(const Operands& o) {
+  recorded_ = false;
+  const bool same = last_ == o;
+  last_ = o;
+  return same;
+}
+
+void RecordedPass::begin() {
+  forward_.clear();
+  backward_.clear();
+  announced_after_.clear();
+}
+
+void RecordedPass::submit_forward(Queue& queue) const {
+  submit_again(queue, forward_, [](std::size_t) {});
+}
+
+void RecordedPass::submit_backward(Queue& queue, const Model::Ready& ready) const {
+  std::size_t announced = 0;
+  const auto announce = [&](std::size_t submitted) {
+    for (; announced < announced_after_.size() && announced_after_[announced] == submitted; ++announced)
+      ready(announced);
+  };
+  announce(0);
+  submit_again(queue, backward_, announce);
+}
+
+Buffer GradientSum::target(Queue& queue, std::size_t i, const Buffer& gradients) {
+  if (i > 0 || micro_batches_ == 1) return gradients;
+  if (sum_.memory == nullptr) sum_ = queue.device().allocate(core::Element::f32, elements_);
+  return sum_.buffer;
+}
+
+void GradientSum::take(Queue& queue, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count) {
+  if (i == 0) return;  // the gradient was written in place
+  const bool last = i + 1 == micro_batches_;
+  const auto factor = static_cast<float>(1.0 / static_cast<double>(micro_batches_));
+  const double elements = static_cast<double>(count);
+  queue.submit("backward.accumulate", {.flops = (last ? 2 : 1) * elements, .bytes = 12 * elements},
+               [last, factor, to = gradients.part(offset, count), from = sum_.buffer.part(offset, count)] {
+                 if (last) return kernels::loops().add_and_scale(from, to, factor, to);
+                 kernels::loops().add(from, to, from);
+               });
+}
+
+std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches) {
+  if (samples == 0 || samples % micro_batches != 0) {
+    throw core::UsageError(
+        fmt::format("a batch of {} samples does not divide into {} micro-batches; make it a multiple of {}", samples,
+                    micro_batches, micro_batches));
+  }
+  return samples / micro_batches;
+}
+
+Batch part_of(const Batch& b, std::size_t features, std::size_t first, std::size_t count) {
+  return {b.inputs.part(first * features, count * features),
+          b.labels.part(first * b.labels_each, count * b.labels_each), b.labels_each, b.loss_scale};
+}
+
+TiedWeight::TiedWeight(const HeldLayers& part, const Part& p)
+    : held_(part),
+      peers_(p.peers),
+      is_first_(p.stage == 0),
+      micro_batches_(p.micro_batches),
+      sum_(part.tied_between_stages(), p.micro_batches) {}
+
+void TiedWeight::count(PeerTraffic& t, bool backward) const {
+  if (floats() == 0 || (uses() && !backward)) return;
+  t.messages += 1, t.floats_sent += floats();
+}
+
+Buffer TiedWeight::of(const Buffer& flat) const {
+  const Tensor& t = held_.tensors()[held_.tensor_of(0, 0)];
+  return flat.part(t.offset, t.count);
+}
+
+void TiedWeight::begin(Queue& queue, const Buffer& parameters, bool in_use) {
+  if (uses()) expected_ = peers_->receive(Neighbour::first, weight_, in_use ? queue.record() : nullptr);
+  if (!owns()) return;
+  queue.copy("forward.lend", of(parameters), weight_);
+  left_ = peers_->send(Neighbour::last, weight_);
+}
+
+void TiedWeight::end() {
+  if (left_) left_->wait();
+  left_.reset();
+}
+
+void TiedWeight::await_weight() {
+  if (!uses() || !expected_) return;
+  expected_->wait();
+  expected_.reset();
+}
+
+Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
+  return uses() ? sum_.target(queue, micro_batch, gradient_) : runtime::no_floats;
+}
+
+void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
+  if (!uses()) return;
+  sum_.take(queue, micro_batch, gradient_, 0, floats());
+  if (micro_batch + 1 == micro_batches_) left_ = peers_->send(Neighbour::first, gradient_);
+}
+
+void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
+  if (owns()) submit_clear(queue, "backward.clear", of(gradients));
+}
+
+void TiedWeight::expect_gradient() {
+  if (owns()) expected_ = peers_->receive(Neighbour::last, gradient_, nullptr);
+}
+
+void TiedWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gradients) {
+  if (!owns() || tensor != held_.tensor_of(0, 0)) return;
+  expected_->wait();
+  expected_.reset();
+  submit_sum(queue, "backward.lent", of(gradients), gradient_, of(gradients));
+}
+
+Buffer MemoryPlanner::take(std::size_t floats, bool seen_by_peers) {
+  const Buffer& memory = seen_by_peers ? seen_memory_ : own_memory_;
+  std::size_t& used = seen_by_peers ? seen_ : own_;
+  const std::size_t at = used;
+  used += kernels::whole_lines(floats);
+  return memory.count() == 0 ? memory : memory.part(at, floats);
+}
+
+}  // namespace gradmeter::model

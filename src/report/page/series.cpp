@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the rows that a page has, and their names, which say in words by which factors a series differs from others.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "analysis/launches.hpp"
+#include "analysis/words.hpp"
+#include "core/format.hpp"
+#include "core/result.hpp"
+#include "report/cells.hpp"
+#include "report/comparison_table.hpp"
+#include "report/page/rows.hpp"
+
+namespace gradmeter::report {
+namespace {
+
+using core::Factor;
+
+/// Factors along which curves run: every chart names them by its axes or panels.
+constexpr std::array axis_factors{Factor::ranks,     Factor::batch_per_rank, Factor::batch_global, Factor::size_bytes,
+                                  Factor::from_rank, Factor::to_rank,        Factor::interval};
+/// Factors that usually follow from the number of ranks.
+constexpr std::array layout{Factor::nodes, Factor::ranks_per_node, Factor::mapping, Factor::placement};
+/// Factors that are chosen for an exchange or a computation; all others are conditions, which tell panels apart.
+constexpr std::array choice_factors{Factor::precision, Factor::update,    Factor::accumulate,  Factor::strategy,
+                                    Factor::mesh,      Factor::algorithm, Factor::codec,       Factor::bucket_bytes,
+                                    Factor::overlap,   Factor::transport, Factor::accum_dtype, Factor::op,
+                                    Factor::buffers,   Factor::in_place,  Factor::loss_scale,  Factor::gradients,
+                                    Factor::search,    Factor::cudagraph, Factor::outstanding};
+/// Factors that are others on one rank than on several of the same curve.
+constexpr std::array of_ranks{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
+                              Factor::scaling, Factor::mapping, Factor::placement};
+/// Factors that one rank, and ranks that exchange nothing, do not have.
+constexpr std::array of_exchange{Factor::scaling,   Factor::strategy,    Factor::mesh,      Factor::algorithm,
+                                 Factor::codec,     Factor::overlap,     Factor::transport, Factor::accum_dtype,
+                                 Factor::gradients, Factor::op,          Factor::buffers,   Factor::mapping,
+                                 Factor::placement, Factor::bucket_bytes};
+/// Factors that usually are one with the link, where curves run over links.
+constexpr std::array of_link{Factor::interconnect,   Factor::transport, Factor::nodes,
+                             Factor::ranks_per_node, Factor::mapping,   Factor::placement};
+
+bool is_in(std::span<const Factor> list, Factor f) { return std::ranges::find(list, f) != list.end(); }
+
+/// Puts a number and its interval under columns that are not the point's own.
+void put_interval(PageRow& row, std::string_view column, std::string_view low, std::string_view high,
+                  const analysis::Estimate& estimate) {
+  row.put_number(column, estimate.value);
+  row.put_number(low, estimate.low);
+  row.put_number(high, estimate.high);
+}
+
+/// The facts about one factor in an experiment's points.
+struct FactorUse {
+  std::map<std::string, core::Value> values;               ///< by text; "" where a point lacks the factor
+  std::map<std::int64_t, std::set<std::string>> by_ranks;  ///< the texts at each number of ranks
+  std::map<std::string, std::string> words;                ///< of a value's text; empty until `find_words`
+  std::map<std::string, std::set<std::string>> by_link;    ///< the texts at each interconnect
+  std::set<std::string> exchanged;                         ///< the texts of points that exchange something
+  bool varies() const { return values.size() > 1; }
+  bool follows_ranks() const { return has_one_each(by_ranks); }
+  bool follows_link() const { return has_one_each(by_link); }
+
+ private:
+  template <class Texts>
+  static bool has_one_each(const Texts& texts) {
+    return std::ranges::all_of(texts, [](const auto& at) { return at.second.size() < 2; });
+  }
+};
+struct ExperimentUse {
+  std::array<FactorUse, core::factor_count> factors;
+  /// The last point's of each number of ranks, link and whether it exchanges: what is as it was says nothing new.
+  std::map<std::tuple<std::int64_t, std::string, bool>, core::Factors> last;
+};
+using Uses = std::map<std::string, ExperimentUse>;
+
+/// A value that a point lacks is one too: with `gradients=bf16` and without are two curves. But one rank, and ranks
+/// that exchange nothing, lack what belongs to an exchange, and are no curve of their own for that.
+void add_values(ExperimentUse& to, const core::Factors& factors) {
+  const std::int64_t ranks = integer(factors[Factor::ranks]);
+  const bool exchanges = ranks != 1 && text(factors[Factor::strategy]) != "independent";
+  const std::string link = text(factors[Factor::interconnect]);
+  const auto [last, is_first] = to.last.try_emplace({ranks, link, exchanges});
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const core::Value& value = factors[static_cast<Factor>(i)];
+    if (!is_first && value == std::as_const(last->second)[static_cast<Factor>(i)]) continue;
+    if (!exchanges && core::is_null(value) && is_in(of_exchange, static_cast<Factor>(i))) continue;
+    const std::string key = core::is_null(value) ? "" : core::to_text(value);
+    FactorUse& use = to.factors[i];
+    use.values.try_emplace(key, value);
+    use.by_ranks[ranks].insert(key);
+    use.by_link[link].insert(key);
+    if (exchanges) use.exchanged.insert(key);
+  }
+  last->second = factors;
+}
+
+/// "gemm:m=512,k=512" of a mini-batch's "gemm:m=512,n=16,k=512": the same problem at each mini-batch.
+std::string without_batch(const std::string& problem, const core::Value& batch) {
+  std::string out = problem;
+  for (const char* key : {"n=", "batch="}) {
+    const std::string part = fmt::format("{}{}", key, core::to_text(batch));
+    for (std::size_t at = out.find(part); at != std::string::npos; at = out.find(part, at + 1)) {
+      const std::size_t end = at + part.size();
+      const bool whole = at > 0 && (out[at - 1] == ':' || out[at - 1] == ',') && (end == out.size() || out[end] == ',');
+      if (!whole) continue;
+      out.erase(at, part.size() + (end == out.size() ? 0 : 1));
+      if (out.ends_with(',')) out.pop_back();
+      return out;
+    }
+  }
+  return out;
+}
+
+void find_words(FactorUse& use, Factor factor) {
+  std::vector<core::Value> beside;
+  for (const auto& [key, value] : use.values) beside.push_back(value);
+  for (const auto& [key, value] : use.values) use.words[key] = analysis::in_words(factor, value, beside);
+}
+
+/// Uses the points that were measured: one without figures makes no difference that a chart would have to tell.
+Uses uses_of(std::span<const analysis::Side> sides) {
+  Uses out;
+  for (const auto& side : sides) {
+    for (const auto& run : side.runs) {
+      for (const auto& point : run.points) {
+        auto& uses = out[point.experiment];
+        const bool is_measured = point.status == core::Status::ok || point.status == core::Status::mistrusted;
+        if (is_measured) add_values(uses, point.factors);
+      }
+    }
+  }
+  for (auto& [experiment, uses] : out) {
+    for (std::size_t i = 0; i < core::factor_count; ++i)
+      if (uses.factors[i].varies()) find_words(uses.factors[i], static_cast<Factor>(i));
+  }
+  return out;
+}
+
+/// "ring, 4-bit gradients": the point's values, in words, of all factors that vary and that `is_named` takes.
+template <class IsNamed>
+std::string words_of(const core::Point& point, const Uses& uses, const std::string& first, const IsNamed& is_named) {
+  std::string out = first;
+  const auto& of_experiment = uses.at(point.experiment).factors;
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const auto factor = static_cast<Factor>(i);
+    const FactorUse& use = of_experiment[i];
+    if (!use.varies() || is_in(axis_factors, factor) || !is_named(factor)) continue;
+    if (is_in(layout, factor) && use.follows_ranks()) continue;
+    const core::Value &value = point.factors[factor], &batch = point.factors[Factor::batch_per_rank];
+    if (core::is_null(value)) continue;
+    // A strategy is one of several only where ranks exchange: beside the control, "no exchange", it needs no name.
+    const bool is_only_strategy =
+        factor == Factor::strategy && use.exchanged.size() < 2 && text(value) != "independent";
+    if (is_only_strategy) continue;
+    const auto known = use.words.find(core::to_text(value));
+    std::string words = known == use.words.end() ? analysis::in_words(factor, value) : known->second;
+    if (factor == Factor::problem && !core::is_null(batch)) words = without_batch(words, batch);
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", words);
+  }
+  return out;
+}
+
+/// Runs of one side, machine and build: only these are launches of one point. Machine and build are in words, and empty
+/// where all runs of the side agree.
+struct RunGroup {
+  std::vector<const core::Run*> runs;
+  std::string machine, build;
+};
+
+void put_labels(PageRow& row, const Uses& uses, const std::string& source, const RunGroup& group) {
+  const core::Point& point = row.point;
+  const std::string build =
+      fmt::format("{}{}{}", source, source.empty() || group.build.empty() ? "" : ", ", group.build);
+  // One rank of a strategy that is not named has no other choice to be told by.
+  const core::Value& strategy = point.factors[Factor::strategy];
+  const auto or_strategy = [&strategy](std::string words) {
+    if (!words.empty()) return words;
+    return core::is_null(strategy) ? "measured" : analysis::in_words(Factor::strategy, strategy);
+  };
+  row.put("series", or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choice_factors, f); })));
+  row.put("panel", words_of(point, uses, group.machine, [](Factor f) { return !is_in(choice_factors, f); }));
+  if (!row.has("codec_gain")) return;
+  const auto& of_experiment = uses.at(point.experiment).factors;
+  const auto is_link = [&of_experiment](Factor f) {
+    return f == Factor::interconnect ||
+           (is_in(of_link, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
+  };
+  row.put("series_over_links",
+          or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choice_factors, f) && !is_link(f); })));
+  row.put("panel_over_links",
+          words_of(point, uses, group.machine, [&](Factor f) { return !is_in(choice_factors, f) && !is_link(f); }));
+}
+
+/// Why a row's figure is not to be relied on; empty where nothing is known against it.
+std::string doubt_of(const core::Point& point) {
+  std::vector<std::string> doubts;
+  const double efficiency = point.metrics.number(core::Metric::efficiency);
+  const bool compared = std::isfinite(efficiency) && integer(point.factors[Factor::ranks]) > 1;
+  if (point.status == core::Status::mistrusted) doubts.push_back(fmt::format("mistrusted: {}", point.reason));
+  if (core::is_disturbed(point.metrics)) doubts.emplace_back("disturbed");
+  if (oversubscribed(point)) doubts.emplace_back("more threads than cores");
+  if (compared && efficiency >= 1.005) doubts.emplace_back("above 100 %");
+  if (compared && !std::isfinite(point.metrics.number(core::Metric::efficiency_ci95_low)))
+    doubts.emplace_back("no interval");
+  return fmt::format("{}", fmt::join(doubts, "; "));
+}
+
+/// The batch that stays the same along a curve over ranks: "batch 16"; for strong scaling "batch 64 in all".
+std::string batch_in_words(const core::Factors& factors) {
+  const bool strong = text(factors[Factor::scaling]) == "strong";
+  const core::Value& batch = factors[strong ? Factor::batch_global : Factor::batch_per_rank];
+  return core::is_null(batch) ? "" : fmt::format("batch {}{}", core::to_text(batch), strong ? " in all" : "");
+}
+
+PageRow row_of(core::Point point, std::size_t source) {
+  PageRow row(std::move(point));
+  row.put_first("source", static_cast<std::int64_t>(source));
+  if (std::string batch = batch_in_words(row.point.factors); !batch.empty()) row.put_first("batch", std::move(batch));
+  if (std::string doubt = doubt_of(row.point); !doubt.empty()) row.put_first("doubt", std::move(doubt));
+  return row;
+}
+
+/// Whether a curve of `row` may begin at `start`: it is the same but for ranks, the control's strategy, and what one
+/// rank lacks since it exchanges nothing.
+bool begins_at(const PageRow& row, const PageRow& start, const std::vector<Factor>& varying) {
+  const core::Factors &of_row = row.point.factors, &of_start = start.point.factors;
+  return std::ranges::all_of(varying, [&](Factor factor) {
+    const core::Value& own = of_start[factor];
+    if (is_in(of_ranks, factor) || (is_in(of_exchange, factor) && own.is_null())) return true;
+    const bool is_control = factor == Factor::strategy && text(own) == "independent";
+    return is_control || of_row[factor] == own;
+  });
+}
+
+/// Rows of one rank by all that rows which `begins_at` them have in common with them for sure: the side, machine and
+/// build, a batch, and the conditions. Without it every row would be held against every one of one rank.
+class CurveBaselines {
+ public:
+  using Batch = core::Value (*)(const PageRow&);
+  CurveBaselines(Batch batch, std::vector<Factor> varying) : batch_(batch), varying_(std::move(varying)) {}
+  void add(const PageRow& start) { by_key_[key_of(start)].push_back(&start); }
+  /// Finds the first start that `fits`; null where there is none.
+  template <class Fits>
+  const PageRow* find(const PageRow& row, const Fits& fits) const {
+    const auto found = by_key_.find(key_of(row));
+    if (found == by_key_.end()) return nullptr;
+    const auto start = std::ranges::find_if(found->second, [&](const PageRow* s) { return fits(*s, varying_); });
+    return start == found->second.end() ? nullptr : *start;
+  }
+
+ private:
+  std::string key_of(const PageRow& row) const {
+    const auto one = [](const core::Value& v) { return v.is_null() ? "" : core::to_text(v); };
+    std::string out = one(batch_(row));
+    for (const char* column : {"source", "machine", "build"}) out += "|" + one(row.at(column));
+    for (const Factor f : varying_)
+      if (!is_in(of_ranks, f) && !is_in(of_exchange, f)) out += "|" + one(row.point.factors[f]);
+    return out;
+  }
+  Batch batch_;
+  std::vector<Factor> varying_;
+  std::map<std::string, std::vector<const PageRow*>> by_key_;
+};
+
+/// The batch of one rank that a curve begins at: strong scaling's is that of all ranks.
+core::Value base_batch(const PageRow& row) {
+  const core::Factors& factors = row.point.factors;
+  return factors[text(factors[Factor::scaling]) == "strong" ? Factor::batch_global : Factor::batch_per_rank];
+}
+
+std::vector<PageRow> find_curve_starts(const PageTable& table) {
+  CurveBaselines starts(base_batch, table.varying);
+  std::vector<const PageRow*> others;
+  for (const PageRow& row : table.rows) {
+    const core::Value& ranks = row.point.factors[Factor::ranks];
+    if (row.point.experiment != "scale" || row.point.status != core::Status::ok || ranks.is_null()) continue;
+    if (integer(ranks) == 1) {
+      starts.add(row);
+    } else {
+      others.push_back(&row);
+    }
+  }
+  std::vector<PageRow> out;
+  std::set<std::array<std::string, 3>> done;
+  constexpr std::array labels{"series", "panel", "batch"};
+  for (const PageRow* row : others) {
+    if (!done.insert({row->text("series"), row->text("panel"), row->text("batch")}).second) continue;
+    const PageRow* start = starts.find(
+        *row, [&](const PageRow& s, const std::vector<Factor>& varying) { return begins_at(*row, s, varying); });
+    if (!start) continue;
+    const bool is_one_curve =
+        std::ranges::all_of(labels, [&](const char* label) { return start->text(label) == row->text(label); });
+    if (is_one_curve) continue;
+    out.push_back(*start);
+    for (const char* label : labels)
+      if (row->has(label)) out.back().put(label, row->at(label));
+  }
+  return out;
+}
+
+/// Puts `fp32_speedup` into rows: their samples/s, divided by those of one rank in fp32 that has all else that a rank
+/// alone can have in common with them.
+void add_fp32_speedups(PageTable& table) {
+  constexpr std::array formats{Factor::precision, Factor::update, Factor::loss_scale, Factor::gradients, Factor::codec};
+  std::vector<Factor> held = table.varying;
+  std::erase_if(held, [&](Factor f) { return is_in(formats, f); });
+  CurveBaselines bases([](const PageRow& row) { return core::Value(row.point.factors[Factor::batch_per_rank]); }, held);
+  const auto is_timed = [](const PageRow& row) {
+    return row.point.experiment == "scale" && std::isfinite(row.point.metrics.number(core::Metric::samples_per_s));
+  };
+  const auto is_one_rank = [](const PageRow& row) { return integer(row.point.factors[Factor::ranks]) == 1; };
+  const auto is_fp32 = [](const PageRow& row) { return text(row.point.factors[Factor::precision]) == "fp32"; };
+  for (const PageRow& row : table.rows)
+    if (is_timed(row) && row.point.status == core::Status::ok && is_one_rank(row) && is_fp32(row)) bases.add(row);
+  for (PageRow& row : table.rows) {
+    if (!is_timed(row) || (is_one_rank(row) && is_fp32(row))) continue;
+    const PageRow* base = bases.find(row, [&](const PageRow& b, const std::vector<Factor>& varying) {
+      return is_one_rank(row) ? begins_at(b, row, varying) : begins_at(row, b, varying);
+    });
+    if (!base) continue;
+    const double speedup = row.number("samples_per_s") / base->number("samples_per_s");
+    const auto end = [&](const char* own, const char* other) {
+      return speedup * row.number("time_s") / row.number(own) * base->number(other) / base->number("time_s");
+    };
+    put_interval(row, "fp32_speedup", "fp32_speedup_ci95_low", "fp32_speedup_ci95_high",
+                 {.value = speedup,
+                  .low = end("time_s_ci95_high", "time_s_ci95_low"),
+                  .high = end("time_s_ci95_low", "time_s_ci95_high")});
+  }
+}
+
+void add_codec_gains(std::span<PageRow> rows) {
+  std::vector<const core::Point*> all;
+  std::unordered_map<const core::Point*, PageRow*> row_of_point;
+  for (PageRow& row : rows) {
+    all.push_back(&row.point);
+    row_of_point[all.back()] = &row;
+  }
+  for (const CodecPair& pair : codec_pairs(all))
+    put_interval(*row_of_point[pair.coded], "codec_gain", "codec_gain_ci95_low", "codec_gain_ci95_high", pair.gain());
+}
+
+std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
+  std::vector<RunGroup> out;
+  std::set<std::string> fingerprints, processors, commits;
+  for (const auto& run : runs) {
+    fingerprints.insert(run.info.fingerprint);
+    processors.insert(run.info.cpu);
+    commits.insert(run.info.commit);
+    const auto group = std::ranges::find(out, analysis::origin_of(run.info),
+                                         [](const RunGroup& g) { return analysis::origin_of(g.runs.front()->info); });
+    if (group == out.end()) {
+      out.push_back({.runs = {&run}, .machine = {}, .build = {}});
+    } else {
+      group->runs.push_back(&run);
+    }
+  }
+  for (RunGroup& group : out) {
+    const core::RunInfo& info = group.runs.front()->info;
+    // The hosts' names are words of a machine; where two machines share them and their processor, the fingerprint is.
+    const bool by_processor = processors.size() == fingerprints.size();
+    if (fingerprints.size() > 1)
+      group.machine = by_processor ? info.cpu : fmt::format("machine {:.6} ({})", info.fingerprint, info.cpu);
+    if (commits.size() > 1) group.build = fmt::format("commit {:.8}", info.commit);
+    // Builds of one commit differ in their version or libraries.
+    if (out.size() > std::max(fingerprints.size(), commits.size()))
+      group.build += fmt::format("{}build {}", group.build.empty() ? "" : ", ", &group - out.data() + 1);
+  }
+  return out;
+}
+
+void add_rows(PageTable& table, const RunGroup& group, std::size_t source, const std::string& name, const Uses& uses,
+              std::vector<analysis::MergedPoint> points) {
+  const std::size_t before = table.rows.size();
+  for (auto& merged : points) {
+    merged.point.raw_times_s = {};
+    PageRow row = row_of(std::move(merged.point), source);
+    row.put("launches", static_cast<std::int64_t>(merged.launches));
+    if (!name.empty()) row.put("side", name);
+    if (!group.machine.empty()) row.put("machine", group.machine);
+    if (!group.build.empty()) row.put("build", group.build);
+    table.rows.push_back(std::move(row));
+  }
+  const auto rows = std::span(table.rows).subspan(before);
+  add_codec_gains(rows);
+  for (PageRow& row : rows) put_labels(row, uses, name, group);
+}
+
+/// Takes each point of each run for itself.
+std::vector<analysis::MergedPoint> separate_points(std::span<const core::Run* const> runs) {
+  std::vector<analysis::MergedPoint> out;
+  for (const core::Run* run : runs)
+    for (const auto& point : run->points) out.push_back({.point = point, .launches = 1});
+  return out;
+}
+
+/// `points_of`: of runs that are launches of one point.
+template <class PointsOf>
+PageTable rows_of(std::span<const analysis::Side> sides, const PointsOf& points_of) {
+  const Uses uses = uses_of(sides);
+  PageTable out;
+  for (std::size_t s = 0; s < sides.size(); ++s) {
+    const std::string name = sides.size() > 1 ? sides[s].name : std::string();
+    for (const RunGroup& group : groups_of(sides[s].runs)) add_rows(out, group, s, name, uses, points_of(group.runs));
+  }
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const bool differs = std::ranges::any_of(uses, [i](const auto& of) { return of.second.factors[i].varies(); });
+    if (differs) out.varying.push_back(static_cast<Factor>(i));
+  }
+  add_fp32_speedups(out);
+  return out;
+}
+
+}  // namespace
+
+PageTable make_rows(std::span<const analysis::Side> sides) {
+  PageTable out = rows_of(sides, [](std::span<const core::Run* const> runs) { return analysis::merge_launches(runs); });
+  out.curve_starts = find_curve_starts(out);
+  return out;
+}
+
+PageTable make_separate_rows(std::span<const analysis::Side> sides) { return rows_of(sides, separate_points); }
+
+void name_by_label(std::span<analysis::Side> sides) {
+  std::map<std::string, std::size_t> uses;
+  const auto label = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  for (const auto& side : sides) ++uses[label(side.name)];
+  for (auto& side : sides) {
+    const std::filesystem::path path = side.name;
+    const std::string own = label(side.name);
+    if (own.empty()) continue;
+    side.name = uses[own] < 2 ? own : (path.parent_path().filename() / own).string();
+  }
+}
+
+void add_comparison(PageTable& table, const analysis::Comparison& comparison) {
+  for (const auto& p : comparison.points) {
+    PageRow row;
+    row.point.experiment = compared;
+    row.put("series", "measured");
+    row.put("panel", fmt::format("{} against {}", comparison.b_name, comparison.a_name));
+    row.put("point", comparison_label(comparison, p));
+    row.put("verdict", std::string(analysis::name(p.verdict)));
+    if (!p.reason.empty()) row.put("reason", p.reason);
+    put_interval(row, "ratio", "ratio_ci95_low", "ratio_ci95_high", p.ratio);
+    row.put_number("q_value", p.q_value);
+    table.rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace gradmeter::report

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/gpus.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "core/format.hpp"
+#include "core/units.hpp"
+#include "runtime/cuda/nvml.hpp"
+#include "runtime/mpi/session.hpp"
+
+#ifdef GRADMETER_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace gradmeter::runtime {
+
+#ifdef GRADMETER_HAS_CUDA
+namespace {
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string error_text(const char* call, cudaError_t error) {
+  cudaGetLastError();  // clears the error, which must not be reported by the next checked call
+  return fmt::format("{}: {}", call, cudaGetErrorString(error));
+}
+
+/// The reason why CUDA counts no devices; the driver's version tells a missing driver from one that is too old.
+std::string count_problem(cudaError_t error, const CudaFacts& facts) {
+  const std::string reason = error_text("cudaGetDeviceCount", error);
+  if (error == cudaErrorNoDevice) {
+    return no_device_reason([](const char* name) -> const char* { return std::getenv(name); });
+  }
+  if (error != cudaErrorInsufficientDriver) return reason + ": use --device cpu";
+  if (facts.driver.empty()) return fmt::format("no CUDA driver on this machine ({}): use --device cpu", reason);
+  return fmt::format("the CUDA driver is for {} and the program for {} ({}): update the driver or use --device cpu",
+                     facts.driver, facts.version, reason);
+}
+
+/// The driver's version; empty without one: a missing driver has version 0.
+std::string driver_version() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess && version > 0 ? version_text(version) : std::string();
+}
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+GpuFacts gpu_facts(const cudaDeviceProp& p) {
+  return {.name = p.name,
+          .memory_bytes = p.totalGlobalMem,
+          .compute_major = p.major,
+          .compute_minor = p.minor,
+          .uuid = uuid_text(p.uuid),
+          .bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", p.pciDomainID, p.pciBusID, p.pciDeviceID)};
+}
+}  // namespace
+
+CudaFacts read_cuda() {
+  CudaFacts facts;
+  facts.built = true;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version) == cudaSuccess) facts.version = version_text(version);
+  facts.driver = driver_version();
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    facts.problem = count_problem(error, facts);
+    return facts;
+  }
+  for (int device = 0; device < devices; ++device) {
+    cudaDeviceProp properties{};
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess) {
+      facts.problem = fmt::format("GPU {}: {}", device, error_text("cudaGetDeviceProperties", error));
+      continue;
+    }
+    facts.gpus.push_back(gpu_facts(properties));
+  }
+  if (facts.gpus.empty() && facts.problem.empty()) facts.problem = "CUDA shows no GPU: use --device cpu";
+  return facts;
+}
+#else
+CudaFacts read_cuda() {
+  CudaFacts facts;
+  facts.problem = "built without CUDA: configure with -DGRADMETER_CUDA=ON, or use --device cpu";
+  return facts;
+}
+#endif
+
+std::string describe(const GpuFacts& gpu) {
+  return fmt::format("{}, sm_{}{}, {}, PCI {}", gpu.name, gpu.compute_major, gpu.compute_minor,
+                     core::to_text(core::Bytes{gpu.memory_bytes}), gpu.bus_id);
+}
+
+std::string accelerator_names(const CudaFacts& cuda) {
+  std::vector<std::string> names;
+  for (const GpuFacts& gpu : cuda.gpus) names.push_back(gpu.name);
+  std::ranges::sort(names);
+  std::string text;
+  for (auto first = names.begin(); first != names.end();) {
+    const auto end = std::upper_bound(first, names.end(), *first);
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", end - first, *first);
+    first = end;
+  }
+  return text;
+}
+
+namespace {
+
+#ifdef GRADMETER_CUDA_EMULATED
+constexpr const char* not_linked = "the tests' emulated one, or not built in";
+#else
+constexpr const char* not_linked = "not built in";
+#endif
+
+/// A function of a library that is linked with this program; null: none is. Plug-ins of MPI keep theirs to themselves.
+template <class Function>
+Function* linked(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// 90101 is 9.1.1. Source: cublas_api.h, cudnn_version.h and nccl.h of CUDA 12 and 13.
+std::string dotted(std::size_t version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string nccl_version() {
+  const auto get = linked<int(int*)>("ncclGetVersion");
+  int version = 0;
+  return get && get(&version) == 0 ? dotted(static_cast<std::size_t>(version)) : std::string();
+}
+
+std::string counted_version(const char* function) {
+  const auto get = linked<std::size_t()>(function);
+  return get ? dotted(get()) : std::string();
+}
+
+/// The version by a function such as cusparseGetProperty.
+std::string property_version(const char* function) {
+  const auto get = linked<int(int, int*)>(function);
+  std::array<int, 3> parts{};
+  for (int i = 0; i < 3; ++i) {  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL of library_types.h
+    if (!get || get(i, &parts[static_cast<std::size_t>(i)]) != 0) return {};
+  }
+  return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
+}
+
+GpuLibrary linked_library(const char* name, std::string version, const char* needed_for,
+                          const char* installation = "install its headers and library") {
+  return {.name = name,
+          .version = std::move(version),
+          .needed_for = needed_for,
+          .remedy = fmt::format("{}, and configure with -DGRADMETER_CUDA=ON", installation),
+          .absence = not_linked};
+}
+
+GpuLibrary cuda_runtime() {
+  const CudaFacts facts = read_cuda();
+  GpuLibrary library{.name = "CUDA",
+                     .version = facts.version,
+                     .needed_for = "--device cuda",
+                     .remedy = "install the toolkit and configure with -DGRADMETER_CUDA=ON"};
+  if (!facts.driver.empty()) library.version += ", driver for " + facts.driver;
+  return library;
+}
+
+GpuLibrary device_mpi() {
+  GpuLibrary library{
+      .name = "MPI on GPUs",
+      .needed_for = "MPI's own messages and reductions of device memory",
+      .remedy = "without, they pass through host memory; build Open MPI --with-cuda, or over a UCX with CUDA",
+      .absence = "not CUDA-aware"};
+  switch (cuda_aware_mpi()) {
+    case CudaAwareMpi::yes:
+      library.version = "CUDA-aware";
+      break;
+    case CudaAwareMpi::no:
+      break;
+    case CudaAwareMpi::unknown:
+      library.absence = "it does not say whether it is CUDA-aware";
+      break;
+    case CudaAwareMpi::no_mpi:
+      library.absence = "built without MPI";
+      library.remedy = "install MPI and configure again";
+      break;
+  }
+  return library;
+}
+
+GpuLibrary driver_nvml() {
+  const GpuGauge loaded("");  // loads the library, for no GPU
+  return {.name = "NVML",
+          .version = loaded.version(),
+          .needed_for = "the clock, power and slowdowns of each measured block",
+          .remedy = fmt::format("it comes with the driver ({})", loaded.problem()),
+          .absence = "not there"};
+}
+
+}  // namespace
+
+std::vector<GpuLibrary> gpu_libraries() {
+  return {cuda_runtime(),
+          linked_library("NCCL", nccl_version(), "the all-reduce nccl and messages between GPUs of several nodes"),
+          linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs"),
+          linked_library("cuDNN", counted_version("cudnnGetVersion"),
+                         "a library's convolutions and recurrent layers on GPUs"),
+          linked_library("cuSPARSE", property_version("cusparseGetProperty"), "a library's sparse products on GPUs"),
+          linked_library("cuSPARSELt", property_version("cusparseLtGetProperty"), "sparse products in 2:4 on GPUs",
+                         "run scripts/cusparselt.sh"),
+          device_mpi(),
+          driver_nvml()};
+}
+
+std::string availability(const GpuLibrary& library) {
+  if (!library.version.empty()) return library.version;
+  return fmt::format("{}: needed for {}; {}", library.absence, library.needed_for, library.remedy);
+}
+
+std::map<std::string, std::string> gpu_library_versions() {
+  std::map<std::string, std::string> versions;
+  for (const GpuLibrary& library : gpu_libraries()) {
+    if (!library.version.empty()) versions.emplace(library.name, library.version);
+  }
+  return versions;
+}
+
+namespace {
+
+std::map<std::string, int> ranks_by_device(std::span<const std::string> devices) {
+  std::map<std::string, int> count;
+  for (const std::string& id : devices) ++count[id];
+  return count;
+}
+
+}  // namespace
+
+std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> ranks_of_a_node) {
+  std::vector<std::optional<int>> chosen(ranks_of_a_node.size());
+  std::vector<std::size_t> order(ranks_of_a_node.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t rank) { return ranks_of_a_node[rank].size(); });
+  std::map<std::string, int> users;
+  for (const std::size_t rank : order) {
+    const VisibleDevices& visible = ranks_of_a_node[rank];
+    const auto fewest = std::ranges::min_element(visible, {}, [&](const std::string& id) { return users[id]; });
+    if (fewest == visible.end()) continue;
+    ++users[*fewest];
+    chosen[rank] = static_cast<int>(fewest - visible.begin());
+  }
+  return chosen;
+}
+
+int most_ranks_on_a_device(std::span<const std::string> devices) {
+  int most = 0;
+  for (const auto& [device, count] : ranks_by_device(devices)) most = std::max(most, count);
+  return most;
+}
+
+std::string shared_devices_note(std::span<const std::string> devices) {
+  const int most = most_ranks_on_a_device(devices);
+  if (most <= 1) return {};
+  const std::size_t count = ranks_by_device(devices).size();
+  return fmt::format(
+      "{} ranks share {} GPU{}, up to {} a GPU: they take turns, so times and efficiencies say nothing of scaling",
+      devices.size(), count, count == 1 ? "" : "s", most);
+}
+
+std::string no_device_reason(const ReadVariable& variable) {
+  const char* slurm = in_slurm_step(variable) ? "ask Slurm for GPUs (--gpus-per-task=1), or " : "";
+  const char* visible = variable("CUDA_VISIBLE_DEVICES");
+  if (!visible) return fmt::format("no GPU is visible to this rank: {}use --device cpu", slurm);
+  return fmt::format(
+      "CUDA_VISIBLE_DEVICES='{}' leaves this rank no GPU: unset it, name GPUs that nvidia-smi -L lists, or {}use "
+      "--device cpu",
+      visible, slurm);
+}
+
+}  // namespace gradmeter::runtime

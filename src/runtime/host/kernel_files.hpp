@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small text files that the kernel writes (/proc, /sys, control groups), and two readers: the limits of control groups,
+// and the process' peak memory.
+#pragma once
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradmeter::runtime {
+
+/// The whole text. Empty where the file is missing or unreadable: such files are never required.
+std::optional<std::string> read_small_file(const std::filesystem::path& path);
+
+/// The words between blanks.
+std::vector<std::string_view> words(std::string_view text);
+std::vector<std::string_view> lines(std::string_view text);
+/// The rest of the first line that starts with `key`, without the key and the blanks around: /proc/meminfo's "MemTotal:
+/// 47 kB" for "MemTotal:" is "47 kB". None where there is no such line.
+std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
+std::string_view trimmed(std::string_view text);
+/// The same value in bytes, where the kernel writes it in units of 1024 bytes.
+std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
+
+/// The number that `text` starts with; none where it starts with none or one out of range.
+template <class Number>
+std::optional<Number> leading_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return number;
+}
+/// The number that a file's text starts with.
+template <class Number>
+std::optional<Number> read_number(const std::filesystem::path& path) {
+  const auto text = read_small_file(path);
+  return text ? leading_number<Number>(trimmed(*text)) : std::nullopt;
+}
+
+/// The resources that the control groups leave this process: a container or a Slurm job may own 2 of 64 cores and 8 of
+/// 512 GiB.
+struct CgroupLimits {
+  std::optional<double> cpus;               ///< CPU seconds a second; nothing: no quota
+  std::optional<std::size_t> memory_bytes;  ///< bytes that may still be allocated; nothing: no limit
+};
+
+/// The tightest limit between this process' group and the root, in both versions of control groups (a hybrid system has
+/// both). `root` is the directory that holds /proc and the mounts. Missing files mean no limit, not an error. Source:
+/// the kernel's admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst, cgroup-v1/memory.rst.
+CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
+
+/// Starts `peak_memory_bytes` anew from here. Where the kernel refuses, it stays the whole process' peak.
+void forget_peak_memory();
+/// The largest resident memory of this process since it began, or since forget_peak_memory. Pages shared with other
+/// processes, as ranks of a host share them, count in equal parts, as they are shared now. 0: the kernel does not say.
+/// Cost: some 10 us for each GiB.
+std::size_t peak_memory_bytes();
+
+}  // namespace gradmeter::runtime

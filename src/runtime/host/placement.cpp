@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/host/placement.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include "core/random.hpp"
+#include "runtime/communicator.hpp"
+
+namespace gradmeter::runtime {
+namespace {
+
+constexpr std::align_val_t cache_line{64};
+/// Bytes in front of a buffer that hold the address that the allocator gave.
+constexpr std::size_t header = 64;
+
+/// Bytes of the pages that the begin of a buffer can be drawn from. The address sanitizer must see writes around a
+/// buffer, so no memory of ours lies there.
+std::size_t drawn_from(std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr std::size_t most_pages = 1;
+#else
+  constexpr std::size_t most_pages = 16;
+#endif
+  return page_bytes * std::clamp(bytes / page_bytes, std::size_t{1}, most_pages);
+}
+
+}  // namespace
+
+std::size_t draw_page_offset(std::size_t bytes) {
+  thread_local const core::Random random{core::unpredictable_seed(), 0};
+  thread_local std::uint64_t drawn = 0;
+  return page_bytes * random.below(drawn++, drawn_from(bytes) / page_bytes);
+}
+
+void* take_memory(std::size_t bytes) {
+  // The size that is asked for does not depend on the draw: an allocator that maps a large buffer below the last one
+  // would move it down by the very bytes that the draw moves it up.
+  const std::size_t around = header + drawn_from(bytes) - page_bytes;
+  if (bytes > SIZE_MAX - around) throw std::bad_alloc();
+  void* const allocated = ::operator new(around + bytes, cache_line);
+  auto* const buffer = static_cast<std::byte*>(allocated) + header + draw_page_offset(bytes);
+  std::memcpy(buffer - sizeof allocated, &allocated, sizeof allocated);
+  return buffer;
+}
+
+void return_memory(void* buffer) noexcept {
+  if (!buffer) return;
+  void* allocated = nullptr;
+  std::memcpy(&allocated, static_cast<std::byte*>(buffer) - sizeof allocated, sizeof allocated);
+  ::operator delete(allocated, cache_line);
+}
+
+}  // namespace gradmeter::runtime

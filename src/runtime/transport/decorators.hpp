@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transports that wrap others: shared memory inside a node with MPI between nodes, a device's memory by way of the
+// host's, and messages that are lost or late.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/injection.hpp"
+#include "runtime/device.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
+#include "runtime/transport/transport.hpp"
+
+namespace gradmeter::runtime {
+
+/// Shared memory inside a node, MPI between nodes: each message goes by the faster way that reaches its peer.
+/// Both transports have the same channels; `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
+/// Cost: one branch a message above that of the transport taken.
+class HybridTransport final : public Transport {
+ public:
+  static constexpr int elsewhere = -1;
+  HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, std::unique_ptr<Transport> between,
+                  std::vector<int> local_rank);
+
+  std::string_view name() const override { return "hybrid"; }
+  int rank() const override { return between_->rank(); }
+  int size() const override { return between_->size(); }
+  int channels() const override { return between_->channels(); }
+  bool zero_copy_from(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
+  bool can_send_from(std::span<const std::byte> data) const override { return inside_->can_send_from(data); }
+  std::optional<std::uint64_t> place_of(std::span<const std::byte> data) const override {
+    return inside_->place_of(data);
+  }
+  std::byte* peer_memory(int peer, std::uint64_t place) const override {
+    return zero_copy_from(peer) ? inside_->peer_memory(local_rank_[static_cast<std::size_t>(peer)], place) : nullptr;
+  }
+  std::size_t message_bytes() const override { return between_->message_bytes(); }
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle&) override;
+  const std::byte* try_receive(MessageHandle&) override;
+  void release(MessageHandle&) override;
+  void progress() override;
+
+ private:
+  void count();
+
+  std::unique_ptr<SharedMemoryTransport> inside_;
+  std::unique_ptr<Transport> between_;
+  std::vector<int> local_rank_;
+};
+
+/// Messages of a device's memory over a transport that moves the host's, through memory that transports reach. Data
+/// sent and received is memory of a device that `is_staged`, mapped beside the host's. A message is copied to the host
+/// on a queue of its own and leaves when that copy is done; one that has arrived is copied to the device on another. So
+/// while one message travels, the next one leaves the device and the last one arrives there. `send_done`: the peer has
+/// it, and both places may be overwritten. `try_receive`: it is in the device's memory. The sender must not write a
+/// place before all sends from it are done: data that one of them has copied to the host is not copied again for
+/// another. Cost: two copies of each message; only the second for data that is already on its way. Errors:
+/// std::logic_error for memory that transports do not reach; the inner transport's, and the queues'.
+class StagedTransport final : public Transport {
+ public:
+  /// Both arguments outlive it, and so does all memory sent and received. Pinned memory makes copies between host
+  /// memory fastest.
+  StagedTransport(Transport& inner, Device&);
+  std::string_view name() const override { return inner_.name(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int channels() const override { return inner_.channels(); }
+  bool zero_copy_from(int) const override { return false; }
+  bool can_send_from(std::span<const std::byte> device_memory) const override;
+  std::size_t message_bytes() const override { return inner_.message_bytes(); }
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle&) override;
+  const std::byte* try_receive(MessageHandle&) override;
+  void release(MessageHandle&) override;
+  void progress() override;
+
+ private:
+  struct Sending {
+    int peer = 0, channel = 0;
+    std::span<const std::byte> data;  ///< in the device's memory
+    EventPtr copied;                  ///< reached when the copy to the host is done
+    MessageHandle inner = {};
+    bool is_posted = false;
+  };
+  struct Receiving {
+    std::span<std::byte> landing;  ///< in the device's memory
+    MessageHandle inner = {};
+    EventPtr copied;
+    bool is_copying = false, is_zero_copy = false;
+  };
+  /// The messages of one channel that have not left yet, as slots of sendings, in order.
+  struct Channel {
+    std::vector<std::size_t> under_way;
+    std::deque<std::size_t> unposted;  ///< messages that wait for their copy
+  };
+  void begin_copy(Sending&);
+  void post(Channel&);
+  std::span<std::byte> host_memory(std::span<const std::byte> device_memory) const;
+
+  Transport& inner_;
+  Device& device_;
+  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
+  std::vector<Channel> channels_;
+  // A message's id is its slot + 1, so that a default handle is none of them.
+  std::vector<Sending> sendings_;
+  std::vector<Receiving> receivings_;
+  std::vector<std::size_t> free_sendings_, free_receivings_;
+};
+
+/// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
+/// The receiver holds messages back, since there all transports are alike: when a message has arrived, it delivers it
+/// at the time of the faults, never before an earlier one of the same channel. Senders notice nothing, except where the
+/// receiver reads their memory. There is no doorbell: waiting ranks poll, since held-back messages ring none. Cost: an
+/// entry of a map for each message on its way.
+class UnreliableTransport final : public Transport {
+ public:
+  /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were
+  /// connected.
+  UnreliableTransport(std::unique_ptr<Transport> inner, const core::MessageFaults& faults, std::vector<int> world_ranks,
+                      double connected_s);
+
+  std::string_view name() const override { return inner_->name(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  int channels() const override { return inner_->channels(); }
+  bool zero_copy_from(int peer) const override { return inner_->zero_copy_from(peer); }
+  bool can_send_from(std::span<const std::byte> data) const override { return inner_->can_send_from(data); }
+  std::optional<std::uint64_t> place_of(std::span<const std::byte> data) const override {
+    return inner_->place_of(data);
+  }
+  std::byte* peer_memory(int peer, std::uint64_t place) const override { return inner_->peer_memory(peer, place); }
+  std::size_t message_bytes() const override { return inner_->message_bytes(); }
+  MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
+  MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
+  bool send_done(MessageHandle&) override;
+  const std::byte* try_receive(MessageHandle&) override;
+  void release(MessageHandle&) override;
+  void progress() override;
+
+ private:
+  struct Line {
+    std::uint64_t messages = 0;  ///< number of messages asked for so far
+    double last_s = 0;           ///< time at which the latest of them is delivered
+  };
+  struct Awaited {
+    MessageHandle inner;
+    core::MessagePlace place;
+    Line* line;
+    const std::byte* data = nullptr;  ///< null: it has not arrived
+    double handed_on_s = 0;
+  };
+  double now() const;
+  void count() { traffic_ = inner_->traffic(); }
+
+  std::unique_ptr<Transport> inner_;
+  core::MessageFaults faults_;
+  std::vector<int> world_ranks_;
+  double connected_s_;
+  std::map<std::pair<int, int>, Line> lines_;  ///< by peer and channel
+  std::unordered_map<std::uint64_t, Awaited> awaited_;
+  std::uint64_t next_id_ = 1;  ///< 0 is the message of no bytes
+};
+
+}  // namespace gradmeter::runtime
