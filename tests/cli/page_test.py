@@ -454,7 +454,7 @@ def in_a_browser(test, page, file):
 
 def as_text(test, file):
     done = test.run("report", file, "-o", "/proc/report.html")  # where nobody may create a file, not even root
-    test.check(done.code == 2 and len(done.own_lines) == 1 and "cannot be written" in done.err and "-o " in done.err and not done.out,
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "cannot be written" in done.err and "by -o" in done.err and not done.out,
                "a page in a folder that takes none ends with 2 and one line: what, why, what to do", done)
     done = test.run("report", file, "--csv", "-")
     rows = done.out.splitlines()

@@ -183,6 +183,11 @@ class ScaleSweep final : public Experiment {
       refuse(c.row, Status::skipped, runtime::short_of_shm(shm, session_.shm_per_node()));
   }
 
+  /// By itself.
+  bool fits(const ScalePoint& p) {
+    return node_bytes(p) <= memory_to_plan() && shm_bytes(p, facts(), map_of(p)) <= session_.shm_per_node();
+  }
+
   /// They exist at once.
   std::size_t shm_with_references(const ScalePoint& p) {
     const auto r = references_of(p);
@@ -336,8 +341,8 @@ class ScaleSweep final : public Experiment {
     if (!options_.time_budget || groups_.size() < 2) return;
     for (const auto& group : groups_) {
       for (const CurvePoint& c : group) {
-        const ScalePoint alone = baseline_of(c.point);
-        if (!alone.impossible.empty() || !unsupported(alone).empty() || node_bytes(alone) > memory_to_plan()) continue;
+        const ScalePoint alone = placed(baseline_of(c.point));
+        if (!alone.impossible.empty() || !unsupported(alone).empty() || !fits(alone)) continue;
         auto& trial = trials_.try_emplace(work_of(c.point), alone).first->second;
         if (alone.batch_per_rank > trial.point.batch_per_rank) trial.point = alone;
       }
