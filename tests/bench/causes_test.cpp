@@ -135,6 +135,19 @@ TEST(Causes, StretchedKernelsAreInterferenceAndNotWire) {
   EXPECT_EQ(t.bound_by(), "interference");
 }
 
+TEST(Causes, KernelsThatTheControlDoesNotHaveAreOther) {
+  StepBlock control = lock_step(10e-3, {10e-3, 10e-3}), point = lock_step(41e-3, {40e-3, 40e-3}, 1e-3);
+  control.kernels = {{"forward", 1, 6e-3}, {"update", 1, 4e-3}};
+  // Three more forward passes and an average are the strategy's; the update takes 2 ms longer beside the exchange.
+  point.kernels = {{"forward", 4, 24e-3}, {"update", 1, 6e-3}, {"average", 0.5, 10e-3}};
+  const Three t{measured(one_rank(10e-3)), measured(control), measured(point)};
+  const auto c = t.causes();
+  EXPECT_NEAR(c.other.value, 28e-3, 1e-12);
+  EXPECT_NEAR(c.interference.value, 2e-3, 1e-12);
+  EXPECT_NEAR(sum(c), c.lost, 1e-15);
+  EXPECT_EQ(t.bound_by(), "other");
+}
+
 TEST(Causes, ContentionIsCalledAfterWhatRanksShare) {
   const Three t{measured(one_rank(10e-3)), measured(lock_step(15e-3, {15e-3, 15e-3})),
                 measured(lock_step(15e-3, {15e-3, 15e-3}))};

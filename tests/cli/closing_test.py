@@ -85,7 +85,7 @@ def which_all_reduce(test):
 
 
 CAUSES = {"memory": "slow each other down", "cores": "share cores", "straggle": "computes longer", "interference": "the exchange makes slower",
-          "wait": "come late", "wire": "the wire", "other": "bookkeeping"}
+          "wait": "come late", "wire": "the wire", "other": "does not do"}
 
 
 def how_much_is_lost(test):

@@ -239,6 +239,21 @@ def servers_on_one_rank(test):
                "train on one rank: it is its own server, with a note", done)
 
 
+def own_work(test):
+    """Evaluations that only the strategy makes are no kernels that an exchange slows down."""
+    out = test.path("own.jsonl")
+    done = test.run("scale", "--thread-ranks", 2, "--ranks", 2, "--model", "mlp:784-64-10", "--batch", 64, "--strategy", "es,population",
+                    "--algorithm", "ring", "--time-budget", "8s", "--out", out)
+    for p in support.points(out):
+        m, name = p["metrics"], p["factors"]["strategy"].split(":")[0]
+        test.check(m["other_s"] > 0.7 * m["exposed_s"] > 5 * m["interference_s"] and m["bound_by"] == "other",
+                   f"what {name} computes besides a usual step is no interference",
+                   {k: m.get(k) for k in ("exposed_s", *PARTS, "bound_by")})
+        test.check(abs(sum(m.get(k, 0) for k in PARTS) / (m["time_s"]["median"] - m["baseline_time_s"]) - 1) < 1e-6,
+                   f"and the parts of {name} add up", m)
+    test.check("work that a step without an exchange does not do" in done.out, "the finding says so", done)
+
+
 def body(test):
     out = test.path("r.jsonl")
     done = test.run("scale", "--model", MODEL, "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
@@ -264,6 +279,7 @@ def body(test):
     controls(test, out, points)
     one_rank(test)
     servers_on_one_rank(test)
+    own_work(test)
 
 
 if __name__ == "__main__":

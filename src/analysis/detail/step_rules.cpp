@@ -146,7 +146,7 @@ std::string_view cause_in_words(std::string_view cause) {
       {"interference", "kernels that the exchange makes slower"},
       {"wait", "waiting for ranks that come late"},
       {"wire", "waiting for the wire"},
-      {"other", "updates, copies and bookkeeping"}};
+      {"other", "work that a step without an exchange does not do"}};
   const auto found = words.find(cause);
   return found == words.end() ? "" : found->second;
 }
@@ -184,8 +184,9 @@ void add_lost(const MergedRows& rows, const MergedRow& row, std::vector<Finding>
     if (const double s = row.number(m); std::isfinite(s)) f.figures[std::string(core::name(m))].value = s;
   }
   f.probability = probability;
-  // A cause is no remedy: findings that show a remedy come first if they win over a quarter of the loss.
-  f.severity = lost.value / 4;
+  // A cause is no remedy: findings that show a remedy come first if they win over a quarter of the loss. What a
+  // strategy computes besides is part of it.
+  f.severity = lost.value / (bound == "other" ? 16 : 4);
   f.next = model_command(row, fmt::format("--batch {} {}", row.whole(Factor::batch_per_rank), flags_against(bound)));
   out.push_back(std::move(f));
 }
@@ -260,7 +261,9 @@ Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const Merge
       fmt::format("{}: {} instead of {}{}: {}", at.subject, named(rows, b, f), named(rows, a, f), at.rest, what));
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
-  out.severity = is_sure ? 1 - std::min(faster.value, 1 / faster.value) : 0;
+  // What is slower is no remedy: it comes behind all that is one.
+  constexpr double no_remedy = 1.0 / 16;
+  out.severity = is_sure ? (faster.value > 1 ? 1 - 1 / faster.value : no_remedy * (1 - faster.value)) : 0;
   if (!is_sure) out.next = rows.again(b);
   return out;
 }
@@ -290,6 +293,8 @@ void add_changes(const MergedRows& rows, std::string_view experiment, const Sett
   const auto is_used = [&](const MergedRow& r) {
     const bool is_step = r.point.experiment == "scale";
     const bool has_doubt = is_step && (is_implausible(r) || r.text(Factor::strategy) == "independent");
+    // One rank exchanges nothing: there strategies differ only in what they compute besides.
+    if (setting.factor == Factor::strategy && r.whole(Factor::ranks) == 1) return false;
     return !core::is_null(r.point.factors[setting.factor]) && time_of(r).value > 0 && !has_doubt;
   };
   std::vector<Finding> kept;

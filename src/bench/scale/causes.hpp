@@ -44,9 +44,10 @@ inline constexpr std::size_t cause_count = 6;
 /// The times of one block that its parts are differences of [s]. The base's are divided by ComparedBlocks::ideal.
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;
-  double median_compute = 0;                         ///< the control's, of the median rank (of two the faster one)
-  double own_compute = 0;                            ///< the control's, of r*; without lock step the workers' mean
-  double compute = 0, wait = 0, wire = 0, rest = 0;  ///< the point's: its kernels and what is outside them
+  double median_compute = 0;            ///< the control's, of the median rank (of two the faster one)
+  double own_compute = 0;               ///< the control's, of r*; without lock step the workers' mean
+  double compute = 0;                   ///< the point's, in kernels that the control has too
+  double wait = 0, wire = 0, rest = 0;  ///< the point's, beside these kernels
   std::array<double, cause_count> parts() const;
   /// The step beyond the base: the sum of the parts.
   double lost() const;
@@ -56,15 +57,15 @@ ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 /// lost = contention + straggle + interference + wait + wire + other [s], on the rank r* that computed longest in each
 /// block. The others' wait for r* is the same time seen from their side, and no part.
 struct Causes {
-  double lost = 0;                    ///< step − base
-  Estimate contention = {};           ///< control's compute of the median rank (the lower one of two) − the base's
-  Estimate straggle = {};             ///< control's compute of r* − that median
-  Estimate interference = {};         ///< compute of r* − its own under the control; 0 on one rank
-  Estimate wait = {};                 ///< for ranks that had not begun the call
-  Estimate wire = {};                 ///< the rest of exposed time; without lock step the workers' handling of messages
-  Estimate other = {};                ///< beyond the base's outside kernels and calls; on one rank in kernels too
-  Estimate exposed = {};              ///< step − control's step
-  Estimate speed = {};                ///< base ÷ step: efficiency in weak scaling
+  double lost = 0;             ///< step − base
+  Estimate contention = {};    ///< control's compute of the median rank (the lower one of two) − the base's
+  Estimate straggle = {};      ///< control's compute of r* − that median
+  Estimate interference = {};  ///< of kernels that the control has too: compute of r* − its own there; 0 on one rank
+  Estimate wait = {};          ///< for ranks that had not begun the call
+  Estimate wire = {};          ///< the rest of exposed time; without lock step the workers' handling of messages
+  Estimate other = {};         ///< beyond the base's outside kernels and calls, and kernels that only the point has
+  Estimate exposed = {};       ///< step − control's step
+  Estimate speed = {};         ///< base ÷ step: efficiency in weak scaling
   std::optional<int> straggler = {};  ///< a rank whose control compute stands out in most blocks
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };

@@ -63,6 +63,22 @@ std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
   return out;
 }
 
+/// Those that the fabric gave to its queue; what is done in exchanges is no kernel.
+std::vector<KernelTimes> kernels_of(std::span<const StepRecord> steps) {
+  std::vector<KernelTimes> out;
+  const auto share = 1 / static_cast<double>(steps.size());
+  for (const StepRecord& step : steps) {
+    for (const auto& c : step.computations) {
+      if (c.exchanges) continue;
+      auto at = std::ranges::find(out, c.label, &KernelTimes::name);
+      if (at == out.end()) at = out.insert(out.end(), {.name = c.label});
+      at->count += share;
+      at->seconds += share * c.when.length();
+    }
+  }
+  return out;
+}
+
 /// The mean step of one sample; of several steps without their calls.
 Decomposition mean(std::span<const Decomposition> steps) {
   if (steps.size() == 1) return steps.front();
@@ -171,6 +187,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   block.step = core::median(times);
   block.round = blocks_begun_ - 1;
   if (!keep) return times;
+  block.kernels = kernels_of(taken.steps);
   keep_typical(taken, times, block);
   result_.times.add(times);
   result_.blocks.push_back(std::move(block));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/engine/rounds.hpp"
@@ -30,6 +31,13 @@ struct StepParts {
   double encode = 0, decode = 0;
 };
 
+/// The kernels of one name in a step of this rank: how many there are, and the time that they take [s], as means over a
+/// block.
+struct KernelTimes {
+  std::string_view name;
+  double count = 0, seconds = 0;
+};
+
 /// One block of samples. Only the first rank knows the single ranks' figures.
 struct StepBlock {
   std::size_t round = 0;  ///< kept blocks and those without samples, counted
@@ -38,6 +46,7 @@ struct StepBlock {
   int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0: it only serves
   std::vector<double> wait = {};     ///< by rank, likewise: the others' waits for a slow rank, no part of the step
+  std::vector<KernelTimes> kernels = {};
   /// Medians of each call on `longest`, where they are asked for and all samples had as many.
   std::vector<dataparallel::CallTimes> calls = {};
   /// This rank's part of the step whose time is next to the median, the same step on all ranks. In lock step, with a

@@ -82,7 +82,7 @@ HeadlineFigure largest_loss(const PageRow& row) {
                              std::pair{"interference_s", "computation that the exchange slows down"},
                              std::pair{"wait_s", "waiting for other ranks"},
                              std::pair{"wire_s", "the wire"},
-                             std::pair{"other_s", "work besides kernels and calls"}};
+                             std::pair{"other_s", "work that a step without an exchange does not do"}};
   double lost = 0, largest = 0;
   std::string_view name;
   for (const auto& [key, words] : parts) {
