@@ -13,8 +13,8 @@
 
 namespace gradmeter::bench {
 
-/// A worker's test gradient: a Gaussian of its own, and half of one that all workers share. (The published figures of
-/// docs/measurement.md have such workers; at equal shares of variance the sum would be longer and its relative error
+/// A worker's test gradient: a Gaussian of its own, and half of one that all workers share. (The figures in brackets in
+/// results/compression.md have such workers; at equal shares of variance the sum would be longer and its relative error
 /// smaller, by a factor of 0.53 on 8 ranks.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// Draws the part of that gradient which no other worker has.
