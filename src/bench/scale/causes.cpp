@@ -20,7 +20,7 @@
 namespace gradmeter::bench {
 namespace {
 
-/// For the ranks that train: those that serve compute nothing.
+/// The control's compute times on the ranks that train at the point, ascending. Ranks that serve compute nothing.
 std::vector<double> sorted_workers(const StepBlock& control, const StepBlock& point) {
   std::vector<double> out;
   for (std::size_t r = 0; r < control.compute.size(); ++r) {
@@ -30,7 +30,7 @@ std::vector<double> sorted_workers(const StepBlock& control, const StepBlock& po
   return out;
 }
 
-/// The lower one of two middle ranks: of two ranks the faster, so that a slow one counts as straggle, not contention.
+/// The median; of two middle values the lower, so that of two ranks a slow one counts as straggle, not contention.
 double lower_median(std::span<const double> sorted) { return sorted.empty() ? 0 : sorted[(sorted.size() - 1) / 2]; }
 
 double mean(std::span<const double> values) {
@@ -38,7 +38,7 @@ double mean(std::span<const double> values) {
 }
 
 /// The share of the point's kernel time in kernels that the control does not have, or has less often: what a strategy
-/// computes beyond a usual step. No exchange has made these slower. Unknown kernels: 0.
+/// computes beyond a usual step. No exchange has made these slower. It is 0 where the control's kernels are unknown.
 double share_of_own_work(const StepBlock& control, const StepBlock& point) {
   if (control.kernels.empty()) return 0;
   double all = 0, common = 0;
@@ -55,7 +55,7 @@ void include_value(Estimate& e) {
   if (e.ci95) e.ci95 = {std::min(e.ci95->low, e.value), std::max(e.ci95->high, e.value)};
 }
 
-/// Medians do not add up as the blocks do. Least squares by the parts' variances: narrow intervals hardly change.
+/// Makes the parts add up to `sum`, by least squares with their variances: parts with narrow intervals hardly change.
 void make_add_up(std::span<Estimate* const> parts, double sum) {
   double rest = sum, widths = 0;
   const auto square_of_width = [](const Estimate& e) {
@@ -69,13 +69,13 @@ void make_add_up(std::span<Estimate* const> parts, double sum) {
   }
 }
 
-/// The rank that computed longest in most blocks of the control.
+/// The rank that computed longest in at least two thirds of the control's blocks, if the straggle is noticeable.
 std::optional<int> straggler_of(const ComparedBlocks& b, const Estimate& straggle) {
   std::map<int, std::size_t> blocks;
   for (const auto* c : b.control) ++blocks[c->longest];
   const auto most =
       std::max_element(blocks.begin(), blocks.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
-  constexpr double noticeable = 0.05;  // of the base's step, as for lost time
+  constexpr double noticeable = 0.05;  // share of the base's step, as for lost time
   const double step = b.base.empty() ? 0 : b.base.front()->step / b.ideal;
   if (most == blocks.end() || 3 * most->second < 2 * b.control.size()) return std::nullopt;
   if (!straggle.ci95 || !(straggle.ci95->low > 0) || straggle.value < noticeable * step) return std::nullopt;
@@ -126,7 +126,7 @@ ComparedTimes times_of(const ComparedBlocks& b, std::size_t i) {
   const double own_work = t.compute * share_of_own_work(control, point);
   t.compute -= own_work;
   t.rest += own_work;
-  // One rank exchanges nothing that could stretch its kernels: what they take beyond the control's is `other`.
+  // A single rank exchanges nothing that could slow down its kernels, so their time beyond the control's is `other`.
   if (point.compute.size() == 1) t.rest += std::exchange(t.compute, t.own_compute) - t.own_compute;
   return t;
 }
@@ -163,8 +163,8 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
 namespace {
 
 constexpr std::size_t resamples = 1000;
-constexpr std::uint64_t seed = 1;  ///< the same blocks have the same verdict
-/// The answers of resamples: the causes in their order, then that nothing was lost.
+constexpr std::uint64_t seed = 1;  ///< fixed, so that the same blocks give the same verdict
+/// A resample's answer is the index of a cause, or this number where nothing was lost.
 constexpr std::size_t nothing_lost = cause_count;
 
 std::string_view answer_name(std::size_t answer, bool oversubscribed) {
@@ -186,12 +186,12 @@ std::string_view answer_name(std::size_t answer, bool oversubscribed) {
   return "other";
 }
 
-/// The six parts, then what was lost in all.
+/// The figures of a block are its six parts, then the lost time.
 constexpr std::size_t figure_count = cause_count + 1;
 constexpr std::size_t all_lost = cause_count;
 using Figures = std::array<double, figure_count>;
 
-/// The blocks' figures, and their medians over some of the blocks.
+/// Computes the figures' medians over some of the blocks.
 class FiguresOfBlocks {
  public:
   explicit FiguresOfBlocks(std::span<const ComparedTimes> blocks) : scratch_(blocks.size()) {
@@ -201,7 +201,7 @@ class FiguresOfBlocks {
       values_[all_lost].push_back(b.lost());
     }
   }
-  /// blocks: as many as there are, each any number of times.
+  /// blocks: indices of blocks; as many as there are blocks, with repetitions.
   Figures medians_over(std::span<const std::size_t> blocks) {
     Figures out{};
     for (std::size_t k = 0; k < figure_count; ++k) {
@@ -222,7 +222,7 @@ class FiguresOfBlocks {
   std::vector<double> scratch_;
 };
 
-/// Each time's median over the blocks.
+/// The median of each time over the blocks.
 ComparedTimes typical(std::span<const ComparedTimes> blocks) {
   ComparedTimes out;
   std::vector<double> values(blocks.size());
@@ -235,11 +235,11 @@ ComparedTimes typical(std::span<const ComparedTimes> blocks) {
   return out;
 }
 
-/// What the machine may have added to each time of one resample, drawn for each by itself, since a delay meets single
-/// ranks. It does not explain away more than makes sense: without it ranks are not faster beside others than alone, the
-/// longest rank is not faster than the median one, and kernels are not faster beside an exchange. A point that is its
-/// own control, or whose control is the baseline, has one draw for what is one time. On one rank what kernels take
-/// beyond the control's is in the rest, so that a delay of the whole step may explain it.
+/// The time that the machine may have added to each time of one resample. Each is drawn by itself, since a delay
+/// affects single ranks. Without the additions, ranks are never faster beside others than alone, the longest rank is
+/// never faster than the median one, and kernels are never faster beside an exchange. Where the point is its own
+/// control, or the control is the baseline, their times are the same and share a draw. On one rank `rest` holds the
+/// kernels' time beyond the control's, so that a delay of the whole step may explain it.
 ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes& t, const Disturbance& d,
                             std::uint64_t resample) {
   const core::Random random(seed, 1 + resample);
@@ -270,8 +270,8 @@ ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes&
   return e;
 }
 
-/// Below this a loss is "nothing": half the efficiency's interval as time, between a twentieth of the step, which
-/// nobody minds, and 15 %, beyond which an interval hides what one would mind.
+/// The lost time up to which nothing counts as lost [s]: half the width of the efficiency's interval, as a share of the
+/// step. It is at least 5 %, which nobody minds, and at most 15 %, beyond which real losses would be hidden.
 double noise_of(const Estimate::Interval& speed, double step_s) {
   return std::clamp((speed.high - speed.low) / 2, 0.05, 0.15) * step_s;
 }
@@ -291,7 +291,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   std::vector<std::size_t> drawn;
   for (std::size_t i = 0; i < compared.point.size(); ++i) blocks.push_back(times_of(compared, i)), drawn.push_back(i);
   FiguresOfBlocks figures(blocks);
-  // The row's figures add up, where medians over blocks do not: resamples are moved so that those are their centre.
+  // The row's figures add up, but medians over blocks do not. So resamples are shifted to centre on the row's figures.
   const Figures medians = figures.medians_over(drawn);
   Figures moved{};
   for (std::size_t k = 0; k < cause_count; ++k) moved[k] = c.parts()[k]->value - medians[k];
@@ -307,7 +307,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
     const ComparedTimes error = machine_error(compared, times, disturbance, n);
     const auto errors = error.parts();
     for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += moved[k] - errors[k];
-    // A slow baseline rank hides straggle: the others are faster than it, and wait for it.
+    // A slow baseline rank hides straggle: the other ranks are faster than the baseline, and wait for the slow rank.
     const double contention = drawn_figures[static_cast<std::size_t>(Cause::contention)];
     const double hidden = contention < -out.noise_s ? -contention : 0;
     const double lost = drawn_figures[all_lost] + moved[all_lost] - error.lost() + hidden;
@@ -321,7 +321,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   std::ranges::stable_sort(out.candidates, std::ranges::greater{}, &Verdict::Candidate::probability);
   const auto& likeliest = out.candidates.front();
   out.probability = likeliest.probability;
-  // A loss that blocks show and only the machine's state may explain away is not "nothing lost".
+  // If the blocks show a loss that only the machine's state may explain, nothing is decided.
   const bool contradicts = likeliest.bound_by == answer_name(nothing_lost, oversubscribed) && c.lost > out.noise_s;
   out.bound_by = 3 * likeliest.probability < 2 || contradicts ? "undecided" : likeliest.bound_by;
   return out;

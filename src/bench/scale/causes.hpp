@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causes of time beyond one rank's step: a part for each cause, from blocks that were taken in turn.
+// The causes of time beyond one rank's step, each with its part, computed from blocks that were taken in turn.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace gradmeter::bench {
 
-/// Median over blocks with its 95 % interval. Nothing may be concluded from a figure whose interval is unknown: it is
-/// no zero and equals no other.
+/// The median over blocks, with its 95 % interval. Nothing may be concluded from a figure whose interval is unknown,
+/// not even that it is zero or equals another.
 struct Estimate {
   struct Interval {
     double low, high;
@@ -25,55 +25,55 @@ struct Estimate {
 };
 Estimate estimate(std::span<const double> blocks);
 
-/// Blocks of three points that were taken in the same turns: block i of each side by side.
+/// The blocks of three points: block i of each was taken in the same turn.
 struct ComparedBlocks {
   std::vector<const StepBlock*> base;     ///< one rank's `independent`
   std::vector<const StepBlock*> control;  ///< `independent` at the point's ranks
   std::vector<const StepBlock*> point;
   double ideal = 1;  ///< the divisor of the base's times: 1, or P in strong scaling
   bool lock_step = true;
-  bool wait_known = true;  ///< false: clocks cannot tell wait from wire, which then has both
+  bool wait_known = true;  ///< false: the clocks cannot tell wait from wire, so `wire` holds both
 };
-/// The blocks that all three have, by the round in which they were taken.
+/// Pairs the blocks of those rounds in which all three points have one.
 ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
 
 /// The parts of lost time, in the order of Causes::parts.
 enum class Cause : std::uint8_t { contention, straggle, interference, wait, wire, other };
 inline constexpr std::size_t cause_count = 6;
 
-/// The times of one block that its parts are differences of [s]. The base's are divided by ComparedBlocks::ideal.
+/// The times of one block [s], from which its parts are computed. Base times are divided by ComparedBlocks::ideal.
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;
-  double median_compute = 0;            ///< the control's, of the median rank (of two the faster one)
-  double own_compute = 0;               ///< the control's, of r*; without lock step the workers' mean
-  double compute = 0;                   ///< the point's, in kernels that the control has too
-  double wait = 0, wire = 0, rest = 0;  ///< the point's, beside these kernels
+  double median_compute = 0;  ///< the control's compute on its median rank (of two the faster one)
+  double own_compute = 0;  ///< the control's compute on the point's longest rank; without lock step, the workers' mean
+  double compute = 0;      ///< the point's, in kernels that the control has too
+  double wait = 0, wire = 0, rest = 0;  ///< the point's; `rest` is its step without the other three
   std::array<double, cause_count> parts() const;
-  /// The step beyond the base: the sum of the parts.
+  /// The point's step − the base's, which is the sum of the parts.
   double lost() const;
 };
 ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
-/// lost = contention + straggle + interference + wait + wire + other [s], on the rank r* that computed longest in each
-/// block. The others' wait for r* is the same time seen from their side, and no part.
+/// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in each
+/// block. The waits of other ranks for r* are no part, since r*'s compute holds that time already.
 struct Causes {
   double lost = 0;             ///< step − base
-  Estimate contention = {};    ///< control's compute of the median rank (the lower one of two) − the base's
-  Estimate straggle = {};      ///< control's compute of r* − that median
-  Estimate interference = {};  ///< of kernels that the control has too: compute of r* − its own there; 0 on one rank
-  Estimate wait = {};          ///< for ranks that had not begun the call
-  Estimate wire = {};          ///< the rest of exposed time; without lock step the workers' handling of messages
-  Estimate other = {};         ///< beyond the base's outside kernels and calls, and kernels that only the point has
+  Estimate contention = {};    ///< control's compute on its median rank (of two the faster one) − the base's
+  Estimate straggle = {};      ///< control's compute on r* − control's compute on its median rank
+  Estimate interference = {};  ///< r*'s compute in kernels that the control has too − control's on r*; 0 on one rank
+  Estimate wait = {};          ///< time in which r* waits for ranks that have not begun a call
+  Estimate wire = {};          ///< exposed time − wait; without lock step, the time in which workers handle messages
+  Estimate other = {};         ///< time outside kernels and calls − the base's, and kernels that only the point has
   Estimate exposed = {};       ///< step − control's step
   Estimate speed = {};         ///< base ÷ step: efficiency in weak scaling
   std::optional<int> straggler = {};  ///< a rank whose control compute stands out in most blocks
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
-/// step_s, base_s, control_s: as the rows have them. In each block the parts add up, but their medians need not. The
+/// step_s, base_s, control_s: the times in the rows. The parts add up in each block, but their medians need not. The
 /// difference is divided among the parts in proportion to the squares of their intervals' widths.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
-// What bound a step, with the probability of being right, from blocks that are resampled.
+// The cause that bound a step, with the probability that it is the right one, from resampled blocks.
 
 /// The share of each point's times that the machine's state may account for: 0 where it was steady.
 struct Disturbance {
@@ -81,12 +81,12 @@ struct Disturbance {
 };
 
 struct Verdict {
-  /// compute: nothing was lost beyond `noise_s`. Else the largest part of lost time: memory or cores (contention),
-  /// straggle, interference, wait, wire, other. undecided: none of these in two thirds of the resamples, or the
-  /// machine's state may explain all of a loss that the blocks show.
+  /// `compute` where at most `noise_s` was lost. Else the largest part of the lost time: memory or cores (both are
+  /// contention), straggle, interference, wait, wire, other. `undecided` where no answer has two thirds of the
+  /// resamples, or where the machine's state may explain all of a loss that the blocks show.
   std::string bound_by = {};
-  double probability = 0;  ///< of `bound_by`; of undecided, of the likeliest answer
-  double noise_s = 0;      ///< losses up to this are "nothing"
+  double probability = 0;  ///< of `bound_by`; if that is undecided, of the likeliest answer
+  double noise_s = 0;      ///< losses up to this count as none
   struct Candidate {
     std::string bound_by;
     double probability;
@@ -97,12 +97,12 @@ struct Verdict {
 /// "wire 55 %, straggle 40 %".
 std::string to_text(const std::vector<Verdict::Candidate>&);
 
-/// Draws the blocks anew, with replacement, a thousand times. In each resample each measured time may also hold up to
-/// the machine's share, drawn evenly. The answer of a resample is its largest part, or compute where less was lost than
-/// a twentieth of the step, or than the noise of the blocks if that is more (at most 15 % of the step). Where the
-/// median rank computes faster than the baseline beyond that noise, time is lost against it: the baseline ran on a slow
-/// rank. The same blocks give the same verdict. Nothing: the figures have no interval, so nothing may be concluded.
-/// Cost: O(1000 × blocks).
+/// Resamples the blocks a thousand times, with replacement. In each resample, each time may also hold an addition by
+/// the machine's state, drawn evenly up to its point's `Disturbance`. The answer of a resample is its largest part. It
+/// is compute where less was lost than a twentieth of the step, or than the noise of the blocks if that is more (at
+/// most 15 % of the step). Where the median rank computes faster than the baseline by more than that noise, the
+/// baseline ran on a slow rank, and the difference counts as lost time. The same blocks give the same verdict. There is
+/// no verdict where the figures have no interval. Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench

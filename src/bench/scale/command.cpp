@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exchange of a point's gradients bucket by bucket, below the tables of a sweep (--per-bucket).
+// The command `gradmeter scale`: its flags, its plan, its run, and the tables of --per-bucket and --per-rank.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -24,15 +24,12 @@
 
 namespace gradmeter::bench {
 
-/// With the row's exposed time beside their sum. No buckets: a line that says why.
+/// One point's exchange bucket by bucket (--per-bucket), with the sum of exposed times beside the row's exposed time.
+/// Without buckets, a line says why there are none.
 std::string bucket_table(const core::Point&, std::span<const BucketTimes>, std::size_t width);
 
-// What each rank did, below the tables of a sweep (--per-rank).
-
-/// One point's ranks: kernels here and under the control, and each rank's waits for others.
+/// One point rank by rank (--per-rank): compute time at the point and under the control, and waits for other ranks.
 std::string rank_table(const core::Point&, std::span<const RankTimes>, std::size_t width);
-
-// gradmeter scale: the main experiment.
 
 namespace {
 
@@ -105,7 +102,7 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
   return ranks;
 }
 
-/// Everything that the flags alone decide; the same on every rank.
+/// Reads all that flags alone decide, so that it is the same on every rank.
 ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data, const NodeMap& map,
                           int cores_per_node) {
   ScaleOptions o;
@@ -148,7 +145,7 @@ ScaleOptions read_options(const Flags& f, int world, int default_threads, const 
 
 std::string unused_note(const Flags& f, const ScaleFactors& factors) {
   Applies used;
-  // A row that says why it cannot be measured is a valid result too.
+  // Flags of points that cannot be measured count as used: a row that says why it cannot be measured is a valid result.
   for (const auto& p : plan_scale(factors)) used |= p.impossible.empty() ? p.applies : factors_of(*p.strategy);
   return unused_note("scale", f, used, *std::ranges::max_element(factors.ranks));
 }
@@ -158,7 +155,7 @@ std::string point_text(const ScalePoint& p) {
                      p.codec ? fmt::format(" {}", p.codec->label) : "");
 }
 
-/// Factors of a planned point, as far as they are known without ranks.
+/// The factors of a planned point that are known without ranks.
 core::Factors planned_factors(const ScalePoint& p) {
   using core::Factor;
   core::Factors f;
@@ -169,13 +166,13 @@ core::Factors planned_factors(const ScalePoint& p) {
   return f;
 }
 
-/// These factors are in a point's row of the plan anyway.
+/// The text of the table's own columns for a point; factors that it names are not repeated.
 std::string row_text(const ScalePoint& p) {
   return fmt::format("{} {} {} {} {}", p.ranks, p.scaling ? name(*p.scaling) : "-", p.batch_per_rank, p.model,
                      point_text(p));
 }
 
-/// Without a launcher a plan may be for more ranks than there are: as many as the largest that was asked for.
+/// The number of ranks that the plan is for. Without a launcher it is the largest number that was asked for.
 int planned_world(const Flags& f, const runtime::Launcher& launcher) {
   if (!launcher.name.empty() || !f.has("ranks")) return launcher.size;
   auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
@@ -200,7 +197,8 @@ int print_curve_plan(const Flags& f) {
                      {"memory", "/rank", core::Align::right},
                      {"at most", "s", core::Align::right}});
   double seconds = 0;
-  std::map<std::size_t, std::size_t> at_once;  // by curve: its points are measured in turn and live side by side
+  // Bytes by curve: all points of a curve are in memory while they take turns.
+  std::map<std::size_t, std::size_t> at_once;
   const auto plan = estimate_scale(options);
   std::vector<core::Factors> factors;
   std::vector<std::string> rows;
@@ -229,14 +227,14 @@ int print_curve_plan(const Flags& f) {
   return 0;
 }
 
-/// What the columns mean, and on which machine: a table cannot be read without both.
+/// Prints the machine and the injected faults, without which a table cannot be read.
 void print_curve_head(const Session& s, const core::Injection& injection) {
   const auto& i = s.run_info();
   core::print("{}, {} cores a node  {}  {}\n{}\n", head_line(i, ""), i.cores_per_node, i.cpu, i.mpi,
               injection_line(injection));
 }
 
-/// Where automatic overlap is off, and why.
+/// Prints for which numbers of ranks automatic overlap is off, and why.
 void print_overlap(const ScaleFactors& f) {
   using enum Overlap;
   const auto asked = [&f](Overlap o) { return std::find(f.overlaps.begin(), f.overlaps.end(), o) != f.overlaps.end(); };
@@ -260,7 +258,7 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
   const auto& injection = options.factors.common.injection;
   if (const auto note = unused_note(f, options.factors); session.is_root() && !note.empty())
     core::print(stderr, "{}\n", note);
-  std::string ranks, buckets;  // what each rank did, and when each bucket was exchanged
+  std::string ranks, buckets;  // the tables of --per-rank and of --per-bucket
   return measure(
       measurer(session), f, invocation,
       {.experiment = "scale",

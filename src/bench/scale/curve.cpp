@@ -31,14 +31,14 @@ StepLimits& RankGroups::limits(RankGroup& c, int threads) {
 
 namespace {
 
-/// Without the blocks of disturbed turns, where the others are enough: for all points alike, so that none is favoured.
+/// Leaves out the blocks of disturbed turns where enough others remain. They are the same for all points.
 Measurement undisturbed(const Measurement& m, const MachineState& s) {
   Measurement out = m.without(s.disturbed);
   return out.blocks.size() < core::fewest_blocks ? m : out;
 }
 
-/// Is any step of it like any other, however many were made before? Others depend on what they have gone through:
-/// schedules, errors that a codec keeps, updates under way.
+/// True where no step depends on how many were made before it. A step does where there are schedules over steps, errors
+/// that a codec keeps, or updates under way.
 bool steps_are_alike(const ScalePoint& p) {
   using enum dataparallel::CommunicationPattern;
   const auto communication = p.strategy->info().communication;
@@ -46,7 +46,7 @@ bool steps_are_alike(const ScalePoint& p) {
          !p.loss_scale.adapts() && !p.injection.flip && !p.injection.omit && p.bucket_bytes != automatic_bucket;
 }
 
-/// One point and its turns. On ranks that take no part it only synchronises with the others.
+/// Measures one point in turns. On ranks that take no part it only synchronises with the others.
 class StepBenchmark {
  public:
   StepBenchmark(Session& s, RankGroups& rank_groups, const model::DataSplit& data, CurvePoint& p,
@@ -68,16 +68,16 @@ class StepBenchmark {
   }
 
   bool is_wrong() const { return point_.row.status == core::Status::wrong; }
-  /// On ranks that take part: the least time that its blocks take.
+  /// The least time that its blocks take; 0 on ranks that take no part.
   core::Seconds least() const { return meter_ ? meter_->least() : core::Seconds{0}; }
-  /// On ranks that take part: of a turn.
+  /// The fewest blocks with which the point is complete; right on ranks that take part.
   std::size_t fewest_blocks() const {
     return meter_ && !meter_->result().blocks.empty()
                ? core::fewest_blocks_of(core::Seconds{meter_->result().blocks.back().step})
                : core::fewest_blocks;
   }
 
-  /// Collective over the world. True: it has enough samples.
+  /// Takes one turn. True: the point has enough samples. Collective over the world.
   bool round() {
     int stop = 0;
     take_turn([&] {
@@ -92,8 +92,8 @@ class StepBenchmark {
     return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
   }
 
-  /// Collective over the world: ends the training and fills the row, if it has enough blocks. cut: why it ended if it
-  /// has not.
+  /// Ends the training, and fills in the row if there are enough blocks. cut: the reason for the end if the samples
+  /// were not enough. Collective over the world.
   void finish(const MachineState& state, core::Stop cut) {
     take_turn([&] { finish_active(state, cut); }, false);
     share_status();
@@ -210,7 +210,7 @@ class StepBenchmark {
     training_.reset();  // frees its memory for the points still measuring
   }
 
-  /// Where no algorithm chooses who sends to whom, the bytes sent between nodes are the least possible.
+  /// Sets the least bytes between nodes to those sent, where the strategy fixes which ranks exchange messages.
   void count_between_nodes() {
     using enum dataparallel::CommunicationPattern;
     const auto pattern = point_.point.strategy->info().communication;
@@ -236,7 +236,7 @@ class StepBenchmark {
   ExchangeCheck check_;
   Rebuilding building_;
   std::optional<Training> training_;
-  TrainingTotals totals_;  ///< of all that were built
+  TrainingTotals totals_;  ///< of all trainings that were built
   bool weights_agreed_ = true;
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
@@ -245,7 +245,7 @@ class StepBenchmark {
   std::size_t step_ = 0;
 };
 
-/// The canary of all ranks that any point of the curve takes; null on others.
+/// The canary of all ranks that any point of the curve takes; null on other ranks.
 Canary* canary_of(Session& s, RankGroups& rank_groups, const std::deque<CurvePoint>& points) {
   const auto& widest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
                          return a.point.ranks < b.point.ranks;
@@ -306,7 +306,7 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
       for (const auto& c : benchmarks) least = std::min(least, c.fewest_blocks());
       return monitor.is_over(least) || (enough && monitor.has_enough(o.rule.min_blocks));
     });
-  } catch (const core::Interrupted&) {  // on all ranks: what was measured is kept
+  } catch (const core::Interrupted&) {  // thrown on all ranks; what was measured is kept
     interrupted = std::current_exception();
     if (benchmarks.size() < points.size()) throw;
   }

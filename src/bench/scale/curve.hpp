@@ -14,11 +14,11 @@
 
 namespace gradmeter::bench {
 
-/// The ranks of the world that a point takes, with their clock, limits and canary. Made once a sweep.
+/// The ranks of the world that a point takes, with their clock, limits and canary. A sweep makes each group once.
 struct RankGroup {
   runtime::Communicator active;                    ///< null on ranks that take no part
-  std::optional<runtime::SharedClock> clock = {};  ///< of the active ranks
-  std::map<int, StepLimits> limits;                ///< by threads
+  std::optional<runtime::SharedClock> clock = {};  ///< one clock for the active ranks
+  std::map<int, StepLimits> limits;                ///< by number of threads
   std::unique_ptr<Canary> canary = {};             ///< null until its first use
 };
 
@@ -27,29 +27,29 @@ class RankGroups {
   explicit RankGroups(Session& s) : session_(s) {}
   /// Collective over the world.
   RankGroup& of(const ScalePoint&);
-  /// On the group's active ranks.
+  /// To be called by all active ranks of the group.
   StepLimits& limits(RankGroup&, int threads);
 
  private:
   Session& session_;
-  std::map<std::vector<int>, RankGroup> rank_groups_;  ///< by the ranks of the world that they take
+  std::map<std::vector<int>, RankGroup> rank_groups_;  ///< by the ranks of the world in the group
 };
 
 struct CurvePoint : SweepPoint {
   CurvePoint(SweepPoint planned, ScalePoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   ScalePoint point;
-  bool reference = false;  ///< only measured for comparison: an earlier run has its row
+  bool reference = false;  ///< measured only because other points are compared with it; it gives no new row
   Measurement measured = {};
-  std::vector<BucketTimes> buckets = {};  ///< where they are asked for
+  std::vector<BucketTimes> buckets = {};  ///< empty unless they are asked for
 };
 
-/// Collective over the world: the time of a point's second step, on rank 0.
+/// Returns the time of a point's second step, valid on rank 0. Collective over the world.
 core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const ScalePoint&);
 
-/// Collective over the world. Afterwards rank 0 has all rows' own figures; the caller makes comparisons.
-/// Errors: Interrupted, with the rows of points that had an interval by then filled all the same.
-/// per_bucket: fill CurvePoint::buckets. foresee: called as soon as more is known, before anything is measured, with
-/// the least time that all points still take, and a point's mean share of it, preparation included; right on rank 0.
+/// Measures the points and fills in their rows on rank 0, without comparisons. Collective over the world. per_bucket:
+/// fills CurvePoint::buckets too. foresee: called after each point is prepared, before any point is timed, with the
+/// least time that all points still take and the mean time of a point, preparation included. Both are right on rank 0.
+/// Errors: Interrupted, after the rows of points that have an interval by then are filled in.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);
 

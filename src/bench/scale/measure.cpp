@@ -47,7 +47,7 @@ StepParts median_parts(std::span<const StepParts> samples) {
   return out;
 }
 
-/// Nothing where the samples differ in their calls.
+/// The median times of each call; empty where the samples have different numbers of calls.
 std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
   std::vector<CallTimes> out(samples.front().calls.size());
   for (const Decomposition& d : samples)
@@ -63,7 +63,7 @@ std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
   return out;
 }
 
-/// Those that the fabric gave to its queue; what is done in exchanges is no kernel.
+/// The kernels of the steps. They are what the fabric gave to its queue; work in exchanges is no kernel.
 std::vector<KernelTimes> kernels_of(std::span<const StepRecord> steps) {
   std::vector<KernelTimes> out;
   const auto share = 1 / static_cast<double>(steps.size());
@@ -79,7 +79,7 @@ std::vector<KernelTimes> kernels_of(std::span<const StepRecord> steps) {
   return out;
 }
 
-/// The mean step of one sample; of several steps without their calls.
+/// The mean of a sample's steps; bytes are added up. If there are several steps, the result has no calls.
 Decomposition mean(std::span<const Decomposition> steps) {
   if (steps.size() == 1) return steps.front();
   Decomposition sum;
@@ -104,8 +104,8 @@ Decomposition mean(std::span<const Decomposition> steps) {
 /// This rank's block: `period` steps for each sample, in order.
 struct StepMeter::Taken {
   std::vector<StepRecord> steps;
-  std::vector<double> late;  ///< of each sample: not 0 where this rank missed its window
-  double check_s = 0;        ///< of the verified steps
+  std::vector<double> late;  ///< for each sample: not 0 where this rank missed its window
+  double check_s = 0;        ///< time of the verified steps [s]
 };
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
@@ -114,7 +114,7 @@ StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::
       clock_(clock),
       source_(std::move(source)),
       pacer_(o.cadence, c, clock),
-      // Signals are handled between turns, on all ranks of the world: also on those that take no part.
+      // Signals are handled between turns by all ranks of the world, those that take no part included.
       rounds_({.agree = peers_of(session, c).agree, .stop_if_interrupted = [] {}},
               {.rule = o.rule, .warmup_min = o.warmup_min, .warmup_budget = o.warmup_budget},
               [this](std::size_t samples, bool keep) { return run_block(samples, keep); }) {}
@@ -129,7 +129,7 @@ void StepMeter::warm_up() {
 core::Stop StepMeter::round() {
   result_.stop = rounds_.round();
   if (result_.stop != core::Stop::none && !std::exchange(verified_end_, true)) {
-    // Whoever stops computing after the last check is seen, also where what is built anew computes again at first.
+    // This finds faults that begin after the last check in a block, even where a rebuilt training is right at first.
     verifies_end_ = true;
     run_block(0, false);
     verifies_end_ = false;
@@ -140,11 +140,11 @@ core::Stop StepMeter::round() {
   return result_.stop;
 }
 
-/// Of the first block a step is verified, and of others for as long as that takes at most a quarter of all time: of a
-/// block of one long step it is half.
+/// Decides whether a step of the next block is verified. The first block has one, and later blocks as long as checks
+/// take at most a quarter of all time; in a block of one long step, the check takes half.
 bool StepMeter::may_verify() const {
   constexpr double most = 0.25;
-  return c_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides: clocks differ
+  return c_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides, since clocks differ
 }
 
 std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
@@ -199,8 +199,8 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
 StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
   Taken t;
   t.steps.reserve(samples * source_.period);
-  // Between blocks nothing is under way, but a step may wait for what the one before it has begun: that servers have
-  // read its changes, or an average.
+  // Nothing is under way when a block begins. But a step may wait for what the step before it has begun, such as an
+  // average, or servers that read its changes. So the first step does not count.
   if (!source_.lock_step) take_sample(t, false);
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {
@@ -233,15 +233,16 @@ std::size_t sample_next_to(double middle, std::span<const double> late, std::spa
   return sample;
 }
 
-/// times: of the samples that are not late, the same on all ranks.
+/// times: of all samples that are not late, the same on all ranks.
 void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBlock& b) const {
   if (!source_.lock_step || source_.period != 1) return;
   b.typical = std::move(taken.steps[sample_next_to(b.step, taken.late, times)]);
   b.has_typical = true;
 }
 
-/// When the last rank started each call, in this rank's clock; calls of a step are aligned by their number. Some
-/// strategies communicate every so many steps, and not all ranks alike: a call that a step lacks never starts.
+/// The time at which the last rank started each call, by this rank's clock. Calls of a step are matched by their
+/// number. Some strategies communicate only every few steps, and not on all ranks alike: a missing call has time
+/// `never`.
 std::vector<double> StepMeter::last_starts(const Taken& t) const {
   if (!source_.lock_step) return {};  // without lock step, a call has no last starter
   std::size_t calls = 0;
@@ -272,7 +273,7 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
   return samples;
 }
 
-/// Gathers each rank's own figures on the first.
+/// Gathers each rank's own figures on the first rank.
 void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
   struct Mine {
     double compute, wait;
@@ -300,8 +301,8 @@ StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
   return b;
 }
 
-/// The i-th sample of all workers together. With weights of 1/step the mean of the steps is their harmonic mean, and
-/// the means of the parts add up to it as the parts of one rank do to its step.
+/// Averages the i-th samples of all workers with weights of 1/step. The mean of the steps is then their harmonic mean,
+/// and the means of the parts add up to it.
 StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector<double>& times) const {
   StepBlock b;
   note_ranks(own, b);

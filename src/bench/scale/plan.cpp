@@ -27,7 +27,7 @@ std::vector<StrategyPtr> with_control(const std::vector<StrategyPtr>& asked) {
   return out;
 }
 
-/// Every point with every value.
+/// Combines every point with every value.
 template <class T, class Set>
 std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::vector<T>& values, Set set) {
   std::vector<ScalePoint> out;
@@ -43,7 +43,7 @@ bool matters(const NodeMap& map, int ranks) {
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
 }
 
-/// With its step size, so that weights stay finite, as checks need them.
+/// Sets the strategy and its step size, with which weights stay finite, as checks need them.
 void set_strategy(ScalePoint& p, StrategyPtr s) {
   p.step_size = s->info().step_size;
   p.strategy = std::move(s);
@@ -60,7 +60,7 @@ ScalePoint without_exchange(ScalePoint p) {
   return p;
 }
 
-/// Weak scaling: the batch of a worker stays; strong: that of all workers together.
+/// In weak scaling the batch of a worker stays, in strong scaling that of all workers together.
 ScalePoint with_batches(ScalePoint p) {
   try {
     const auto workers = static_cast<std::size_t>(layout_of(p, p.ranks, 0).workers);
@@ -114,7 +114,7 @@ class Planner {
   }
 
   void each_strategy(ScalePoint p) {
-    std::set<std::string> had;  // without servers two may be the same
+    std::set<std::string> had;  // names; on one rank two strategies may become the same
     for (const auto& s : strategies_) {
       set_strategy(p, p.ranks == 1 ? s->alone() : s);
       if (!had.insert(p.strategy->name).second) continue;
@@ -127,7 +127,7 @@ class Planner {
   std::vector<ScalePoint> each_exchange(ScalePoint p) const {
     if (!fits(p)) return {p};
     if (uses_ports(p.strategy->info().communication))
-      p.cadence = runtime::Cadence::none;  // a barrier would synchronise their steps
+      p.cadence = runtime::Cadence::none;  // a barrier would synchronise the workers' steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
     const Applies applies = p.applies = factors_of(*p.strategy);
     std::vector<ScalePoint> all{p};
@@ -138,7 +138,7 @@ class Planner {
     return with_transports(all);
   }
 
-  /// Automatic overlap is resolved; each value once.
+  /// The values of --overlap, each once, with automatic overlap resolved.
   std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
     const bool known = p.ranks <= f_.map.ranks();
     const auto placement = p.placement.value_or(Placement::packed);
@@ -154,7 +154,7 @@ class Planner {
   std::vector<ScalePoint> with_transports(const std::vector<ScalePoint>& points) const {
     std::vector<ScalePoint> out;
     for (const auto& p : points) {
-      // What moves all-reduces itself uses no transport of ours.
+      // An algorithm that moves its bytes itself uses none of our transports.
       if (p.algorithm && !p.algorithm->uses_transport()) {
         auto& q = out.emplace_back(p);
         q.transport = dataparallel::TransportKind::mpi;
@@ -216,7 +216,7 @@ ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
 ScalePoint control_of(ScalePoint p) {
   p.cadence = p.control_cadence;
   set_strategy(p, dataparallel::find_strategy("independent"));
-  return with_batches(without_exchange(p));  // ranks that serve train under the control
+  return with_batches(without_exchange(p));  // ranks that serve also train under the control
 }
 
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which points a scaling sweep has: the requested factors, their controls, and no point twice.
+// The plan of a scaling sweep: the points of the requested factors and their controls, each point once.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ struct ScaleFactors {
   std::vector<dataparallel::MeshShape> meshes{{}};
   std::vector<dataparallel::StrategyPtr> strategies;
   std::vector<allreduce::AlgorithmPtr> algorithms;
-  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: none
+  std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: no codec
   std::vector<Overlap> overlaps;
   std::vector<std::size_t> buckets;
   std::vector<dataparallel::TransportKind> transports;
@@ -34,26 +34,25 @@ struct ScaleFactors {
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
   std::string interconnect;    ///< a label of the network between ranks; may be empty
-  NodeMap map = {};            ///< of the world: where placements differ; empty: all ranks are on one node
-  int cores_per_node = 1;      ///< for automatic overlap
-  TrainingConfig common = {};  ///< what is no factor: optimizer, seed, injected faults
+  NodeMap map = {};            ///< the world's nodes, which decide where placements differ; empty: one node
+  int cores_per_node = 1;      ///< decides automatic overlap
+  TrainingConfig common = {};  ///< settings that are no factors: optimizer, seed, injected faults
 };
 
-/// One point: a training on so many ranks, with the step size of its strategy. A mesh is as asked for; at one rank:
-/// data.
+/// One point: a training on `ranks` ranks, with the step size of its strategy. On one rank its mesh is data-parallel.
 struct ScalePoint : TrainingConfig {
   int ranks = 1;
   std::optional<Placement> placement = {};  ///< empty where every placement takes the same ranks
   std::size_t batch_global = 1;
-  Applies applies = {};  ///< factors of the exchange that it has; the others are null in its row
+  Applies applies = {};  ///< the factors of its exchange; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< as asked for; a strategy may run without it
+  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< the requested cadence, which its control has
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   std::size_t curve = 0;                ///< points of one curve are measured in turn
-  std::string impossible = {};          ///< why it cannot be measured: a row `skipped`
+  std::string impossible = {};          ///< the reason why it cannot be measured; empty: it can
 };
 
-/// One rank's `independent`, whatever the strategy: equal batch per rank (weak) or in all (strong).
+/// `independent` on one rank, with the batch of one rank (weak scaling) or of all ranks (strong).
 ScalePoint baseline_of(ScalePoint);
 /// The same strategy on one rank.
 ScalePoint alone_of(ScalePoint);
@@ -62,8 +61,8 @@ ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
 /// `independent` at the same factors.
 ScalePoint control_of(ScalePoint);
 
-/// Baselines first: 1 rank before more, `independent` before the points that are compared with it. Controls that were
-/// not asked for are added: 1 rank, and `independent` at every rank count.
+/// Plans all points, baselines first: one rank before more, `independent` before the points that are compared with it.
+/// It adds controls that were not asked for: one rank, and `independent` at every rank count.
 std::vector<ScalePoint> plan_scale(const ScaleFactors&);
 
 /// The point's factors in its row: automatic choices are resolved, factors that do not apply are null.

@@ -17,10 +17,9 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// Are there other ranks, and does the strategy communicate?
 bool communicates(const ScalePoint& p) { return p.strategy->communicates() && p.ranks > 1; }
 
-/// Median over the blocks.
+/// The median of a part over the blocks.
 double median_of(const Measurement& m, double StepParts::*part) {
   std::vector<double> values;
   for (const auto& b : m.blocks) values.push_back(b.parts.*part);
@@ -88,7 +87,7 @@ void fill_row(const ScaleFindings& f, Point& row) {
 
 namespace {
 
-/// What all others are compared with: one rank's `independent`.
+/// True for `independent` on one rank, with which all other points are compared.
 bool is_baseline(const ScalePoint& p) { return p.ranks == 1 && !p.strategy->communicates(); }
 
 double rate_of_a_rank(const Point& p) {
@@ -103,9 +102,9 @@ void fill_baseline(const Point& base, core::Metrics& m) {
 
 void add_reason(Point& row, const std::string& text) { row.reason += (row.reason.empty() ? "" : "; ") + text; }
 
-/// ci95: of the efficiency. Without it a gain that one would not believe is not believed.
+/// Mistrusts an impossible efficiency. ci95: its interval; without one, only values above `plausible` are mistrusted.
 void doubt_gain(const ScalePoint& p, double efficiency, std::optional<Estimate::Interval> ci95, Point& row) {
-  // On one rank nothing is exchanged: only the order of the updates differs, and may well be faster.
+  // On one rank nothing is exchanged: strategies differ only in the order of updates, which may well make one faster.
   const bool comparable = p.ranks > 1 && !p.strategy->info().computes_other_work && row.status == core::Status::ok;
   constexpr double plausible = 1.05;
   if (!comparable || !(ci95 ? ci95->low > 1 : efficiency > plausible)) return;
@@ -124,7 +123,7 @@ void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Po
   const double efficiency = rate_of_a_rank(row) / rate_of_a_rank(base);
   m[Metric::efficiency] = efficiency;
   if (is_baseline(p)) return;
-  // The speeds' ratio is the efficiency, but for ranks that serve and take no samples.
+  // The efficiency equals the ratio of the speeds, except where ranks serve and so take no samples.
   const double share = efficiency / c.speed.value;
   std::optional<Estimate::Interval> ci95;
   if (c.speed.ci95) {
@@ -146,7 +145,7 @@ void fill_causes(const ScalePoint& p, const Measurement& measured, const Causes&
       m[Metric::exposed_ci95_high] = c.exposed.ci95->high;
     }
   }
-  // The ranks of one replica send each other something with any strategy.
+  // The ranks that share a replica communicate under any strategy.
   if (p.strategy->communicates() || p.mesh.replica_ranks() > 1) {
     m[Metric::interference_s] = c.interference.value;
     if (measured.wait_known) m[Metric::wait_s] = c.wait.value;
@@ -181,7 +180,7 @@ void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlock
                  base / (base + c.contention.value)));
   }
   m[Metric::bound_by] = verdict->bound_by;
-  if (is_baseline(p)) return;  // nothing is lost by definition, which has no probability
+  if (is_baseline(p)) return;  // nothing is lost by definition, so there is no probability
   m[Metric::bound_by_probability] = verdict->probability;
   m[Metric::bound_by_candidates] = to_text(verdict->candidates);
 }
@@ -195,7 +194,7 @@ void compare_row(const ScalePoint& p, const References& to, const Measurement& m
     m[Metric::self_speedup] = m.number(Metric::samples_per_s) / to.alone->row.metrics.number(Metric::samples_per_s);
   if (!to.base || !to.control) return;
   const double step = m.number(Metric::time_s), base = to.base->row.metrics.number(Metric::time_s);
-  // Strong scaling's fair share of one rank's step is 1/P of it.
+  // In strong scaling, the ideal step is 1/P of one rank's step.
   ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
   blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
   blocks.lock_step = !uses_ports(p.strategy->info().communication);

@@ -10,7 +10,7 @@
 
 namespace gradmeter::bench {
 
-/// What a finished point hands over.
+/// The results of a finished point, from which its row is made.
 struct ScaleFindings {
   const ScalePoint& point;
   const Training& training;
@@ -21,10 +21,10 @@ struct ScaleFindings {
   const StepSamples& steps;
   bool oversubscribed;
   UsedBlocks blocks = {};
-  std::optional<double> error = {};  ///< of a sum exchanged with a codec, relative and squared
+  std::optional<double> error = {};  ///< relative squared error of a sum exchanged with a codec
 };
 
-/// Times, parts, bytes, limit, noise. Status wrong when bytes sent differ from the schedule's messages.
+/// Fills in times, parts, bytes, limit and noise. If the bytes sent are not the schedule's, the status is wrong.
 void fill_row(const ScaleFindings&, core::Point&);
 
 /// A point that others are compared with: its row and its blocks.
@@ -32,16 +32,16 @@ struct Reference {
   const core::Point& row;
   const Measurement& measured;
 };
-/// Null: not measured in this turn, so its figures stay empty.
+/// The points that a row is compared with. Null: not measured in the same turns, so figures that need it are empty.
 struct References {
-  const Reference* base = nullptr;     ///< one rank's `independent`: equal batch per rank (weak) or in all (strong)
+  const Reference* base = nullptr;     ///< the point's `baseline_of`
   const Reference* control = nullptr;  ///< `independent` at the same factors
   const Reference* node = nullptr;     ///< `independent` on the ranks of one full node
   const Reference* alone = nullptr;    ///< the same strategy on one rank
 };
-/// Efficiency, where lost time went and what bound the point. Above 100 % in weak scaling by more than its interval it
-/// is mistrusted: no rank can be faster than one alone at the same work. Above 105 % without an interval it is too, and
-/// without an interval there is no verdict.
+/// Fills in the efficiency, the parts of lost time and what bound the point. In weak scaling the row is mistrusted
+/// where the whole interval of its efficiency is above 100 %, or where it has no interval and is above 105 %, since no
+/// rank can be faster than one alone at the same work. Without an interval there is no verdict.
 void compare_row(const ScalePoint&, const References&, const Measurement&, core::Point&);
 
 }  // namespace gradmeter::bench

@@ -21,11 +21,11 @@ namespace {
 using core::Point;
 using core::Status;
 
-constexpr double setup_seconds = 0.5;  // data, windows, check, limits: what a point costs before its first sample
+constexpr double setup_seconds = 0.5;  // [s] a point's data, windows, check and limits, before its first sample
 constexpr core::Seconds usual_point_budget{5};
-// Enough for a sweep's largest global batch, few enough to be drawn in a moment.
+// The fewest samples that are loaded, which are drawn in a moment. Larger global batches need more.
 constexpr std::size_t least_samples = 4096;
-// Samples to train on, and to evaluate on.
+// With --learn, the most samples to train on, and the number to evaluate on.
 constexpr std::size_t most_samples = 60'000, validation_samples = 2'000;
 
 std::size_t samples_needed(const std::vector<ScalePoint>& points) {
@@ -97,7 +97,7 @@ class ScaleSweep final : public Experiment {
       std::size_t bytes = 0, windows = 0;
       for (const auto& m : more) bytes += node_bytes(m.point), windows += shm_bytes(m.point, facts(), map_of(m.point));
       const bool fits = memory + bytes <= memory_to_plan() && shm + windows <= session_.shm_per_node();
-      if (!fits && !group.empty()) {  // the rest take turns after these
+      if (!fits && !group.empty()) {  // the remaining points form the next group
         memory = shm = 0;
         for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
@@ -125,7 +125,7 @@ class ScaleSweep final : public Experiment {
     planned_.push_back(&c);
   }
 
-  /// A point that is asked for replaces the reference that it was until now.
+  /// Adds a point. Where the group has the same point as a reference, that becomes a point that is asked for.
   void add(std::deque<CurvePoint>& group, CurvePoint c) {
     const auto same =
         std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(c.point); });
@@ -183,12 +183,12 @@ class ScaleSweep final : public Experiment {
       refuse(c.row, Status::skipped, runtime::short_of_shm(shm, session_.shm_per_node()));
   }
 
-  /// By itself.
+  /// True where the point fits into memory when it is measured alone.
   bool fits(const ScalePoint& p) {
     return node_bytes(p) <= memory_to_plan() && shm_bytes(p, facts(), map_of(p)) <= session_.shm_per_node();
   }
 
-  /// They exist at once.
+  /// The shared memory of a point and its references, which exist at once [bytes].
   std::size_t shm_with_references(const ScalePoint& p) {
     const auto r = references_of(p);
     std::map<std::string, std::size_t> of;
@@ -200,7 +200,7 @@ class ScaleSweep final : public Experiment {
                            [](auto sum, const auto& e) { return sum + e.second; });
   }
 
-  /// The largest of the halves of its batch that fits, if there is one.
+  /// Halves the batch until the point fits, and names that batch.
   std::string what_would_fit(ScalePoint p, std::size_t free) {
     while (p.batch_per_rank > 1) {
       p.batch_per_rank /= 2;
@@ -221,7 +221,8 @@ class ScaleSweep final : public Experiment {
     return session_.map_for(p.ranks, p.placement.value_or(Placement::packed));
   }
 
-  /// Of a node: four fifths of what is free, since libraries and codecs keep more than is planned.
+  /// The memory of a node that the plan may use [bytes]: four fifths of the free memory, since libraries and codecs
+  /// keep more than is planned.
   std::size_t memory_to_plan() const { return session_.memory_per_node() / 5 * 4; }
 
   std::size_t node_bytes(const ScalePoint& p) {
@@ -259,7 +260,7 @@ class ScaleSweep final : public Experiment {
     }
   }
 
-  /// One figure of every rank: the median over blocks.
+  /// The median over blocks of one rank's figure.
   static double median_of(const Measurement& m, std::vector<double> StepBlock::*figure, std::size_t rank) {
     std::vector<double> values;
     for (const auto& b : m.blocks) values.push_back((b.*figure).at(rank));
@@ -326,8 +327,8 @@ class ScaleSweep final : public Experiment {
     session_.stop_if_interrupted(session_.world());
   }
 
-  /// Of a time budget the points that are asked for have their share, and references among them take part of it: where
-  /// memory cuts a curve into groups, every group has them again.
+  /// The time for each point of a group. Points that are asked for share the time budget evenly. References in the
+  /// group take part of that share, because each group of a curve measures them again.
   core::Seconds point_budget(const std::deque<CurvePoint>& group, const SweepRows& rows) const {
     const core::Seconds share = rows.share(usual_point_budget);
     if (!options_.time_budget) return share;
@@ -335,8 +336,8 @@ class ScaleSweep final : public Experiment {
     return core::Seconds{share.value * asked / static_cast<double>(group.size())};
   }
 
-  /// Under a time budget, one step of each model at its largest batch, before anything is measured: the first group
-  /// says nothing of other models, and little of larger batches.
+  /// Under a time budget, times a step of each model at the largest batch that fits, before anything is measured. The
+  /// first group tells nothing about other models, and little about larger batches.
   void try_models() {
     if (!options_.time_budget || groups_.size() < 2) return;
     for (const auto& group : groups_) {
@@ -355,8 +356,8 @@ class ScaleSweep final : public Experiment {
     return fmt::format("{} {} {}", p.model, name(p.precision), p.threads);
   }
 
-  /// The least time of the points of all groups from this one on. A smaller batch takes less than a larger one, in
-  /// proportion at the least. point: what a point of the group before took, or nothing.
+  /// The least time that the points of this group and of all later groups take [s]. A smaller batch takes at least the
+  /// proportional part of a larger batch's time. point: the time that a point of the group before took, or nothing.
   core::Seconds least_from(std::size_t group, std::optional<core::Seconds> point) const {
     const auto part = [](const ScalePoint& of, const ScalePoint& known) {
       const auto batches = static_cast<double>(of.batch_per_rank) / static_cast<double>(known.batch_per_rank);
@@ -389,14 +390,13 @@ class ScaleSweep final : public Experiment {
   MeasureOptions measure_options(const ScalePoint& p, core::Seconds point) const {
     const double budget = point.value;
     MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
-    // A fifth of the time at most goes into warm-up.
+    // Warm-up takes a fifth of the time, but at least 0.05 s and at most 1 s.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
     m.rule.budget = core::Seconds{std::max(0.0, budget - m.warmup_budget.value - setup_seconds)};
     m.all = options_.time_budget ? point : m.rule.budget;
     return m;
   }
 
-  /// No larger than is of use.
   std::size_t learning_set() const { return std::min(options_.learn_samples, most_samples); }
 
   DataFacts facts() { return facts_of(data()); }
@@ -418,16 +418,16 @@ class ScaleSweep final : public Experiment {
   RankGroups rank_groups_;
   model::DataSplit data_;
   std::deque<std::deque<CurvePoint>> groups_;
-  std::deque<CurvePoint> apart_;      ///< kept and refused ones
-  std::vector<SweepPoint*> planned_;  ///< of both, in the order of their rows
+  std::deque<CurvePoint> apart_;      ///< points that are kept or refused
+  std::vector<SweepPoint*> planned_;  ///< the points of `groups_` and `apart_`, in the order of their rows
   struct Trial {
     ScalePoint point;
     core::Seconds step = {};
   };
   std::map<std::string, Trial> trials_;  ///< by `work_of`
   bool begun_ = false;
-  bool lacks_shm_ = false;     ///< for the windows of all points
-  std::set<std::string> had_;  ///< their keys: other cadences may come to the same points
+  bool lacks_shm_ = false;     ///< /dev/shm has no room for the windows of all points
+  std::set<std::string> had_;  ///< keys of `planned_`: different cadences may lead to the same point
 };
 
 }  // namespace
@@ -442,7 +442,7 @@ std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions& o) {
   std::vector<Estimated<ScalePoint>> out;
   const double budget = equal_share(o.time_budget, points.size(), usual_point_budget).value;
   for (const auto& p : points) {
-    // The built-in digits' shape; a data directory must hold images of the same.
+    // The shape of the built-in digits; a data directory must hold images of the same shape.
     const DataFacts digits{.features = std::size_t{28} * 28, .classes = 10};
     out.push_back(
         {p, p.impossible.empty() ? resident_bytes(p, digits, p.ranks) : 0, p.impossible.empty() ? budget : 0});

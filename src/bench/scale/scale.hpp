@@ -23,40 +23,41 @@ struct ScaleOptions {
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, shared out evenly
   std::string data_directory;             ///< empty: the built-in digits
-  std::size_t learn_samples = 0;          ///< accuracy is taken after so many, and after the control's time for them
-  LearningRule learning_rule = {};        ///< of the steps' sizes meanwhile
+  /// Accuracy is measured after so many samples, and after the control's time for them; 0: it is not measured.
+  std::size_t learn_samples = 0;
+  LearningRule learning_rule = {};  ///< step sizes of that training
 };
 
-/// One rank of a point: medians over the blocks [s].
+/// Times of one rank of a point: medians over the blocks [s].
 struct RankTimes {
   int rank = 0;
   std::string host = {};
   double compute = 0, control_compute = 0;
-  double wait = 0;  ///< for ranks that had not begun a call: the straggle of another rank
+  double wait = 0;  ///< time in which it waits for ranks that have not begun a call
 };
 
 struct ScaleListener {
   RowListener rows;
-  /// Of a new row with more than one rank.
+  /// Called for each new row with more than one rank.
   std::function<void(const core::Point&, std::span<const RankTimes>)> ranks = {};
-  /// Of a new row whose gradients are exchanged by all-reduces; null: nobody asks.
+  /// Called for each new row whose ranks communicate; null: the times of buckets are not measured.
   std::function<void(const core::Point&, std::span<const BucketTimes>)> buckets = {};
 };
 
-/// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), which are not measured
-/// again and serve as baselines; the same on every rank.
-/// Errors: Interrupted; WrongResult is not thrown: such points have status wrong, and the number of them is returned.
+/// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), the same on every rank.
+/// They are measured again only where new points are compared with them.
+/// Returns the number of points with a wrong result, which have status wrong. Errors: Interrupted.
 std::size_t run_scale(Session&, const ScaleOptions&, const FinishedRows& finished, const ScaleListener&);
 
-/// For --dry-run: what each point needs. Needs no ranks.
+/// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions&);
 
-/// Points of one sweep; curves in the order of their first point. A curve is the points of one model and one batch;
-/// each gets a heading that names its baseline, and columns that line up and carry units. Rows that were not measured
+/// The tables of one sweep, one for each curve, in the order of their first points. A curve is the points of one model
+/// and one batch. Its heading names its baseline; its columns line up and carry units. Points that were not measured
 /// show why.
 std::string scale_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
-/// What the columns mean, for below the last table.
+/// Explains the columns, below the last table.
 std::string scale_legend(std::span<const core::Point>, report::Legend);
 const report::CsvColumns& scale_csv();
 

@@ -75,7 +75,7 @@ class LayerOf {
  public:
   LayerOf(const StepRecord& r, std::span<const std::string> names) : marks_(r.layers), names_(names) {}
 
-  /// Of the computations one after another.
+  /// Names the next computation by pass and layer, or by its label where it has no layer.
   std::string name(std::string_view label) {
     while (next_ < marks_.size() && marks_[next_].first <= computation_) layer_ = marks_[next_++].layer;
     ++computation_;
@@ -83,7 +83,7 @@ class LayerOf {
     const auto at = static_cast<std::size_t>(layer_);
     return fmt::format("{} {} {}", pass_of(label), at, names_[at]);
   }
-  /// Of the computation that was named last.
+  /// True where the computation that was named last is in a layer.
   bool in_layer() const { return layer_ >= 0 && static_cast<std::size_t>(layer_) < names_.size(); }
 
  private:
@@ -93,7 +93,7 @@ class LayerOf {
   int layer_ = runtime::Queue::no_layer;
 };
 
-/// What is done when an exchange has ended, such as an update, waited for it.
+/// True where an exchange ended between the two times, so the next computation, such as an update, waited for it.
 bool waited(const StepRecord& r, double from, double until) {
   return std::ranges::any_of(
       r.calls, [&](const auto& call) { return call.completion.finished >= from && call.completion.finished <= until; });
@@ -102,7 +102,7 @@ bool waited(const StepRecord& r, double from, double until) {
 Spans computations_of(const StepRecord& r, std::span<const std::string> layers) {
   const auto computed =
       static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::exchanges));
-  // A queue that logs something else than what was submitted cannot say which layer it was.
+  // Where the log does not match what was submitted, layers are unknown.
   LayerOf layer_of(r, computed == r.submitted ? layers : std::span<const std::string>());
   Spans out;
   double before = r.step.begin;
@@ -150,7 +150,7 @@ Spans exposed_of(const StepRecord& r, const Spans& exchanges) {
   return out;
 }
 
-/// The block in the middle, by its step; null: no block has a step.
+/// The block with the median step; null where no block has kept a step.
 const StepBlock* middle_block(const Measurement& m) {
   std::vector<const StepBlock*> blocks;
   for (const StepBlock& b : m.blocks)
@@ -161,7 +161,7 @@ const StepBlock* middle_block(const Measurement& m) {
   return *middle;
 }
 
-/// As a result file has it, which is how it travels.
+/// The timeline as a line of a result file, in which form it is sent; empty if it has too many spans.
 std::string as_text(const StepTimeline& t) {
   core::Point p;
   if (t.compute.size() + t.exchange.size() + t.exposed.size() > most_spans) return core::to_json_line(p, "timeline");

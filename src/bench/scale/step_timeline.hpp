@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each layer of one step was computed, and each bucket exchanged: from the intervals that the probe has of every
-// measured step anyhow.
+// When each layer of a step was computed and each bucket exchanged, by the intervals that the probe has of all steps.
 #pragma once
 #include <optional>
 #include <span>
@@ -16,45 +15,46 @@
 
 namespace gradmeter::bench {
 
-/// Times from the begin of the step.
+/// Times [s] count from the begin of the step.
 struct StepTimeline {
   double step_s = 0;
-  core::Spans compute;   ///< computations of one layer and pass that follow each other are one span, and others of one
-                         ///< label between which no exchange ended
-  core::Spans exchange;  ///< one for each call, in the order in which they were given to the fabric
-  core::Spans exposed;   ///< their parts outside computations and the calls before
+  /// Consecutive computations of one layer and pass are one span. Without a layer, so are those of one label between
+  /// which no exchange ended.
+  core::Spans compute;
+  core::Spans exchange;  ///< one span for each call, in the order in which calls were posted
+  core::Spans exposed;   ///< the parts of calls outside computations and earlier calls
 };
 
-/// layers: their names by number (Model::layer_names); buckets: without times, used where there are as many calls,
-/// which else are named by their labels.
+/// layers: the layers' names by number (Model::layer_names). buckets: a span without times for each bucket. They name
+/// the calls if there are as many of them; else the calls' own labels do.
 StepTimeline make_timeline(const dataparallel::StepRecord&, std::span<const std::string> layers,
                            std::span<const core::Span> buckets);
 
 /// The buckets of a model's gradients, named by their tensors.
 core::Spans bucket_spans(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes);
 
-/// Collective: the step in the middle of those measured (the block with the median step, of it the sample next to its
-/// median), on the rank that computed longest in its block, goes to the first rank's metrics. Nothing where the
-/// measurement has kept no steps, or the step has over a thousand spans.
+/// Writes the timeline of a typical step into the first rank's metrics. The step is that of the block with the median
+/// step, of which the measurement keeps the sample nearest to the median. The timeline is that of the rank that
+/// computed longest in the block. Writes nothing where no steps were kept, or the step has over 1000 spans. Collective.
 void fill_timeline(const runtime::Communicator&, const Measurement&, std::span<const std::string> layers,
                    std::span<const core::Span> buckets, core::Metrics&);
 
-// When each bucket of the gradients was ready, under way and waited for: why communication was exposed.
+// The times at which each bucket of the gradients was ready and was exchanged, to show why it was exposed.
 
-/// One bucket on the rank that computed longest, as the row's own parts of a step: medians over the blocks of each
-/// block's median [s], from the begin of the step, with their intervals.
+/// Times of one bucket on the rank that computed longest, from the begin of the step: medians over the blocks of each
+/// block's median [s], with their intervals. The parts of a step in the row are computed alike.
 struct BucketTimes {
-  std::string first, last;  ///< tensors, in the order in which they become ready
+  std::string first, last;  ///< names of its first and last tensor, in the order in which they become ready
   std::size_t tensors = 0;
-  std::string largest;       ///< of them
-  double largest_share = 0;  ///< of the bucket's elements
+  std::string largest;       ///< name of its largest tensor
+  double largest_share = 0;  ///< the largest tensor's share of the elements
   std::size_t bytes = 0;
-  Estimate ready, begin, end;    ///< given to the fabric; its exchange
-  std::optional<Estimate> wire;  ///< since all ranks had begun; nothing where the clocks cannot tell
-  Estimate exposed;              ///< of the exchange outside computation; time of several counts for the first
+  Estimate ready, begin, end;    ///< `ready`: posted to the fabric; `begin` and `end`: of the exchange
+  std::optional<Estimate> wire;  ///< duration since all ranks had begun the call; empty where clocks cannot tell
+  Estimate exposed;              ///< duration outside computation and outside earlier calls
 };
 
-/// Of the blocks whose steps had one call for each bucket. Empty: none had.
+/// Uses the blocks whose steps have one call for each bucket; empty where no block has.
 std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes,
                                       const Measurement&);
 

@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // for cells and columns
 namespace {
 
 using core::Factor;
@@ -38,7 +38,7 @@ std::string ranks_cell(const Point& p) {
   return fmt::format("{}{}", text(p.factors[Factor::ranks]), oversubscribed(p) ? "*" : " ");
 }
 
-/// With the mesh and the micro-batches, where there are any.
+/// The strategy's name, with the mesh and the micro-batches where there are any.
 std::string strategy_cell(const Point& p, const Labels& labels) {
   const auto label = labels.find(text(p.factors[Factor::strategy]));
   std::string out = label == labels.end() ? "-" : label->second;
@@ -47,7 +47,7 @@ std::string strategy_cell(const Point& p, const Labels& labels) {
   return out;
 }
 
-/// One rank's independent is 100 % by definition, and has no interval.
+/// True for `independent` on one rank, which is 100 % by definition and has no interval.
 bool is_baseline(const Point& p) {
   return text(p.factors[Factor::ranks]) == "1" && text(p.factors[Factor::strategy]) == "independent";
 }
@@ -63,7 +63,7 @@ std::string efficiency_cell(const Point& p) {
   return std::isfinite(efficiency) && doubtful ? out + " ?" : out;
 }
 
-/// "wire 93 %". Nothing that is drawn from samples is certain, so 99 % is the most.
+/// "wire 93 %". It shows at most 99 %, since nothing drawn from samples is certain.
 std::string bound_by_cell(const Point& p) {
   const double probability = p.metrics.number(Metric::bound_by_probability);
   std::string word = text(p.metrics[Metric::bound_by]);
@@ -85,7 +85,7 @@ std::string undecided_note(const Point& p) {
                      core::is_disturbed(p.metrics) ? "quieter cores" : "a longer --time-budget");
 }
 
-/// What else a reader must know of the point.
+/// A note on the point: why it was not measured or is doubtful, and why it has no verdict.
 std::string curve_note(const Point& p) {
   const std::string reason = p.status == core::Status::ok ? p.reason : why_not(p), undecided = undecided_note(p);
   return reason.empty() || undecided.empty() ? reason + undecided : fmt::format("{}; {}", reason, undecided);
@@ -144,7 +144,7 @@ std::string formats_of(const Point& p) {
          (core::is_null(scale) ? "" : fmt::format(" · loss scale {}", text(scale)));
 }
 
-/// cadence: for points without one of their own, since their ranks are not synchronised.
+/// cadence: named where points have none of their own, since their ranks are not synchronised.
 std::string curve_name(const Point& p, const std::string& cadence) {
   std::string name =
       fmt::format("{}{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), formats_of(p),
@@ -200,7 +200,7 @@ std::string waits_cell(const Point& p) {
   return fmt::format("{:.0f} %: {}", 100 * share, text(p.metrics[Metric::standstill_causes]));
 }
 
-/// Is there a strategy besides the control, or is there accuracy to show?
+/// True where there is a strategy besides the control, or accuracy to show.
 bool tells_strategies_apart(std::span<const Point> points, const Labels& strategies) {
   return strategies.size() > 2 || std::any_of(points.begin(), points.end(), [](const Point& p) {
            return !core::is_null(p.metrics[Metric::accuracy_at_samples]);
