@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's interface: an all-reduce that is bound to a group of ranks, our own or a vendor's.
+// The module's interface: a collective that is bound to a group of ranks, our own or a vendor's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@ struct TensorPart {
 };
 
 /// The change that a codec makes to this rank's contribution: the residual that error feedback sends now is added, and
-/// what is lost or kept is subtracted. Within fp32, the result is the sum over ranks of contribution and difference (of
-/// their shares, for an average).
+/// what is lost or kept is subtracted. Within fp32, the result is the sum over ranks of contribution plus difference
+/// (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
   /// The sum of the squares of all terms added and subtracted in fp32, which scales the rounding errors.
@@ -34,7 +34,7 @@ struct CodingDifference {
 
 /// The tensors that the buffer holds, since codecs encode tensor by tensor. It must last until the call is complete.
 struct TensorLayout {
-  /// The buffer's offset in all that a step exchanges [elements]; it is the key of what is kept from step to step.
+  /// The buffer's offset among all elements that a step exchanges, by which a codec finds what it keeps between steps.
   std::size_t first = 0;
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
@@ -46,8 +46,8 @@ struct TensorLayout {
 /// The input of an encoding besides the numbers: the key of its random draws, and its residuals.
 struct Encoding {
   compression::Draw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
-  /// Residuals of error feedback, with one element for each element of the call, read and updated; null: none.
-  /// worker_residual: of what this rank encodes on the way; owner_residual: of the sums that this rank finishes.
+  /// Residuals of error feedback, one element for each element of the call, read and updated; null: none.
+  /// worker_residual: for what this rank encodes before a sum is finished; owner_residual: for sums that it finishes.
   float *worker_residual = nullptr, *owner_residual = nullptr;
 };
 
@@ -55,7 +55,7 @@ struct Encoding {
 struct CodingTime {
   double encode_s = 0, decode_s = 0;
   std::uint64_t calls = 0;
-  /// Adds the times of a part, whose calls lie within the calls of this collective.
+  /// Adds the times of a collective that is part of this one, but not its calls, which are parts of this one's calls.
   void add_times(const CodingTime& part) { encode_s += part.encode_s, decode_s += part.decode_s; }
 };
 
@@ -95,7 +95,7 @@ using CodecState = std::shared_ptr<void>;
 inline void wait_before_end(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): see above
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the poll has thrown it
   }
 }
 
@@ -103,17 +103,16 @@ class Collective {
  public:
   virtual ~Collective() = default;
   virtual const std::string& name() const = 0;
-  /// The name of the algorithm that serves a call of so many bytes: this one, or the one that a selection chooses.
+  /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// True where buffers are memory of its queue's device. Otherwise they are host memory, or the memory at which
-  /// transports reach a device's buffers.
+  /// True where calls take buffers in the memory of the queue's device. Otherwise they take host memory, or the memory
+  /// through which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where it reads and writes buffers in the device's memory, and not in the memory at which transports reach
-  /// them.
+  /// True where it reads and writes the device's own memory, and not the memory through which transports reach it.
   virtual bool reads_device() const { return false; }
-  /// Tells a library of buffers, which it then moves without a copy (AlgorithmInfo::registers_buffers). They are memory
-  /// of runtime::map_registrable and stay until the collective ends; all ranks give equal buffers, or none. Call it
-  /// only between calls.
+  /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). They
+  /// are in memory of runtime::map_registrable and stay until the collective ends; all ranks register equal buffers, or
+  /// none. Call it only between calls.
   /// Errors: BackendError with the library's own text, and where the collective registers nothing.
   virtual void register_buffers(std::span<const runtime::Buffer>) {
     throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");
@@ -125,8 +124,8 @@ class Collective {
   /// vendor's library does.
   virtual bool advance() = 0;
   virtual Waiting waiting() const { return {}; }
-  /// The payload bytes that this rank has sent so far, and those that its schedules' messages add up to. Null: they are
-  /// not counted (a vendor's library).
+  /// sent: the payload bytes that this rank has sent so far. bytes_due: the bytes that it should have sent by its
+  /// schedules. Null where bytes are not counted, as in a vendor's library.
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
   /// The time that a codec took; null: there is no codec.

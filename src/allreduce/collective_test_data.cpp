@@ -73,7 +73,8 @@ Verdict check_share(const KnownCollective& k, std::size_t share, std::span<const
 }
 
 Verdict check_some(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
-  constexpr std::size_t most = std::size_t{1} << 26, run = 64;  // inputs to draw, some 0.2 s; elements
+  // `most`: inputs to draw, which takes some 0.2 s. `run`: elements.
+  constexpr std::size_t most = std::size_t{1} << 26, run = 64;
   const std::size_t affordable = std::max(run, most / k.data.ranks);
   if (k.count <= affordable) return check(k, rank, result);
   Verdict v;

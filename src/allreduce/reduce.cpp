@@ -23,7 +23,7 @@ namespace gradmeter::allreduce::HWY_NAMESPACE {
 
 using Sources = std::span<const std::byte* const>;
 
-/// One vector of the result, from element `at` on. `known` is the number of sources where that is known when compiling.
+/// One vector of the result, from element `at` on. known: the number of sources if it is known when compiling, else 0.
 template <Op op, std::size_t known, class D>
 HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   using T = hn::TFromD<D>;
@@ -63,7 +63,8 @@ void combine_vectors(T* to, Sources sources, std::size_t n) {
   if (i < n) combine_tail<op>(d, to, sources, i, n - i);
 }
 
-/// Products that Highway has no vectors for. Unsigned: they wrap. (An `unsigned char` would become an int first.)
+/// Multiplies integers for which Highway has no vectors, as unsigned ones, which wrap. Those shorter than an `int` are
+/// widened to `unsigned`, since C++ would make a signed `int` of them.
 template <class T>
 void multiply_each(T* to, Sources sources, std::size_t n) {
   using Wraps = std::conditional_t<sizeof(T) < sizeof(int), unsigned, std::make_unsigned_t<T>>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums (and minima, maxima, products) of blocks: the work of a recv_reduce on memory.
+// Reductions (sum, minimum, maximum, product) of blocks in host memory, which is the work of the step recv_reduce.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -36,8 +36,7 @@ void finish(core::Element, Op, std::byte* destination, const std::byte* source, 
 void widen(core::Element from, float* destination, const std::byte* source, std::size_t n);
 void narrow(core::Element to, std::byte* destination, const float* source, std::size_t n);
 
-/// Errors: UsageError when the operation means nothing for the type (average of integers), or when the type cannot be
-/// accumulated in the other one.
+/// Errors: UsageError when the operation means nothing for the type (average of integers), or cannot use `accumulate`.
 void check_supported(core::Element, Op, core::Element accumulate);
 inline void check_supported(core::Element e, Op op) { check_supported(e, op, e); }
 

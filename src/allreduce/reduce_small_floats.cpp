@@ -47,7 +47,7 @@ HWY_INLINE Floats combined(Sources sources, std::size_t at) {
   return v;
 }
 
-/// The last elements, less than a vector of them: padded with zeros to one.
+/// Combines the last elements, fewer than a vector holds, padded with zeros.
 template <class C, Op op, bool wide, class Out>
 void combine_tail(std::byte* to, Sources sources, std::size_t at, std::size_t n) {
   constexpr std::size_t most = HWY_MAX_BYTES / sizeof(float), width = sizeof(typename C::Code);
@@ -77,7 +77,7 @@ void combine_all(std::byte* to, Sources sources, std::size_t n) {
   if (i < n) combine_tail<C, op, wide, Out>(to, sources, i, n - i);
 }
 
-/// `Fast` may round sums of two; `Slow` is right for everything.
+/// `Fast` rounds sums of two values correctly; `Slow` rounds any value correctly.
 template <class Fast, class Slow>
 void combine_format(bool wide, Op op, std::byte* to, Sources sources, std::size_t n) {
   if (op == Op::min) return combine_all<Fast, Op::min, true, Fast>(to, sources, n);
@@ -92,14 +92,14 @@ void combine_format(bool wide, Op op, std::byte* to, Sources sources, std::size_
 }
 
 void CombineSmall(core::Element e, bool wide, Op op, std::byte* to, Sources sources, std::size_t n) {
-  // fp16's conversion instruction rounds anything rightly.
+  // fp16's conversion instruction rounds any value correctly.
   if (e == core::Element::f16) return combine_format<FastHalf, FastHalf>(wide, op, to, sources, n);
   if (e == core::Element::bf16) return combine_format<Bf16, Bf16>(wide, op, to, sources, n);
   if (e == core::Element::e4m3) return combine_format<FastE4m3, E4m3>(wide, op, to, sources, n);
   combine_format<FastE5m2, E5m2>(wide, op, to, sources, n);
 }
 
-/// Every whole vector of `from` through `step`, and the rest padded to one.
+/// Applies `step` to every vector of `from`; the last one is padded with zeros.
 template <class In, class Out, class Step>
 HWY_INLINE void map(const std::byte* from, std::byte* to, std::size_t n, Step step) {
   const std::size_t lanes = hn::Lanes(F32());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms, how a name becomes one, and what a row answers.
+// The table of algorithms, the lookup of a name, and the answers of a row.
 #include "allreduce/registry.hpp"
 
 #include <algorithm>
@@ -86,7 +86,7 @@ AlgorithmPtr choice_by_table(std::string_view text) {
   return std::make_shared<AlgorithmChoice>(auto_row, std::move(row), std::make_shared<SizeTable>(text));
 }
 
-/// A file may change, so the name has a hash of what it described: equal names mean the same.
+/// The name has a hash of the machine that the file describes. A file may change, but equal names must mean the same.
 AlgorithmPtr choice_by_machine(core::ParsedName parsed) {
   const std::string file = parsed.parameters.at("machine");
   auto machine = std::make_shared<core::Machine>(read_machine_file(file));
@@ -119,7 +119,7 @@ AlgorithmPtr find_algorithm(std::string_view text) {
     known.emplace_back(a.name);
     if (a.name != parsed.base) continue;
     auto choice = std::make_shared<AlgorithmChoice>(a, core::with_defaults("algorithm", a.name, a.parameters, parsed));
-    (void)choice->refusal({});  // a parameter's value is wrong wherever it is to run: say so now
+    (void)choice->refusal({});  // throws if a parameter's value is wrong for any ranks
     return choice;
   }
   core::refuse_unknown("algorithm", parsed.base, known);

@@ -28,16 +28,16 @@ std::span<const AlgorithmInfo> algorithms();
 /// An algorithm as a user named it, checked, with every parameter written out.
 class AlgorithmChoice {
  public:
-  /// table: the choice is a selection by this table, under the table's name. machine: the choice is a selection by the
-  /// cost model on this machine, for the ranks of each request.
+  /// table: makes the choice a selection by this table, named by the table. machine: makes it a selection by the cost
+  /// model on this machine, for the ranks of each request.
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, std::shared_ptr<const SizeTable> table = {},
                   std::shared_ptr<const core::Machine> machine = {});
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
-  /// The reason why it would not send a device's memory by this transport; empty: it would, or the transport is one for
-  /// host memory.
+  /// The reason why it cannot send a device's memory by this transport; empty: it can, or the transport is for the
+  /// host.
   std::string transport_refusal(runtime::TransportKind) const;
   /// True where, given a device's queue, it moves and sums the device's memory; other algorithms are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }

@@ -39,7 +39,7 @@ std::uint32_t number(const Request& r, std::string_view parameter, std::uint32_t
   const std::string_view text = found == r.name.parameters.end() ? std::string_view{} : found->second;
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Written back, it must be the same text: names that mean the same must be equal.
+  // The number must print as the same text, since names that mean the same must be equal.
   if (error != std::errc{} || end != text.data() + text.size() || value < least || fmt::format("{}", value) != text) {
     throw core::UsageError(fmt::format("algorithm {} needs a whole number of at least {} as {}, not '{}'", r.name.base,
                                        least, parameter, text));

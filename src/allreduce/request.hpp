@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row of an algorithm, and the request that is put to it: which collective, over which ranks, with which parameters
-// of its name.
+// The registry's row of an algorithm, and the request that it answers: which collective, over which ranks, with which
+// parameters of the algorithm's name.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -50,8 +50,9 @@ enum class Backend : std::uint8_t {
   selection  ///< one of the others, chosen for each call by the buffer's size
 };
 
-/// One row of the registry. `parameters`: those that may follow the colon, with their defaults ("rows=0"); empty: none.
-/// `refusal` gives the reason why a request cannot be served, empty when it can be; null: every request can be.
+/// One row of the registry. `parameters`: the parameters that may follow a name's colon, with their defaults
+/// ("rows=0"); empty: none. `refusal` gives the reason why a request cannot be served, empty when it can be; null:
+/// every request can be.
 /// A row with Backend::schedule has make and cost; any other has bind.
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;

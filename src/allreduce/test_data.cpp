@@ -14,8 +14,8 @@ namespace {
 
 using core::Element;
 
-/// Values are made a chunk at a time, chunks beginning at multiples of this: the loops within have no branches, and
-/// the upper half of an index is the same for a whole chunk.
+/// Values are made in chunks that begin at multiples of this. In a chunk, loops have no branches and an index's upper
+/// half is constant.
 constexpr std::size_t chunk = 1024;
 
 /// "lowbias32" (Wellons 2018): every bit of the input reaches every bit of the output.
@@ -40,21 +40,21 @@ struct Draws {
   }
   std::uint32_t operator()(std::size_t index) const { return mix(static_cast<std::uint32_t>(index) ^ salt); }
 };
-/// Streams 2r and 2r + 1 belong to rank r; this one to all ranks.
+/// Streams 2r and 2r + 1 belong to rank r; this stream belongs to all ranks.
 constexpr std::size_t common_stream = std::size_t{1} << 31;
 
 /// The limits of the exact pattern, within which every partial result is representable.
 struct Range {
-  std::uint32_t active;   ///< ranks that are not neutral at a place
-  std::uint32_t most;     ///< the largest magnitude there
-  std::int64_t multiple;  ///< all values are multiples of it: the upper half of 64-bit types is used too
+  std::uint32_t active;   ///< number of ranks whose value at a place is not neutral
+  std::uint32_t most;     ///< the largest magnitude of their values
+  std::int64_t multiple;  ///< all values are multiples of this, so that the upper half of 64-bit types is used too
 };
 Range range_of(const KnownData& k) {
   constexpr std::int64_t plenty = 1 << 20;
   const std::int64_t run = std::min(core::info(k.element).exact_integers, plenty);
   const auto ranks = static_cast<std::int64_t>(k.ranks);
   const std::int64_t multiple = core::size_of(k.element) == 8 && k.op != Op::product ? (std::int64_t{1} << 32) + 1 : 1;
-  // Products: three 2s are within every type, and 0.5 more is still another number.
+  // A product of three 2s fits every type, and adding 0.5 to it gives another number.
   if (k.op == Op::product) return {static_cast<std::uint32_t>(std::min<std::int64_t>(ranks, 3)), 2, 1};
   if (k.op == Op::min || k.op == Op::max)
     return {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(run), multiple};
@@ -70,7 +70,7 @@ std::size_t active_factors(const KnownData& k) {
   return std::min(k.ranks, static_cast<std::size_t>(std::min(most, 0.25 / core::info(k.element).unit_roundoff)));
 }
 
-/// Is it one of `active` ranks in a row, which begin at another rank for each index?
+/// True where the rank is one of `active` consecutive ranks, which begin at another rank for each index.
 bool is_active(const KnownData& k, std::size_t rank, std::uint32_t active, std::uint32_t drawn) {
   const auto ranks = static_cast<std::uint32_t>(k.ranks), me = static_cast<std::uint32_t>(rank);
   const std::uint32_t start = below(ranks, drawn);
@@ -85,7 +85,8 @@ bool is_exact(const KnownData& k) {
 
 using Whole = std::array<std::int32_t, chunk>;
 
-/// The exact pattern without a stamp, before `multiple`: `n` values from index `first` on, within one chunk.
+/// Makes `n` values of the exact pattern without a stamp, from index `first` on and within one chunk. They are not yet
+/// multiplied by `Range::multiple`.
 void seeded_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n,
                     std::int32_t* out) {
   const Draws mine(k.seed, 2 * rank, first), common(k.seed, common_stream, first);
@@ -110,7 +111,7 @@ void seeded_numbers(const KnownData& k, Range range, std::size_t rank, std::size
 /// Calls use(index) for the stamped places among `n` from index `first` on, within one chunk.
 template <class Use>
 void each_stamped(const KnownData& k, std::size_t first, std::size_t n, Use use) {
-  constexpr std::size_t all_below = 64;  // so that the smallest buffers, and each rank's block of them, have some
+  constexpr std::size_t all_below = 64;  // so that small buffers and their blocks have stamped places
   const std::size_t end = first + n, begin = first - first % chunk;
   for (std::size_t i = first; i < std::min(end, all_below); ++i) use(i);
   const auto other = below(chunk, Draws(k.seed, common_stream, first)(begin));
@@ -125,7 +126,7 @@ KnownData stamped(KnownData k, std::uint64_t stamp) {
   return k;
 }
 
-/// The exact pattern, before `multiple`.
+/// Makes values of the exact pattern with its stamp, not yet multiplied by `Range::multiple`.
 void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n, Whole& out) {
   seeded_numbers(k, range, rank, first, n, out.data());
   if (k.stamp == 0) return;
@@ -157,7 +158,7 @@ void store_whole(Element e, const std::int32_t* v, std::int64_t multiple, std::b
   narrow(e, to, floats.data(), n);
 }
 
-/// Values in [-1, 1) as factors of the random pattern.
+/// Turns values in [-1, 1) into factors of the random pattern.
 template <class T>
 void make_factors(const KnownData& k, std::size_t rank, std::size_t first, std::span<T> values) {
   const Draws common(k.seed, common_stream, first);
@@ -168,7 +169,6 @@ void make_factors(const KnownData& k, std::size_t rank, std::size_t first, std::
   }
 }
 
-/// The random pattern.
 void store_random(const KnownData& k, std::size_t rank, std::size_t first, std::size_t n, std::byte* to) {
   const Draws low(k.seed, 2 * rank, first), high(k.seed, 2 * rank + 1, first);
   const auto wide = [&](std::size_t i) { return std::uint64_t{high(i)} << 32 | low(i); };
@@ -216,7 +216,7 @@ void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::si
 
 using Chunk = std::array<std::byte, chunk * sizeof(double)>;
 
-/// The bits of an exact answer: whole numbers, reduced as such and finished as an all-reduce finishes.
+/// Computes the bits of an exact answer from whole numbers, reduced as such and finished as an all-reduce finishes.
 void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& out) {
   const Range range = range_of(k);
   Whole sum{}, next;
@@ -285,7 +285,7 @@ double tolerance(const KnownData& k, double right, double magnitude) {
   return sum * magnitude;
 }
 
-/// Sums and products of random floats.
+/// Checks sums and products of random floats.
 Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
   Sums sums;
   Chunk next;
@@ -326,7 +326,7 @@ Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* re
   return v;
 }
 
-/// Random values' min and max: our own reduction of them is exact.
+/// Checks min and max of random values against our own reduction, which is exact for them.
 Verdict check_by_reducing(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
   Chunk right, next;
   store_random(k, 0, first, n, right.data());

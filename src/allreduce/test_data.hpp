@@ -16,13 +16,13 @@ namespace gradmeter::allreduce {
 /// `exact`: small whole numbers, different by rank and by place, such that every partial result in every order is
 /// representable: the right answer is one bit pattern, whatever the algorithm. In types with a short run of exact
 /// integers (fp8-e5m2: 8) only some ranks are non-zero at each place; products are of ±1 and a few 2s.
-/// `random`: uniform in [-1, 1) rounded to the type; in products magnitudes from 0.75 to 1.25 of up to 16 ranks at each
-/// place, and ±1 of the others; integers uniform over the whole type for min and max, and as in
+/// `random`: floats are uniform in [-1, 1), rounded to the type. In products, up to 16 ranks at each place have
+/// magnitudes from 0.75 to 1.25, and the others ±1. Integers are uniform over the whole type for min and max, and as in
 /// `exact` for sums and products, since vendors differ in what an integer that overflows becomes.
 enum class Pattern : std::uint8_t { exact, random };
 
-/// Element `index` of rank `rank`'s input depends only on these, rank and index. So any rank can compute any other's
-/// input, and any part of any collective's answer. Ranks are 1 to 2^20.
+/// Element `index` of rank `rank`'s input depends only on these members, the rank and the index. So any rank can
+/// compute any other's input, and any part of any collective's answer. Ranks are 1 to 2^20.
 struct KnownData {
   Pattern pattern = Pattern::exact;
   core::Element element = core::Element::f32;
@@ -78,7 +78,7 @@ Verdict check_copied(const KnownData&, std::size_t source, std::size_t begin, st
 /// Makes one element wrong: adds 0.5 (1 to an integer), or one step of the type where 0.5 would be rounded away.
 void inject_error(core::Element, std::byte* value);
 
-/// A hash of 64 bits, by which ranks compare their buffers. Cost: O(n), one pass. It is not safe against intent.
+/// A hash of 64 bits, by which ranks compare their buffers. Cost: O(n), one pass. It does not protect against forgery.
 std::uint64_t hash_of(std::span<const std::byte>);
 
 // Known data for every collective: the input of each rank, and the result that it must hold afterwards.
@@ -100,9 +100,8 @@ Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byt
 /// Checks as `check` does, but only one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can
 /// share the work. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// Checks as `check` does an all-reduce's result whose bits other ranks do not hold. It checks all of it where that
-/// takes at most 2^26 inputs, else that many, in runs spread over it and different on every rank. Cost: O(count),
-/// bounded.
+/// Checks as `check` does an all-reduce's result whose bits other ranks do not hold. It checks the whole result if that
+/// takes at most 2^26 inputs, else as much as they allow, in runs that differ between ranks. Cost: O(count), bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

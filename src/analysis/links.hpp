@@ -18,26 +18,26 @@ struct LinkFinding {
   bool latency = false;     ///< whether it concerns latency; else bandwidth
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
-  /// The excess of its time (half a round trip, a window) over the usual one, in robust standard deviations: 1.4826
-  /// times the median absolute deviation of links from what their ends explain, but at least 1 % of the usual time. For
-  /// an asymmetry, of the ratio of the two ways. The usual time is the median of the hosts' medians, or with fewer than
-  /// four hosts, of the links.
+  /// The excess of its time (half a round trip, a window) over the usual time, in robust standard deviations. For an
+  /// asymmetry, the excess of the ratio of the two ways. A robust deviation is 1.4826 times the median absolute
+  /// deviation of links from their expected times (see `link_findings`), but at least 1 % of the usual time. The usual
+  /// time is the median of the hosts' medians, or with fewer than four hosts, of the links.
   double deviations = 0;
-  double ratio = 1;                  ///< its time divided by the usual one; for an asymmetry, by the other way's
-  std::string name = {}, text = {};  ///< "host5", "host2 (1) > host5 (4)"; a sentence with its figures
+  double ratio = 1;  ///< its time divided by the usual time; for an asymmetry, by the time of the other way
+  std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }
 };
 
 /// Judges points of `links` (pattern one-way), each size, transport and injection by itself. With four hosts or more
-/// (within a node: ranks), a host is judged by the median of its links, each way by itself. A link of a slow host is
-/// named only if it is slower than its ends explain: the slower end's median, or for latencies the sum of both. A time
-/// is slow if it is 5 robust deviations and 10 % (latencies of links: 25 %) longer than its ends' medians suggest (for
-/// a host: than the usual time), and its 95 % interval lies above that too. The largest first, hosts before links.
-/// Cost: O(links log links).
+/// (within a node: ranks), a host is judged by the median of its links, each way by itself. A link's expected time
+/// follows from its ends: the slower end's median, or for latencies the sum of both. So a slow host does not make its
+/// links slow. A host's expected time is the usual one. A time is slow if it is 5 robust deviations and 10 % (latencies
+/// of links: 25 %) longer than expected, and its 95 % interval lies above the expected time too. Hosts come before
+/// links, and each begins with the largest. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
-/// Links whose bandwidth is below `share` of the usual one of their kind, or whose latency is above the usual one
-/// divided by it, by the whole 95 % interval.
+/// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
+/// latency divided by `share`. The whole 95 % interval must lie there.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 
 /// A time of a soak in which a rank's windows took longer than its usual ones.
@@ -45,8 +45,8 @@ struct SoakDisturbance {
   int rank = -1;  ///< -1: most ranks at once
   std::string host = {};
   double from_s = 0, to_s = 0;  ///< the middles of its first and its last interval, from the soak's begin
-  double ratio = 1;             ///< median of its worst interval, or the one window, divided by the rank's usual median
-  /// its excess in robust deviations of the rank's intervals (at least 2 % of the median)
+  double ratio = 1;  ///< median of its worst interval (or an outlier's one window) divided by the rank's usual median
+  /// excess in robust deviations of the rank's intervals (at least 2 % of the median)
   double deviations = 0;
 };
 
@@ -61,16 +61,16 @@ struct SoakDrift {
 struct SoakFindings {
   std::size_t intervals = 0;
   double seconds = 0;                         ///< time of the last interval's middle
-  std::vector<SoakDisturbance> disturbances;  ///< intervals, in the order of time
-  std::vector<SoakDrift> drifts;              ///< that of all ranks first, if there is one
-  /// the longest single windows, at most five, of over ten times the usual one
+  std::vector<SoakDisturbance> disturbances;  ///< disturbed intervals, in the order of time
+  std::vector<SoakDrift> drifts;              ///< the drift of all ranks together comes first, if there is one
+  /// the longest single windows that took over ten times the usual one, at most five
   std::vector<SoakDisturbance> outliers;
 };
 
 /// Judges rows of one soak, in any order. A rank's usual median is that of its intervals; an interval is disturbed when
-/// it takes 5 robust deviations and 10 % longer. A slow host lengthens one in ranks - 1 windows of the other ranks,
-/// which their medians do not show with four ranks or more. A drift is named beyond 3 sigmas and 2 %. Cost: O(ranks ·
-/// intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
+/// it takes 5 robust deviations and 10 % longer. With four ranks or more, a slow host does not change the others'
+/// medians, since only one in ranks - 1 of their windows is longer. A drift is named beyond 3 sigmas and 2 %. Cost:
+/// O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);
 
 /// Says each disturbance, drift and outlier in a sentence.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements as memory holds them and as arithmetic has them, and operators that do not depend on the order of operands.
+// Elements in memory and as values in arithmetic, and operators that do not depend on the order of operands.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Plain {
   static __device__ Memory store(Value v) { return v; }
 };
 
-/// The format of a small float, which is computed with in fp32.
+/// The format of a small float, which arithmetic takes as fp32.
 template <class Code, core::SmallFormat format>
 struct Small {
   using Memory = Code;
@@ -35,7 +35,7 @@ struct Small {
 template <class Format>
 inline constexpr bool is_small = !std::is_same_v<typename Format::Memory, typename Format::Value>;
 
-/// Equal numbers have equal bits, but for zeros: there the signs decide. Any NaN gives the quiet one.
+/// The minimum or maximum. Of two zeros, -0 is less than +0. If either operand is NaN, the result is the quiet NaN.
 template <Op op, class T>
 __device__ T extreme(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -45,7 +45,7 @@ __device__ T extreme(T a, T b) {
   return (op == Op::min) == (a < b) ? a : b;
 }
 
-/// Integers wrap: sums and products of unsigned ones have the same bits.
+/// Applies an operation. Integers wrap: unsigned sums and products have the same bits as signed ones.
 template <Op op, class T>
 __device__ T combine(T a, T b) {
   if constexpr (op == Op::min || op == Op::max) return extreme<op>(a, b);
@@ -58,7 +58,7 @@ __device__ T combine(T a, T b) {
   }
 }
 
-/// After the last operation: until here a NaN's bits depend on the operands.
+/// Replaces any NaN by the quiet NaN. It comes after the last operation, since a NaN's bits depend on the operands.
 template <class T>
 __device__ T settled(T v) {
   if constexpr (std::is_floating_point_v<T>) return v == v ? v : std::numeric_limits<T>::quiet_NaN();
@@ -91,13 +91,13 @@ void with_format(core::Element e, Body body) {
   }
 }
 
-// Sums of 16 bytes at a time over several buffers, in their order.
+// Reductions of 16 bytes at a time over several buffers, in the order of the buffers.
 
 /// The sources that `combined` reads, their number, and whether they are aligned.
 struct Sources {
   const std::byte* of[most_sources];
   unsigned count;
-  bool aligned;  ///< these and the destination, to 16 bytes
+  bool aligned;  ///< sources and destination are aligned to 16 bytes
 };
 
 /// The elements that a thread reads at once: 16 bytes.
@@ -126,8 +126,7 @@ __device__ void write_pack(const Pack<T>& p, std::byte* to, bool aligned, std::s
   for (std::size_t c = 0; c < Pack<T>::count && i + c < n; ++c) x[i + c] = p.v[c];
 }
 
-/// Elements i to i + 16 bytes of all, combined left to right. `wide`: small floats are rounded once, at the end; else
-/// after every operation.
+/// Combines 16 bytes of all sources from element i on, left to right. wide: small floats are rounded at the end only.
 template <class Format, Op op, class From>
 __device__ Pack<typename Format::Memory> combined(const From& sources, bool wide, std::size_t i, std::size_t n) {
   using T = typename Format::Memory;
@@ -146,7 +145,7 @@ __device__ Pack<typename Format::Memory> combined(const From& sources, bool wide
   return p;
 }
 
-/// The same of two packs, with the same bits.
+/// Combines two packs, with the bits that two sources would give.
 template <class Format, Op op, class T = typename Format::Memory>
 __device__ Pack<T> combined(const Pack<T>& a, const Pack<T>& b) {
   Pack<T> p;

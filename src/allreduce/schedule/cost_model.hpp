@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finish times of a schedule on links of a given latency and bandwidth: a max-plus walk over its rounds.
+// Predicts when each rank finishes a schedule on links of given latency and bandwidth.
 #pragma once
 #include <span>
 #include <vector>
@@ -12,7 +12,7 @@ namespace gradmeter::allreduce {
 
 /// Returns the time at which each rank is done [s], where rank r begins at begin[r] [s]. A message of n bytes takes
 /// latency + n/bandwidth of its link; a rank sends one at a time and receives one at a time, and nodes' ports and the
-/// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at its own rate.
+/// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at core::Machine::reduce_bytes_per_s.
 /// Each slice of the buffer is a pipeline of its own on one of `lanes_for` lanes. A slice begins when the slice before
 /// it on its lane is done. A slice's round begins on a rank when the slice's round before is done, and the rank's port
 /// and core are done with earlier work. Slice s runs schedule s mod count. world_ranks: the ranks' places on the

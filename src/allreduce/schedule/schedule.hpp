@@ -34,9 +34,9 @@ struct Step {
   std::uint32_t peer;  ///< the rank itself for `finish`
   Blocks blocks;
 };
-using Steps = std::vector<Step>;  // the caller's, reused
+using Steps = std::vector<Step>;  // the caller owns it, and reuses its memory
 
-/// The condition that must hold at the end.
+/// The kinds of collectives, each with the condition that holds at its end.
 enum class CollectiveKind : std::uint8_t {
   all_reduce,      ///< every rank holds the finished sum of every block
   reduce_scatter,  ///< rank r holds the finished sum of block r
@@ -55,7 +55,7 @@ constexpr bool reduces(CollectiveKind k) {
 /// Immutable: a collective kind, four numbers, and a function that gives each rank's steps. A message sent in round k
 /// is received in round k; the i-th send from a to b in a round matches b's i-th receive from a in that round. Both
 /// sides name the same blocks. Only in an all-to-all does each side name a block by its place in its own buffer, so
-/// that just the number of blocks must agree. Its memory does not grow with the ranks.
+/// that just the number of blocks must agree. A schedule's memory does not grow with the ranks.
 class Schedule {
  public:
   /// Appends this rank's steps of this round. Cost: O(steps).

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuts of a buffer into blocks, and into slices, each of which runs the schedule by itself, so that transfers
-// overlap reductions.
+// Cuts a buffer into blocks, and into slices that run the schedule separately, so that transfers overlap reductions.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -43,9 +42,9 @@ struct Extent {
 struct Slice {
   Cut cut = Cut::run;
   std::uint32_t blocks = 1;
-  std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: for run, its elements
-  std::size_t number = 0, count = 1;             ///< the slice's number among `count`; for of_each_block, its share
-  std::size_t grain = 1;                         ///< for run: its blocks begin at multiples of this [elements]
+  std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
+  std::size_t number = 0, count = 1;  ///< number of `count` slices; of_each_block takes that share of each block
+  std::size_t grain = 1;              ///< for run: its blocks begin at multiples of this [elements]
   /// For of_each_block, several blocks at once are allowed only where there is one slice.
   Extent extent(Blocks) const;
 };
@@ -71,10 +70,10 @@ class Slices {
 };
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
-/// other. A slice is in one round at a time. With one schedule every rank that matters is busy in each round, so four
-/// lanes fill the links. With several trees a rank works in a few rounds only, so it is busy when about as many slices
-/// are under way as all trees have rounds. At P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times as
-/// long.
+/// other. A slice is in one round at a time. With one schedule every rank that decides the time is busy in each round,
+/// so four lanes fill the links. With several trees a rank works in a few rounds only, so it is busy when about as many
+/// slices are under way as all trees have rounds. At P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times
+/// as long.
 std::size_t lanes_for(std::span<const SchedulePtr>);
 /// The most lanes that an algorithm takes on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
@@ -84,8 +83,8 @@ int most_lanes(int ranks);
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// The number of elements that `rank` sends when the schedule runs over one slice, summed over its messages; and the
-/// number of bytes that it sends when each block is encoded by itself, given the bytes of an encoded block by its
-/// elements.
+/// number of bytes that it sends when each block is encoded by itself. wire_bytes: gives the bytes of an encoded block
+/// of so many elements.
 /// Cost: O(steps), O(blocks sent).
 std::uint64_t elements_sent(const Schedule&, std::uint32_t rank, const Slice&);
 std::uint64_t coded_bytes_sent(const Schedule&, std::uint32_t rank, const Slice&,

@@ -20,7 +20,7 @@ struct SizeRange {
   std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
 };
 
-/// All ranks must choose alike, so tables of equal names have equal ranges. The choice of a cost model is such a table
+/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. A cost model's choice is a table
 /// too.
 class SizeTable {
  public:
@@ -64,13 +64,13 @@ struct MeasuredSize {
 };
 
 /// The text of the table that has the fastest algorithm at each size. Where the fastest changes between two sizes, the
-/// boundary is their geometric mean, rounded to whole K or M where the result stays between them. Selections among the
-/// points are left out.
+/// boundary is their geometric mean, rounded to whole K or M where the result stays between them. Measured sizes whose
+/// algorithm is itself a selection are left out.
 /// Errors: UsageError when nothing is left.
 std::string fit_table(std::span<const MeasuredSize>);
 
-/// The text of a table file: "RANGE ALGORITHM" lines under the comments, each of which becomes a line "# comment": the
-/// ranks, the transport, the machine's fingerprint.
+/// The text of a table file. Each comment is a line "# comment": the ranks, the transport, the machine's fingerprint.
+/// Below the comments there is a line "RANGE ALGORITHM" for each range.
 std::string table_file_text(const SizeTable&, std::span<const std::string> comments);
 
 /// Reads the text of a table from a file of such lines. Errors: UsageError naming the file and the line.

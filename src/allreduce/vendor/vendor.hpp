@@ -16,7 +16,7 @@
 
 namespace gradmeter::allreduce {
 
-/// An operation as libraries have it; `average` is a sum.
+/// The library's operation for `op`. For `average` it is the sum, which is divided afterwards.
 inline runtime::Combine combine_of(Op op) {
   if (op == Op::min) return runtime::Combine::min;
   if (op == Op::max) return runtime::Combine::max;
@@ -25,13 +25,13 @@ inline runtime::Combine combine_of(Op op) {
 
 // gloo's all-reduce, which PyTorch uses between processors.
 
-/// The library behind a vendor's row where that is not MPI: "gloo 0.5.0"; empty: the MPI library.
+/// The library behind a vendor's row, as "gloo 0.5.0"; empty for the MPI library.
 std::string library_of(const AlgorithmInfo&);
 
 /// The row `gloo:algorithm=ring` or bcube: all-reduce on any ranks. Refused where the program was built without gloo.
 extern const AlgorithmInfo gloo_row;
 
-// The collectives of MPI as the vendor ships it: the baseline to beat.
+// The collectives of the MPI library, which are the baseline to beat.
 
 /// The MPI calls that are made. Where the number of ranks divides the count, blocks are exchanged by MPI_Allgather and
 /// MPI_Reduce_scatter_block, which a user would call; else by MPI_Allgatherv and MPI_Reduce_scatter, which take blocks
@@ -62,7 +62,7 @@ class MpiCollective final : public Collective {
   void post();
   void post(runtime::MpiBuffers);
   void complete();
-  /// An operator for a type, made when it is first asked for and kept. Cuts are kept likewise.
+  /// A reduction for one type and operation, made at its first use and kept.
   struct KnownReduction {
     core::Element element;
     Op op;
@@ -82,19 +82,19 @@ class MpiCollective final : public Collective {
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive in place
   runtime::MpiRequests requests_;
   Call call_{};
-  std::size_t posted_ = 0;  ///< number of elements
+  std::size_t posted_ = 0;  ///< number of elements whose call was made
   bool running_ = false, under_way_ = false;
 };
 
 /// Refuses the rows `mpi` and `mpi-nonblocking` where ranks are threads, which make no MPI calls. On processes they
 /// serve every collective kind on any ranks.
 std::string mpi_refusal(const Request&);
-/// Refuses the row `mpi-v`, which serves reduce-scatter and all-gather, likewise.
+/// Refuses the row `mpi-v`, which serves reduce-scatter and all-gather, where ranks are threads.
 std::string mpi_vector_refusal(const Request&);
-/// Binds any of these rows.
+/// Binds `mpi`, `mpi-nonblocking` and `mpi-v`.
 std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExchangeSpec&);
 
-// Open MPI's own all-reduce algorithms, each of them forced: with the best choice `mpi` would be as fast.
+// Open MPI's own all-reduce algorithms, forced one by one: the fastest shows what `mpi` could reach by the best choice.
 
 /// The rows `ompi-basic-linear`, `ompi-nonoverlapping`, `ompi-recursive-doubling`, `ompi-ring`,
 /// `ompi-segmented-ring:segment=1M` and `ompi-rabenseifner`: all-reduce, any ranks, blocking. Open MPI itself falls
@@ -114,10 +114,10 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const Site&, const Exchang
 /// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
 class NcclCollective final : public StreamCollective {
  public:
-  /// Collective. The queue outlives it. `landing_bytes`: scratch that is taken now, not at the first call.
+  /// Collective. The queue must outlive the object. landing_bytes: scratch that is taken now, not at the first call.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
                  std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
-  /// Aborts a call that is given up, and waits for the queue: buffers may go then.
+  /// Aborts a call that is given up, and waits for the queue, so that buffers may be freed.
   ~NcclCollective() override;
   const std::string& name() const override { return name_; }
   void start(const Call&) override;

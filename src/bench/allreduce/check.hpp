@@ -14,7 +14,7 @@ namespace gradmeter::bench {
 struct CheckFinding {
   std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
   double error = 0;         ///< the largest relative error; with a codec the relative squared error of the sum
-  bool same_bits = true;    ///< all ranks hold the same bits; true where their results differ by definition
+  bool same_bits = true;    ///< false: ranks hold different bits where they must hold the same
   std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
   bool is_right() const { return wrong == 0 && same_bits; }
   /// Takes the worse value of both findings.
@@ -29,7 +29,7 @@ CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Commu
                          std::span<const std::byte> result);
 /// Writes one worker's gradient as input, for a call with a codec.
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
-/// Writes known data for a call with a codec that is to be checked.
+/// Writes known data as input, for a call with a codec that is to be checked.
 void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
 /// Checks the result of a call with a codec. Collective over `c`, after the call. What a codec may lose counts as its
 /// error, not as wrong. Elements that differ from rank 0's are wrong; all are wrong where the sum cannot come from this

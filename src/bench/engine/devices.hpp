@@ -21,12 +21,13 @@ struct OpenedDevice {
   std::string note;
   std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
 };
-/// Opens each rank's device among the devices of its node that it sees. Collective over the world. Errors:
+/// Opens a device for each rank, one of its node's devices that the rank sees. Collective over the world. Errors:
 /// core::Unavailable in one line when a rank has none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// Opens the first device that this process sees, for a process that measures alone.
 OpenedDevice open_device(const std::string& name);
-/// Passes rows on, but mistrusts those that an emulated device has timed, and adds the note of a device that has one.
+/// Returns a listener that passes rows on. Rows that an emulated device has timed get status mistrusted; others get the
+/// note, if there is one, as their reason.
 RowListener checking(RowListener, const runtime::Device&, const std::string& note = {});
 
 }  // namespace gradmeter::bench

@@ -40,12 +40,12 @@ class CanaryTimes {
   std::vector<double> times_;
 };
 
-/// The canary's work: on each rank, on one thread, a product of 128-cubed fp32 (192 KiB: it shows clock, units and L2
-/// of the core) and a copy of 256 KiB whose source has been flushed from all caches, so that each line of it comes from
-/// memory. Both take some tens of microseconds, and each shows a neighbour's load. A round runs the work five times on
-/// all ranks at once. A rank's time is the median of its five, so that a single interruption of a rank (there is always
-/// one where ranks are many) does not count as the machine's state.
-/// Cost: about a millisecond a round. Training loses under 0.8 MiB of each core's L2 and of its share of the last
+/// The canary's work: on each rank, on one thread, a product of 128-cubed fp32 (192 KiB: it depends on the core's
+/// clock, arithmetic units and L2) and a copy of 256 KiB whose source has been flushed from all caches, so that each
+/// line of it comes from memory. Both take some tens of microseconds, and each shows a neighbour's load. A round runs
+/// the work five times on all ranks at once. A rank's time is the median of its five, so that a single interruption of
+/// a rank (there is always one where ranks are many) does not count as the machine's state.
+/// Cost: about a millisecond a round. Training loses under 0.8 MiB of each core's L2 and of its share of the last-level
 /// cache, which the discarded steps of a block bring back.
 class Canary {
  public:
@@ -90,25 +90,25 @@ struct UsedBlocks {
 };
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
-/// The state of turns that began with the canary's round `first`. The state of each turn is that of its last canary
-/// round (`round_of`, by turn).
+/// The machine's state in some turns. first: the canary's round in which they began. round_of: for each turn, the last
+/// canary round, which gives the turn's state.
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.
 class Turns {
  public:
-  /// Notes how many blocks there are now, after each turn.
+  /// To be called after each turn, with the number of blocks taken so far.
   void note(std::size_t blocks);
   std::size_t count() const { return turns_; }
   /// The times without the blocks of disturbed turns, if the others are enough for an interval; else all.
   core::Blocks undisturbed(const core::Blocks&, const MachineState&) const;
 
  private:
-  std::vector<std::size_t> turn_of_;  ///< by block: its turn
+  std::vector<std::size_t> turn_of_;  ///< the turn of each block
   std::size_t turns_ = 0;
 };
 
-/// Work besides the points. It is done in the first turn, and then as often as its share of the time allows.
+/// Does work that belongs to no point. It is done in the first turn, and then as often as its share of the time allows.
 class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
@@ -122,8 +122,8 @@ class PeriodicWork {
   bool begun_ = false;
 };
 
-/// Runs the canary in the turns of some points. It takes a twentieth of the time, and at most one round more. Where
-/// turns are too short for that, several share the round before them.
+/// Runs the canary in the turns of some points. The canary takes a twentieth of the time, and at most one round more.
+/// Where turns are too short for a round each, several turns share the round before them.
 class MachineMonitor {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: the time
@@ -133,8 +133,8 @@ class MachineMonitor {
   /// To be called once a turn.
   void round();
   MachineState state() const;
-  /// True where the time of all points is over, including the time between their blocks, and there were at least so
-  /// many turns.
+  /// True where the time of all points, and of what is between their blocks, is over after at least `least_turns`
+  /// turns.
   bool is_over(std::size_t least_turns = core::fewest_blocks) const;
   /// True where there are enough undisturbed turns, or there is no time for more.
   bool has_enough(std::size_t blocks) const;
@@ -158,13 +158,13 @@ struct Noise {
   double steal_share = 0;
   /// The share of the elapsed time in which a thread of the worst rank was ready but not running.
   double run_delay_share = 0;
-  std::string busy_host = {};  ///< host of that rank; empty: it is unknown, or there is one rank
+  std::string busy_host = {};  ///< host of the rank with that delay; empty: it is unknown, or there is one rank
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
-  /// The GPU's values are read when a round has ended, so that no reading is within a time. Empty: there is no GPU, or
-  /// NVML does not tell.
-  std::optional<double> gpu_clock_hz = {},
-                        gpu_power_watts = {};    ///< means over rounds: the least clock, the most power
+  /// The GPU's values are read when a round has ended, so that no reading lengthens a measured time. Empty: there is no
+  /// GPU, or NVML does not tell.
+  /// Means over rounds, of the rank with the lowest clock and of the rank with the highest power.
+  std::optional<double> gpu_clock_hz = {}, gpu_power_watts = {};
   std::optional<std::uint64_t> gpu_events = {};  ///< runtime::clock_event_names, over all rounds and GPUs
 };
 
@@ -178,7 +178,7 @@ class NoiseSampler {
   void end();
   /// The noise of a process that measures alone.
   Noise alone() const;
-  /// The worst of what the ranks know. Collective over `c`.
+  /// The worst values of all ranks. Collective over `c`.
   Noise over(const runtime::Communicator& c) const;
 
  private:

@@ -12,8 +12,7 @@
 
 namespace gradmeter::bench {
 
-/// The ranks of the job that a point with fewer ranks takes. packed: they fill a node before the next. spread: one of
-/// each node in turn.
+/// The ranks that a point takes. packed: they fill a node before the next. spread: one of each node, node after node.
 enum class Placement : std::uint8_t { packed, spread };
 std::string_view name(Placement);
 std::span<const Placement> placements();

@@ -23,12 +23,13 @@ struct OutputFlags {
 /// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
 OutputFlags read_output_flags(const Flags&);
 
-/// Checks that the file may be written and reads what --resume needs, but writes nothing. On rank 0.
-/// Errors: UsageError of one line.
+/// The rows that the result file has already.
 struct Earlier {
   std::map<std::string, core::Point> finished;  ///< by Factors::key()
   std::string note;                             ///< text to tell the user
 };
+/// Checks that the file may be written and reads what --resume needs, but writes nothing. On rank 0.
+/// Errors: UsageError of one line.
 Earlier check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
 
 /// Gives every rank the finished points that rank 0 has read. Collective.
@@ -44,7 +45,7 @@ class CommandOutput {
   /// Does what `open_output` does; the writer lives until `end`.
   core::ResultWriter* open(const OutputFlags&, const core::RunInfo&);
   /// Writes how the run ended into a file that is open and could be written, and closes it. reason: the program's
-  /// text of an error. Returns the exit code, which is another one where the end could not be written; it says that on
+  /// text of an error. Returns `code`, or another exit code if the end could not be written, and then says so on
   /// standard error.
   int end(int code, std::string_view reason = {}) noexcept;
 

@@ -24,20 +24,20 @@ namespace gradmeter::bench {
 using FinishedRows = std::map<std::string, core::Point>;
 
 /// The wall time that a launch may take, from the start of its process to its end: what comes before the first point,
-/// preparation, checks and warm-up count.
+/// preparation, checks and warm-up included.
 struct TimeBudget {
   core::Seconds all;
-  double begin = runtime::host_clock();  ///< of the launch
+  double begin = runtime::host_clock();  ///< begin of the launch by the host clock [s]
   bool must_be_kept = false;             ///< a launch that cannot keep it is refused
 };
 
 /// Receives a sweep's rows. Called on rank 0 only.
 struct RowListener {
-  std::function<void(std::size_t points, std::size_t kept)> planned =
-      {};                                                ///< before the first: rows to come, and rows that are kept
-  std::function<void(const core::Point&)> measured;      ///< to keep: a new row
-  std::function<void(const core::Point&)> kept;          ///< from an earlier run: shown, not written again
-  std::function<void(const std::string& now)> progress;  ///< what is measured now
+  /// Called before the first point, with the number of rows to come and the number of rows that are kept.
+  std::function<void(std::size_t points, std::size_t kept)> planned = {};
+  std::function<void(const core::Point&)> measured;  ///< called with each new row, which is to be stored
+  std::function<void(const core::Point&)> kept;      ///< called with each row of an earlier run, which is only shown
+  std::function<void(const std::string& now)> progress;  ///< called with what is measured now
   std::function<void(const std::string& line)> warning = {};
 };
 
@@ -51,10 +51,10 @@ struct Estimated {
 
 /// A point and its row. Points of one group stand together in the plan.
 struct SweepPoint {
-  core::Point row = {};   ///< experiment and factors; a status other than ok: refused
-  std::size_t group = 0;  ///< they take turns, and their rows go out together
-  bool kept = false;      ///< its row is there already
-  bool cut = false;       ///< the run was interrupted before it had enough samples: no row
+  core::Point row = {};   ///< has experiment and factors; with a status other than ok, the point is refused
+  std::size_t group = 0;  ///< points of one group take turns, and their rows go out together
+  bool kept = false;      ///< its row exists already
+  bool cut = false;       ///< it has no row, since the run was interrupted before it had enough samples
   bool is_due() const { return !kept && row.status == core::Status::ok; }
 };
 template <class Points>
@@ -64,7 +64,7 @@ std::vector<SweepPoint*> pointers_to(Points& points) {
   return out;
 }
 
-/// The rows of one sweep, and its time.
+/// The rows of one sweep, and its time budget.
 class SweepRows {
  public:
   SweepRows(const FinishedRows& finished, const RowListener& listener, const RoundPeers& peers,
@@ -72,7 +72,7 @@ class SweepRows {
       : finished_(finished), listener_(listener), peers_(peers), budget_(budget) {}
 
   SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
-  /// points: those without a row, which share the time.
+  /// points: the number of points without a row, which share the time.
   void start(std::size_t points) { left_ = points; }
   /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
@@ -80,17 +80,17 @@ class SweepRows {
   void show(const core::Point&) const;
   void emit(core::Point);
   void progress(const std::string& now) const;
-  /// A point's time: an equal part of what is left of the budget; `usual` where there is none. Clocks differ: all
-  /// peers take the first one's.
+  /// The time for a point: an equal part of what is left of the budget, or `usual` without a budget. All peers take the
+  /// first one's value, since clocks differ.
   core::Seconds share(core::Seconds usual) const;
-  /// Of the budget, which there must be, by this rank's clock.
+  /// What is left of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
   /// Warns, once, that the budget cannot be kept. needs: the least that the rest of the sweep takes from now on, as
   /// known on the first peer; why: what takes it. Errors: UsageError on all peers, where the budget must be kept.
   void foresee(core::Seconds needs, const std::string& why);
-  /// The same on the first peer alone, while the others wait.
+  /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);
-  /// New rows with status wrong.
+  /// The number of new rows with status wrong.
   std::size_t wrong() const { return wrong_; }
 
  private:
@@ -103,7 +103,7 @@ class SweepRows {
   const RowListener& listener_;
   const RoundPeers& peers_;
   std::optional<TimeBudget> budget_;
-  bool warned_ = false;  ///< on the first peer
+  bool warned_ = false;  ///< valid on the first peer
   std::size_t left_ = 0, wrong_ = 0;
 };
 
@@ -111,35 +111,37 @@ class SweepRows {
 class Experiment {
  public:
   virtual ~Experiment() = default;
-  /// All points in the order of their rows, those that cannot be had with the reason. They live as long as the
+  /// All points in the order of their rows; those that cannot be measured have a reason. They live as long as the
   /// experiment.
   virtual std::vector<SweepPoint*> plan(const SweepRows&) = 0;
-  /// Of a group, the points that are due (at least one): prepares and checks them, lets them take turns and fills their
-  /// rows. What is wrong gets its status.
+  /// Prepares and checks the points of a group that are due (at least one), lets them take turns and fills in their
+  /// rows. A point whose check fails gets status wrong.
   virtual void measure(std::size_t group, SweepRows&) = 0;
-  /// What a row shows besides, a kept one too.
+  /// Adds what a row shows besides the measurement. It is called for kept rows too.
   virtual void complete(SweepPoint&) const {}
 };
 
-/// A block of samples of a point, or of what is measured beside the points. Gives whether it has enough.
+/// Takes a block of samples of a point, or of what is measured beside the points. Returns whether there are enough.
 using Turn = std::function<bool()>;
-/// All stay until the last has enough: a quiet spell must not be compared with a noisy one. is_over: asked after each
-/// rotation, in which all had enough or not; empty: that decides.
+/// Lets all take turns until the last has enough, since a time from a quiet spell must not be compared with one from a
+/// noisy spell. is_over: called after each rotation with whether all have enough; true ends the turns. Empty: they end
+/// when all have enough.
 void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
-/// Gives the number of wrong points. Errors: Interrupted.
+/// Returns the number of wrong points. Errors: Interrupted.
 std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const RowListener&,
                       std::optional<TimeBudget>);
 
 /// An equal part of the budget for each of so many points; `usual` without a budget.
 core::Seconds equal_share(const std::optional<TimeBudget>&, std::size_t points, core::Seconds usual);
 void refuse(core::Point& row, core::Status, std::string why);
-/// Of one process. unsupported: why the point cannot be had; empty: it can. free: 0 where it is unknown.
+/// Refuses a point of a single process, if it must. unsupported: the reason; empty: it is supported. needs and free:
+/// memory [bytes]; free is 0 where it is unknown.
 void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row);
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 
-// What only some ranks may refuse, on all of them.
+// Refusals by only some ranks, which all ranks must know.
 
 /// Runs `work`; a refusal by a library or of memory becomes a text, since other ranks may have succeeded.
 template <class Work>
@@ -156,7 +158,7 @@ std::string refusal_of(Work work) {
   }
 }
 
-/// Collective over `c`: the refusal of the first rank that has one, on all.
+/// Returns the refusal of the first rank that has one, on all ranks. Collective over `c`.
 inline std::string refused_anywhere(const runtime::Communicator& c, const std::string& mine) {
   if (c.size() == 1) return mine;
   const auto first = runtime::first_report(c, mine);

@@ -19,12 +19,12 @@ struct ProgressState {
 };
 
 /// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left assumes that the
-/// rest goes as fast as the part done; before the first is done it is left out.
+/// rest goes as fast as the part done; it is left out until something is done.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
 /// Draws on the terminal behind standard error, if there is one and `enabled`; else every call does nothing. mpirun
 /// makes standard error of its ranks a pipe: the terminal is then mpirun's own, when this rank is its child.
-/// One thread. At most ten lines a second. Errors: none; a terminal that goes away ends the drawing.
+/// Only one thread may use it. It draws at most ten lines a second. A terminal that goes away ends the drawing.
 class Progress {
  public:
   Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);

@@ -53,18 +53,17 @@ class HybridTransport final : public Transport {
   std::vector<int> local_rank_;
 };
 
-/// Messages of a device's memory over a transport that moves the host's, through memory that transports reach. Data
-/// sent and received is memory of a device that `is_staged`, mapped beside the host's. A message is copied to the host
-/// on a queue of its own and leaves when that copy is done; one that has arrived is copied to the device on another. So
-/// while one message travels, the next one leaves the device and the last one arrives there. `send_done`: the peer has
-/// it, and both places may be overwritten. `try_receive`: it is in the device's memory. The sender must not write a
-/// place before all sends from it are done: data that one of them has copied to the host is not copied again for
-/// another. Cost: two copies of each message; only the second for data that is already on its way. Errors:
-/// std::logic_error for memory that transports do not reach; the inner transport's, and the queues'.
+/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: its memory is
+/// mapped beside host memory that transports reach. One queue copies a message to the host, and the message leaves when
+/// that copy is done. Another queue copies a message that has arrived to the device. So while one message travels, the
+/// next one leaves the device and the last one arrives there. `send_done`: the peer has the message, and both places
+/// may be overwritten. `try_receive`: the message is in the device's memory. The sender must not write a place before
+/// all sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of
+/// each message; one if another send has copied the data to the host already. Errors: std::logic_error for memory that
+/// transports do not reach; the inner transport's, and the queues'.
 class StagedTransport final : public Transport {
  public:
-  /// Both arguments outlive it, and so does all memory sent and received. Pinned memory makes copies between host
-  /// memory fastest.
+  /// Both arguments and all memory sent and received must outlive the transport. Pinned memory is copied fastest.
   StagedTransport(Transport& inner, Device&);
   std::string_view name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
@@ -94,10 +93,10 @@ class StagedTransport final : public Transport {
     EventPtr copied;
     bool is_copying = false, is_zero_copy = false;
   };
-  /// The messages of one channel that have not left yet, as slots of sendings, in order.
+  /// Indices into `sendings_` of one channel's messages, in the order of their sends.
   struct Channel {
     std::vector<std::size_t> under_way;
-    std::deque<std::size_t> unposted;  ///< messages that wait for their copy
+    std::deque<std::size_t> unposted;  ///< messages that wait for their copy to the host
   };
   void begin_copy(Sending&);
   void post(Channel&);
@@ -107,17 +106,17 @@ class StagedTransport final : public Transport {
   Device& device_;
   std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
   std::vector<Channel> channels_;
-  // A message's id is its slot + 1, so that a default handle is none of them.
+  // A message's id is its slot + 1, so that the 0 of a default handle is no message.
   std::vector<Sending> sendings_;
   std::vector<Receiving> receivings_;
   std::vector<std::size_t> free_sendings_, free_receivings_;
 };
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
-/// The receiver holds messages back, since there all transports are alike: when a message has arrived, it delivers it
-/// at the time of the faults, never before an earlier one of the same channel. Senders notice nothing, except where the
-/// receiver reads their memory. There is no doorbell: waiting ranks poll, since held-back messages ring none. Cost: an
-/// entry of a map for each message on its way.
+/// The receiver holds messages back, since all transports are alike on that side. It delivers a message that has
+/// arrived at the time that the faults say, and never before an earlier message of the same channel. Senders notice
+/// nothing, except where the receiver reads their memory. There is no doorbell: waiting ranks poll, since held-back
+/// messages ring none. Cost: an entry of a map for each message on its way.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were

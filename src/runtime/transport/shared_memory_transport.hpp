@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between ranks that can read each other's memory: threads of one process, or processes over a shared
-// window. One class for both, so that the thread sanitizer tests the shared-memory protocol.
+// window. One class serves both, so that the thread sanitizer tests the shared-memory protocol.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace gradmeter::runtime {
 
-/// A thread sleeps at it until a message comes: a word of memory that several processes see. Zeroed memory is a
-/// doorbell without a sleeper. A sleeper arms it, takes the number of rings, checks once more for its message, and
-/// sleeps until there are more rings. A rank that has something for it rings: without a system call unless it is armed.
-/// One sleeper, any number of ringers. Cost: a ring is a fence, and a system call where somebody sleeps.
+/// A word of memory, seen by several processes, at which one thread sleeps until a message comes. Zeroed memory is a
+/// doorbell without a sleeper. The sleeper arms the doorbell, reads the number of rings, checks once more for its
+/// message, and sleeps until there are more rings. Any rank that has something for the sleeper rings. Cost: a ring is a
+/// fence, and a system call only if the doorbell is armed.
 class Doorbell {
  public:
   void arm(bool yes);
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
-  /// Sleeps until there are more rings than these, at most this long [s].
+  /// Sleeps until there are more than `seen` rings, but no longer than `at_most` [s].
   void sleep(std::uint32_t seen, double at_most);
   void ring();
-  /// Rings whether it is armed or not.
+  /// Rings, armed or not.
   void wake();
 
  private:
@@ -40,14 +40,14 @@ struct alignas(128) SharedMemoryCell {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");
 
-/// Cells that a group of `size` ranks needs: size² × channels × 4 messages in flight, and their doorbells.
+/// The number of cells for a group of `size` ranks: size² × channels × 4 messages in flight, and one doorbell a rank.
 std::size_t shared_memory_cell_count(int size, int channels);
 
 /// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when they are offered.
 class SharedMemoryTransport final : public Transport {
  public:
-  /// memory: where each rank's readable memory lies in *this* process; empty: threads, which share one address space.
-  /// owner: of the cells' memory, where nobody else keeps it.
+  /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.
+  /// owner: keeps the cells' memory; null where somebody else does.
   SharedMemoryTransport(std::string_view name, int rank, int size, int channels, std::span<SharedMemoryCell> cells,
                         std::vector<std::span<std::byte>> memory, std::shared_ptr<void> owner = nullptr);
   std::string_view name() const override { return name_; }
@@ -95,7 +95,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<std::span<std::byte>> memory_;
   std::vector<std::uint64_t> sent_, received_;
   std::vector<Offer> waiting_;   ///< offers that found their cell still in use
-  bool uses_doorbells_ = false;  ///< some ranks sleep at theirs
+  bool uses_doorbells_ = false;  ///< whether messages ring the peer's doorbell
 };
 
 }  // namespace gradmeter::runtime

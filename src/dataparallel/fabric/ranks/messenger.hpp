@@ -37,7 +37,7 @@ struct ByRole {
 constexpr int header_channel(Role to) { return static_cast<int>(to); }
 constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 
-/// The ticket of a message. The thread that polls writes `stamps` until it is done.
+/// The ticket of a message. The thread that polls writes `stamps` until the message is done.
 class SendTicket final : public Operation {
  public:
   SendTicket(const char* label, double now, std::uint64_t bytes)
@@ -121,7 +121,7 @@ struct IncomingMessage {
   runtime::MessageHandle handle = {};
   bool landing = false;                ///< the transport knows where its payload goes
   std::vector<std::byte> buffer = {};  ///< holds the payload, unless the transport reads the peer's memory
-  OutgoingMessage own = {};            ///< the outgoing message, where it comes from the own rank
+  OutgoingMessage own = {};            ///< the outgoing message, where the rank sends to itself
 };
 
 /// Messages that come to both ports of a rank: headers of every other rank, and payloads where they land. Only the
@@ -158,11 +158,12 @@ class ReceiveQueue {
 
 /// Tasks write and read through ports under a mutex. `poll` moves the bytes: it is called by a thread that posts or
 /// waits, and by the engine's thread while all others compute, so a sender never waits for a receiver that is busy
-/// computing. A payload leaves from where it lies, and memory for it is found when its header has come.
+/// computing. A payload is sent from the sender's own memory, and the receiver finds memory for it when its header
+/// comes.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
-  /// `activity`: there workers note what they wait for, with the member's rank in the world.
+  /// activity: workers note in it what they wait for, with the member's rank in the world.
   Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks, runtime::SpinPolicy);
 
@@ -173,12 +174,12 @@ class Messenger {
   bool poll();
   /// True where no message waits to leave.
   bool idle() const { return send_queue_.idle(); }
-  /// Sleeps until something may have come, or some time has passed. needed: asked at the last moment before the sleep,
-  /// it says whether there is other work. Another thread may poll meanwhile.
+  /// Sleeps until something may have come, or some time has passed. needed: called right before the sleep; true where
+  /// there is other work, so that there is no sleep. Another thread may poll meanwhile.
   void sleep_until_rung(const std::function<bool()>& needed);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();
-  /// From now on nothing moves, whichever thread polls (true); or messages move again (false).
+  /// True: nothing moves from now on, whichever thread polls. False: messages move again.
   void pause(bool);
   /// Says that the engine has failed or ends, so that nothing will make progress any more. Every task that waits for a
   /// message gets this error.
@@ -204,7 +205,7 @@ class Messenger {
   void finish(const OutgoingMessage&);
   bool take_over();
 
-  const int in_flight_;              ///< the most messages of one sender
+  const int in_flight_;              ///< the most messages in flight from one sender
   runtime::SpinPolicy spin_policy_;  ///< for workers that wait
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;
