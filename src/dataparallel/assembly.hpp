@@ -23,8 +23,7 @@ struct AssemblyOptions {
   std::string optimizer = "sgd";
   StrategyPtr strategy;
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
-  /// True where the norms of tensors that are cut are those of the whole tensors. false: each rank takes its part for
-  /// the tensor.
+  /// true: a tensor that is cut has the norm of the whole tensor. false: each rank takes the norm of its part.
   bool combines_norms = true;
 };
 

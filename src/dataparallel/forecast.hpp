@@ -19,7 +19,7 @@ struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time on the wire, when every rank sends and receives at once: `wire_seconds`
   bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
-  bool most = false;   ///< where bytes and messages are not known: these are upper bounds
+  bool most = false;   ///< true: bytes and messages are not known, and these are upper bounds
   /// Lower bounds for any algorithm for these calls, with their codec [bytes]. `least`: for all ranks together.
   /// `least_of_one`: for the busiest rank (the mean of all ranks, where the algorithm decides which is busiest).
   /// `least_between_nodes`: for all ranks across node borders, where the nodes of ranks are known. Calls whose bytes
@@ -37,15 +37,15 @@ struct ForecastInput {
   std::size_t elements = 0;  ///< elements of the flat buffer
   std::uint64_t steps = 1;
   std::uint64_t first_step = 1;                      ///< number of the first of these steps, as UpdateStep counts
-  std::optional<std::uint32_t> ranks_per_node = {};  ///< as allreduce::shape_of has it; empty: all on one
+  std::optional<std::uint32_t> ranks_per_node = {};  ///< as in allreduce::shape_of; empty: all ranks are on one node
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
-  compression::CodecChoicePtr codec = {};            ///< null: none
+  compression::CodecChoicePtr codec = {};            ///< null: no codec
   core::Machine machine = {};
   /// The longest message and the longest call [bytes], for calls with a codec, whose bytes depend on where buffers are
   /// cut. 0: the longest usual message, and all elements at once.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
-  /// The number of these steps whose number n divides.
+  /// How many of these steps have a number that is a multiple of n.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
@@ -53,16 +53,16 @@ allreduce::Shape shape_of(const ForecastInput&);
 /// The time that the bytes of one rank take [s], at the bandwidth of the links between nodes where the axis is known to
 /// be on several nodes.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes, so that each learns all of
-/// `bytes`, of which each has a part, or so that sums over all of them are complete somewhere. An all-reduce does both,
-/// so it needs twice as many.
+/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. Each then learns all of
+/// `bytes`, of which each has a part; or sums over all parties are complete somewhere. An all-reduce does both, so it
+/// needs twice as many.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the input's axis, by its algorithm's stated cost. Codecs do not apply.
 Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
 /// One all-reduce with the input's codec, if there is one, as the sum of its inner calls.
 Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
-/// Forecast of messages: so many ranks send `messages` messages each, of `bytes` bytes together for each rank.
+/// Forecast of messages: `senders` ranks send `messages` messages each; those of one rank have `bytes` bytes together.
 Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

@@ -51,7 +51,7 @@ class Mesh {
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
   Group data() const { return data_; }
-  /// These may be called only where the axis has more than one rank.
+  /// `tensor` and `pipeline` may be called only where that axis has more than one rank.
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
   /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which

@@ -145,7 +145,7 @@ class Strategy {
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most bytes that it keeps besides on one rank: copies of weights, the state of optimizers of its own.
+  /// The most other bytes that it keeps on one rank: copies of weights, the state of optimizers of its own.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
@@ -170,7 +170,7 @@ class Strategy {
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
-  /// The bytes and messages that one axis will send along it.
+  /// The bytes and messages that the ranks of one axis will send along it.
   virtual Forecast predict(const ForecastInput&) const = 0;
   /// The work that a step asks of the ranks of one replica of the model, whichever optimizer the run has.
   virtual ReplicaWork replica_work(const ForecastInput& s) const { return {.updates = buckets(s)}; }

@@ -15,8 +15,8 @@
 
 namespace gradmeter::importers {
 
-/// The number of ranks that the log says, else the user. Errors: UsageError "line N: …" if they contradict each other;
-/// line 0: no line is named.
+/// The number of ranks that the log or else the user says. Errors: UsageError "line N: …" if they contradict; line 0:
+/// no line is named.
 std::int64_t ranks_of(std::int64_t said, const Hints&, std::size_t line);
 std::string kind_of(const std::string& said, const Hints&, std::size_t line);
 
@@ -30,9 +30,9 @@ double rate_unit(std::string_view unit, std::size_t line);
 /// "allreduce" for all_reduce_perf, Allreduce, "allreduce"; none for other names.
 std::optional<std::string> collective_of(std::string_view name);
 
-/// A program of nccl-tests, "all_reduce_perf", as a collective, or its own name if it is no kind of ours; and one of
-/// its element types ("half", "uint8") as ours, if we have it. Errors: UsageError for a type that nccl-tests does not
-/// have.
+/// nccl_kind: the collective of a program of nccl-tests ("all_reduce_perf"), or the program's name if it is no kind of
+/// ours. nccl_type: our element type for one of nccl-tests ("half", "uint8"), if we have it. Errors: UsageError for a
+/// type that nccl-tests does not have.
 std::string nccl_kind(std::string_view program);
 std::string nccl_type(std::string_view name, std::size_t line);
 
@@ -44,12 +44,11 @@ std::optional<core::Element> element_of(std::string_view name);
 
 /// A point of a collective with the facts that every log gives.
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
-/// One number for all iterations, as a summary with a median and nothing else. `not_stated` says that it is a mean.
+/// A summary whose median is the log's one number for all iterations; `not_stated` says that it is a mean.
 core::Summary mean_time(double seconds);
-/// The time and the rates that follow from it and the point's size and ranks.
+/// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time(core::Point&, double seconds);
-/// Marks the point mistrusted, since its columns contradict each other: "400 floats are not 400 bytes". A wrong one
-/// stays wrong.
+/// Marks a point mistrusted, unless it is wrong: its columns contradict each other, "400 floats are not 400 bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);
 /// Checks that the point's size and time agree with these rates, which the log has beside them; else marks it
 /// mistrusted. `digit`: the value of a rate's last printed digit. All in bytes a second.
@@ -68,7 +67,7 @@ std::string why_not_of(const std::string& collective, const std::string& op, std
 void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Notes further properties of the measurement besides collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
-/// Whether OSU, IMB, Chakra and NCCL's Inspector count one rank's part of such a buffer.
+/// Whether OSU, IMB, Chakra and NCCL's Inspector give the size of one rank's part for this collective.
 bool counts_parts(std::string_view collective);
 /// Multiplies the size by the ranks if the log's size is one rank's part, since ours is the whole buffer. `always`:
 /// this tool counts parts for this collective, whatever counts_parts() says. Errors: UsageError "line N: …" without

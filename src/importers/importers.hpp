@@ -24,7 +24,7 @@ struct Imported {
   std::string not_stated;                                   ///< "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
   std::string faults;
-  /// All its rows are of kinds that gradmeter does not have, so a run without points is complete.
+  /// True where all rows are of kinds that gradmeter does not have, so a run without points is complete.
   bool is_of_other_kinds = false;
   core::Run& run() { return runs.back(); }  ///< the run that is being read
   /// Must be called at the next head in a log of several programs, or of one in a loop.
@@ -49,7 +49,7 @@ std::span<const Format* const> formats();
 /// UsageError "FILE: line N: …", and for a log of no known format.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
-// Each is defined in the source of its name.
+// Each format is defined in the source that has its name.
 extern const Format nccl_tests_format, nccl_tests_json_format, osu_format, imb_format, deepbench_format, param_format,
     inspector_format, kineto_format, execution_trace_format, chakra_format;
 

@@ -14,7 +14,7 @@
 
 namespace gradmeter::importers {
 
-/// The reason why most rows are left out by name.
+/// The usual reason why a table's rows are left out.
 constexpr const char* no_kind = "no kind of gradmeter's";
 
 /// The counted faults of a log that can still be read.
@@ -54,13 +54,13 @@ class LogReader {
     importers::each_line(text_, use);
   }
   /// Whether the line belongs to another tool's output in the log, which lasts from that tool's first line to the next
-  /// line with which the format's own tool begins. It is left out by name.
+  /// line with which the format's own tool begins. Its rows are counted as left out, under that tool's name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
-  /// Takes all of a row, or nothing. `joined`: the row was joined from pieces, so that only agreeing columns should be
-  /// believed. Errors: UsageError if it is no row.
+  /// Reads a whole row, or takes nothing of it. joined: the row was joined from pieces, so that it should be believed
+  /// only if its columns agree. Errors: UsageError if it is no row.
   using Read = std::function<void(std::string_view row, bool joined)>;
-  /// `begins`: whether the line could begin a row. `hides`: whether a row may follow other text on the line, which is
-  /// counted; rows that end with four numbers are known without it.
+  /// Reads a row from a line, or from pieces of a row. begins: whether the line could begin a row. hides: whether a row
+  /// may follow other text on the line; it is then counted as not readable, as is a line that ends with four numbers.
   void add_row(std::string_view line, std::size_t number, bool begins, const Read&, bool hides = false);
   /// Must be called at a head's line and at the end of the log: rows above it do not continue below.
   void end_rows(bool of_log = false);
@@ -84,7 +84,7 @@ double number_of(const std::string& word, std::size_t decimals, std::size_t line
 std::int64_t count_of(const std::string& word, std::size_t line);
 /// "line 12: why"; for number 0, which is no line, only the reason.
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);
-/// Errors: always CutRow.
+/// Always throws CutRow.
 [[noreturn]] void refuse_cut(std::size_t number, const std::string& why);
 /// Refuses a row that has more or fewer columns than its table's head names.
 [[noreturn]] void refuse_columns(std::size_t number, std::size_t found, std::size_t expected);

@@ -16,7 +16,7 @@ struct ReadTrace {
   std::size_t calls_of_no_size = 0;  ///< collectives whose buffer size the trace does not give
   std::size_t groups = 1;            ///< process groups of Chakra's collectives
   std::size_t calls_beside = 0;      ///< calls that gloo or MPI note beside NCCL's, which are left out
-  bool says_elements = true;         ///< false: the element type is only one that divides the buffer
+  bool says_elements = true;         ///< false: the trace does not say it; the type used is one that divides the buffer
 };
 
 /// Steps are those of `ProfilerStep#`. On a GPU, computation is kernels, copies and fills, and collectives are NCCL's
@@ -37,7 +37,7 @@ ReadTrace read_execution_trace(std::string_view json);
 /// not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
-/// Reads a file in whichever of these formats, compressed or not; as kineto's if it is none. `ranks` as above.
+/// Reads a file in whichever of these formats, compressed or not; a file of no known format is read as kineto's.
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
 /// A row of `replay` for the steps, and a row of `allreduce` for the calls of each kind, size, element type and group.

@@ -73,7 +73,7 @@ class Loops {
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
-  /// Does the same with the epsilon of algorithm 1 and for the given update number.
+  /// As `adam`, with the epsilon of algorithm 1 and for the given update number.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
   /// The functions of kernels/pointwise/updates.hpp over many pieces. sums: two for each piece, in float64.
@@ -107,7 +107,7 @@ class Loops {
   using TakeLoss = std::function<void(const CrossEntropy&)>;
   virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                              const TakeLoss& take) const;
-  /// Does the same in logarithms, by lns_softmax_cross_entropy.
+  /// As `cross_entropy`, in logarithms, by lns_softmax_cross_entropy.
   virtual void lns_cross_entropy(unsigned fraction_bits, ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale,
                                  Buffer gradient, const TakeLoss& take) const;
 };

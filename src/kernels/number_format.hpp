@@ -38,7 +38,7 @@ const NumberFormat& format_u8();
 /// Draws random numbers from the operand's own seed, times `scale` and rounded to the format; numbers without sign are
 /// not scaled. `memory` has a whole number of elements.
 void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
-/// Does the same, repeating after 2^16 elements: a quick draw for much memory whose numbers no check compares.
+/// As `fill_random`, but repeating after 2^16 elements: a quick draw for much memory whose numbers no check compares.
 void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
 /// The root mean square of the format's random numbers.
 double usual_size(const NumberFormat&);

@@ -70,8 +70,8 @@ class Op {
   /// Errors: std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
-  /// Does the same from and to fp32, whatever the operation's own format: for parameters and gradients that are kept in
-  /// fp32. Errors: std::logic_error when the operand is plain fp32 itself.
+  /// As `packing`, but from and to fp32, whatever the operation's own format: for parameters and gradients that are
+  /// kept in fp32. Errors: std::logic_error when the operand is plain fp32 itself.
   virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
   /// The place of a plain element of one of `inputs()` or `outputs()` in its stored form [bytes]. A check of single
@@ -91,8 +91,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// Does the same for a caller that knows the cost: the operation, which has left the caches since its last call, is
-  /// then read only within the work.
+  /// As the other `run`, for a caller that knows the cost. So the operation, which has left the caches since its last
+  /// call, is read only within the work.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -135,9 +135,9 @@ std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
 void add_op_backend(const OpBackend&);
 
-/// Empty: some backend of the device takes the problem. Else the reason of the last backend that refuses it.
+/// The reason of the last backend that refuses the problem; empty: some backend of the device takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
-/// The same by the device's name. A device without rows, because it was not opened, counts as the host.
+/// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
 /// Whether software rounds to the precision, so that a time says nothing of it. On GPUs this is so where they have no
 /// such products. device: as for `op_refusal`.

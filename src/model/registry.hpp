@@ -46,7 +46,7 @@ std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
 bool is_rounded_by_software(std::string_view name, const ModelRequest&);
 
 /// A model that is a list of layers (mlp too), as inference takes it: tensors have the same places as make_model's.
-/// Null: the name is a layer table. Errors: as above.
+/// Null: the name is a layer table. Errors: those of `make_model`.
 std::unique_ptr<Network> make_network(std::string_view name, const ModelRequest&);
 
 /// "mlp:784-100-10": a fully connected network with ReLU between its layers and softmax cross-entropy on top. Almost

@@ -34,10 +34,10 @@ struct Range {
 /// The times and bytes of a call, by the fabric's own clock [s]: the host's, a stream's events, or virtual time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;
-  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload, by this rank
-  /// Sum of the schedule's messages; null: the call is a vendor's.
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload that this rank has sent
+  /// The bytes of the schedule's messages; null for a vendor's call.
   std::optional<std::uint64_t> bytes_due;
-  double encode_s = 0, decode_s = 0;  ///< parts of the moving thread's time that a codec takes
+  double encode_s = 0, decode_s = 0;  ///< time that a codec takes of the moving thread
 };
 
 /// A call under way.
@@ -103,8 +103,8 @@ struct MessageHeader {
   double value = 0;
   std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
   // Places in memory, as `Port::place_of` numbers them.
-  std::uint64_t answer_place = 0;  ///< in the sender's memory: an answer's payload may be written there; 0: nowhere
-  /// In the receiver's memory: the payload lies there already; 0: the payload follows.
+  std::uint64_t answer_place = 0;  ///< place in the sender's memory for an answer's payload; 0: none
+  /// Place in the receiver's memory at which the payload is already; 0: the payload follows.
   std::uint64_t payload_place = 0;
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);
@@ -134,7 +134,7 @@ constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
   return ports * (paged(headers) + held_payloads * paged(slot_bytes(o)));
 }
 
-/// A received message. The payload is valid until the port is asked for the next.
+/// A received message. The payload is valid until the port is asked for the next message.
 struct Message {
   int from = 0;  ///< rank in the group
   /// This is no message: rank `from` has died (in virtual time; over MPI the job ends)
@@ -149,19 +149,19 @@ struct Message {
 class Port {
  public:
   virtual ~Port() = default;
-  /// Gives memory for a payload to that rank. Empty: as many messages as allowed are on their way; `next` returns when
-  /// one of them has left. `bytes` may be 0: there is room then when the optional holds a span, though an empty one.
+  /// Gives memory for a payload to that rank. Empty: no more messages may be on their way now; `next` returns when one
+  /// has left. If `bytes` is 0, an optional that holds an empty span means that there is room.
   virtual std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) = 0;
   /// Sends the last draft to that rank; header.bytes is its payload's length, at most that of the draft.
   /// label: a literal.
   virtual Ticket post(int to, const MessageHeader&, const char* label) = 0;
-  /// Sends a payload from where it lies, without a copy where the fabric can read it there; header.bytes is its length.
+  /// Sends a payload from the caller's memory, without a copy where the fabric can read it; header.bytes is its length.
   /// The payload must not change until the receiver has asked its port for the next message. Null: no room, as with
   /// `draft`.
   virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
   /// The number by which ports of this node find this memory of this rank; 0: they cannot reach it.
   virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
-  /// The memory at such a place of another rank or the own, for this task to write; null: this rank cannot reach it.
+  /// The memory at a place (`place_of`) of another rank or the own, for this task to write; null: it is out of reach.
   virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
   /// Sends a payload that this task has written to the receiver's memory, at header.payload_place. It counts as bytes
   /// sent, and the receiver reads it there. Null: no room, as with `draft`.
@@ -174,20 +174,20 @@ class Port {
   /// Returns the earliest message without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
   /// Keeps the payload of the message that `next` returned last, until the returned object is destroyed by the same
-  /// thread. Null: it cannot be kept, since its memory is needed for other messages. Of one sender's messages a port
-  /// keeps fewer than `in_flight`, so that the next one can arrive.
+  /// thread. Null: it cannot be kept, since its memory is needed for other messages. A port keeps fewer than
+  /// `in_flight` messages of one sender, so that the next one can arrive.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
   /// Waits until `next` has something to return, and takes nothing, so that other threads may take it by `poll`, one at
-  /// a time. False, at once: one thread alone may use this port.
+  /// a time. Returns false at once where only one thread may use the port.
   virtual bool await(const char* why) { return (void)why, false; }
   /// Sets what a worker's thread does again and again while it waits in `next`, such as work of the server on its rank.
   /// The function returns whether there was any work. Ports that cannot do this ignore it.
   virtual void while_waiting(const std::function<bool()>&) {}
   /// Says that a worker's thread begins or ends an exchange. Between the two the thread posts and waits, and computes
-  /// little, so threads that move messages or serve beside it need not be woken. Every beginning has its end.
+  /// little, so threads that move messages or serve beside it need not be woken. Each true is followed by a false.
   virtual void set_exchanging(bool yes) { (void)yes; }
-  /// Ends a task's use of the port: it returns when nothing that the task has posted needs the port any more. Where no
-  /// message gets lost that is at once.
+  /// Ends a task's use of the port: it returns when nothing that the task has posted needs the port any more, which is
+  /// at once where no message gets lost.
   virtual void close() {}
 };
 

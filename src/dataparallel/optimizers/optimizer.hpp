@@ -20,8 +20,8 @@
 namespace gradmeter::dataparallel {
 
 /// One step of training as an optimizer sees it. number: counted from 1. loss_scale_counts: the words of a loss scale
-/// that adapts. An update that these words say to skip is not made, and its step is not counted; `which` gives
-/// kernels::loops() both.
+/// that adapts. An update that these words say to skip is neither made nor counted; `which` holds both for
+/// kernels::loops().
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;
@@ -113,11 +113,11 @@ float optimizer_parameter(const core::ParsedName&, std::string_view key, float l
 struct OuterMomentum {
   float step = 1, mu = 0;
   bool nesterov = false;
-  bool follows_step_size = false;  ///< v is that of steps of size 1, times the size of the block's last step
+  bool follows_step_size = false;  ///< v grows and shrinks with the step size, see `make_outer_momentum`
 };
 
 /// v = mu·v + Δ; w += step·(nesterov ? Δ + mu·v : v). Δ is the mean of the workers' weights less their weights at the
-/// block's beginning, and w is what they begin the next one with.
+/// block's beginning, and w holds the weights with which they begin the next block.
 ///
 /// BMUF's paper scales first, v = mu·v + zeta·Δ, which is the same with its v in units of step. Its Nesterov variant
 /// keeps W(t) = W(t-1) + v(t) and begins blocks at W(t) + mu·v(t); written for where blocks begin, as here, that is

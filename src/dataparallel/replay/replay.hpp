@@ -11,7 +11,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The events of a step: those of the trace where it has them. Otherwise the rank counts as busy in all of a step in
+/// The events of a step, taken from the trace if it has them. Otherwise the rank counts as busy in all of a step in
 /// which no call was exposed: in computation, and in the host's work between kernels. Work that followed an exposed
 /// call waits for that call, and the step's end waits for all calls. Cost: O(n log n).
 std::vector<ReplayEvent> replay_events(const TracedStep&);
@@ -26,10 +26,10 @@ double replay_busy_s(const StepTrace&);
 /// A computation of t seconds counts as t times this many FLOP, for machines whose time is virtual.
 inline constexpr double replay_flops_per_s = 1e9;
 
-/// Each rank makes one. Collectives are over all of the fabric's ranks, however many the trace had, with the buffer,
-/// the element type and the kind of the trace. Reductions average, so that numbers stay in range however often a step
-/// runs. `is_over` is asked every millisecond of a computation; where it says so, this computation and all after it
-/// end, and their times mean nothing. Errors: UsageError, as `replay_refusal` says.
+/// Each rank makes one Replay. Collectives are over all of the fabric's ranks, however many the trace had, with the
+/// buffer, the element type and the kind of the trace. Reductions average, so that numbers stay in range however often
+/// a step runs. `is_over` is asked every millisecond of a computation; where it says so, this computation and all after
+/// it end, and their times mean nothing. Errors: UsageError, as `replay_refusal` says.
 class Replay {
  public:
   Replay(Fabric&, const StepTrace&, std::function<bool()> is_over = {});

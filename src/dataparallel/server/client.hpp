@@ -106,7 +106,7 @@ class ServerClient {
   std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
   Buffer target_ = runtime::no_floats;   ///< buffer for weights that come now; empty: there is none yet
   Buffer answers_ = runtime::no_floats;  ///< buffer in which servers may write
-  bool offers_ = false;                  ///< true: servers may have weights there
+  bool offers_ = false;                  ///< true: servers may have weights in `answers_`
 };
 
 }  // namespace gradmeter::dataparallel

@@ -93,8 +93,8 @@ struct CompensationPlan {
 /// Says which changes make one step, and how far the step goes.
 struct StepRule {
   ChangeScale scale = ChangeScale::mean;
-  /// n-softsync: an n-th of the workers' number of changes, in the order of their coming, makes one step of their mean,
-  /// of an n-th of the size. 0: every change makes a step.
+  /// n-softsync: changes make a step as soon as there are as many as an n-th of the workers. The step is their mean,
+  /// with an n-th of the size. 0: every change makes a step.
   int softsync = 0;
   /// Only changes that were computed from the current weights make a step, once those of all workers but `backups` are
   /// there; other changes are dropped. A worker's read waits until there are newer weights than those its last change
@@ -110,8 +110,8 @@ struct StepRule {
   }
 };
 
-/// Keeps what the compensation of one chunk needs. Memory: 4n bytes for each worker that reads, and 8n more, adaptive
-/// 12n.
+/// Keeps what the compensation of one chunk of n elements needs. Memory: 4n bytes for each worker that reads, and 8n
+/// more, or 12n if it is adaptive.
 class DelayCompensation {
  public:
   /// first: the weights that all workers begin with.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// Every chunk of the weights lives by itself: it has a version, workers have clocks at it, and it is received, applied
-// and answered while others travel. A worker sends the change of each chunk (`push`); the server acknowledges it when
-// it has taken it (`ack`). A worker has few unacknowledged chunks at a server: without a limit senders exhaust the
-// server's memory, as in ps-lite. Weights of a chunk are requested with its change (its `sequence`: answer when this is
-// applied), those of all chunks of a server alone (`pull`); they come chunk by chunk (`weights`). They are changes
-// since the worker's last answer where the codec encodes these; otherwise, and for evaluation, the weights as they are.
-// Servers of a worker's node write weights to its own memory, if its push says where (`answer_place`): the answer's
-// payload lies there. A worker that has finished sends `disconnect`; one that
-// waits for others outside a step sends `rest` where steps would wait for its changes. Between steps all workers may
-// ask to `evaluate`: a pull that is answered when all have asked, so that all get the same weights.
+// Every chunk of the weights is handled by itself: it has a version, workers have clocks at it, and it is received,
+// applied and answered while others travel. A worker sends the change of each chunk (`push`); the server acknowledges
+// it when it has taken it (`ack`). A worker has few unacknowledged chunks at a server: without a limit senders exhaust
+// the server's memory, as in ps-lite. A worker requests the weights of one chunk with its change: the push has a
+// `sequence`, and is answered when the change is applied. It requests all chunks of a server by a `pull`. Weights come
+// chunk by chunk (`weights`). Where the codec encodes them, they come as changes since the worker's last answer;
+// otherwise, and for evaluation, as they are. Servers of a worker's node write weights to its own memory, if its push
+// says where (`answer_place`); the answer's payload is then there already. A worker that has finished sends
+// `disconnect`; one that waits for others outside a step sends `rest` where steps would wait for its changes. Between
+// steps all workers may ask to `evaluate`: such a pull is answered when all have asked, so that all get the same
+// weights.
 //
 // `weights` carries the clock of the slowest worker: so many updates of every worker that still trains are in them.
 //
@@ -50,9 +51,7 @@ class Sharding {
   Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest = most_payload_bytes);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
-  /// The number of chunks of that server.
   std::size_t chunks(std::uint32_t server) const;
-  /// The i-th chunk of that server.
   Range chunk(std::uint32_t server, std::size_t i) const;
   /// The index, among its server's chunks, of the chunk that begins at that element.
   std::size_t index_of(std::size_t first) const { return first / chunk_elements_ / servers_; }

@@ -135,7 +135,7 @@ class ServedChunk {
 
   /// The earliest read that may be answered with these weights; from then on it counts as answered.
   std::optional<Read> next_read(ExecutionContext&);
-  /// Any thread.
+  /// Any thread may call it.
   Observations observed() const;
 
  private:
@@ -145,7 +145,7 @@ class ServedChunk {
     float size = 0;          ///< size of its step
     std::span<const float> values = {};
     std::shared_ptr<const void> message = {};  ///< keeps the message in which the values lie
-    /// Or holds the values; with neither, they last as long as the port's message.
+    /// Holds the values where no message does. If it is empty too, they last as long as the port's message.
     std::vector<float> memory = {};
     bool lasts() const { return message || !memory.empty(); }
   };

@@ -46,10 +46,10 @@ class ReplyQueue {
     double held = 0;            ///< time that the read had to wait [s]
     SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
   };
-  /// Answers with the chunk's weights as they are now. If they go dense and there is room, they leave from where they
-  /// are, or the worker reads them where they lie already.
+  /// Answers with the chunk's weights as they are now. If they go dense and there is room, they are sent without a
+  /// copy, or are in the worker's memory already.
   void answer(ExecutionContext&, Reply, ChunkWeights&);
-  /// The first drops the weights for that worker, the second all of its replies.
+  /// drop_replies drops the weights that wait to be sent to that worker; drop_all drops all of its replies.
   void drop_replies(int worker) { connection(worker).replies.clear(); }
   void drop_all(int worker) { connection(worker) = {}; }
   bool all_acknowledged() const;

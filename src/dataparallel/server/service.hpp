@@ -19,7 +19,7 @@ struct RequestCounts {
   std::uint64_t requests = 0;  ///< pulls that are not sent with a push
 };
 
-/// The base of all strategies with servers; how they train is their own.
+/// The base of all strategies with servers, each of which says how it trains.
 class ServerStrategy : public Strategy {
  public:
   explicit ServerStrategy(ServiceOptions o) : options_(std::move(o)) {}
@@ -45,9 +45,9 @@ class ServerStrategy : public Strategy {
   bool too_old(std::uint64_t clock) const {
     return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
-  /// The bytes of all ranks, without messages to the own rank; with a codec of variable length the largest. seconds:
-  /// the time that the busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes, max(M/B,
-  /// P·M/(S·B)) with S dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
+  /// The bytes that all ranks send, without messages to the own rank; with a codec of variable length, the most bytes.
+  /// seconds: the time that the busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes,
+  /// max(M/B, P·M/(S·B)) with S dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:

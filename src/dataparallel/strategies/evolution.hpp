@@ -21,7 +21,7 @@ struct NoiseName {
 /// values[i] += scale·ε[first + i], where ε are fair signs, +1 or -1 (Rademacher). The estimates here need only mean 0
 /// and E[εεᵀ] = I, so signs serve as well as normal numbers. Their fourth moment is the smallest there is: the estimate
 /// of a gradient has the variance (d - 1)/n instead of (d + 1)/n. One Philox block makes 128 of them, where twelve make
-/// a single `core::Random::gaussian`. The same on every machine.
+/// a single `core::Random::gaussian`. The signs are the same on every machine.
 /// Cost: 8 bytes and about one addition an element.
 void add_signs(std::span<float> values, NoiseName, float scale, std::size_t first = 0);
 

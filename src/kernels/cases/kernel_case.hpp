@@ -82,15 +82,15 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// Every row of op_backends() for the device has a case, except definitions, whose times judge nothing; cases of
-/// operations that are no Op follow.
+/// Every row of op_backends() for the device has a case, except definitions, whose times judge nothing. Cases of
+/// operations that are no Op come after these.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
 /// Adds a case of an operation that is no Op. Call it before threads begin.
 void add_kernel_case(const KernelCaseInfo&);
 
 /// Errors: UsageError with the reason; BackendError when the library refuses.
 std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);
-/// Empty: some backend of the device takes it.
+/// The reason why no backend of the device takes the problem; empty: one does.
 std::string kernel_case_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::host_device());
 

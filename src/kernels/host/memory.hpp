@@ -14,11 +14,10 @@ namespace gradmeter::kernels {
 
 inline constexpr std::size_t cache_line_bytes = 64;
 
-/// Rounds up to whole cache lines.
 constexpr std::size_t whole_line_bytes(std::size_t bytes) {
   return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
 }
-/// Rounds n floats up to whole cache lines.
+/// The number of floats in whole cache lines that n floats need.
 constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
 
 template <class T>

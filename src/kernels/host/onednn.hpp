@@ -53,7 +53,7 @@ struct Argument {
   dnnl::memory::desc stored;
   dnnl::memory::desc plain;  ///< empty: there is no plain form
   bool added_to = false;
-  /// attributes of the conversion between fp32 and the stored form; empty: `packing`
+  /// attributes of the conversion between fp32 and the stored form; empty: `packing`'s
   std::optional<dnnl::primitive_attr> floats = {};
 };
 
@@ -67,7 +67,7 @@ struct PreparedPrimitive {
 };
 
 /// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Outputs are the second
-/// dimension of the result, and dimension `weight_outputs` of the weights. Sums keep what the zero point adds.
+/// dimension of the result, and dimension `weight_outputs` of the weights. What the zero point adds stays in the sums.
 void quantize(const Quantization&, int weight_outputs, PreparedPrimitive&);
 
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive, runtime::Cost, const dnnl::engine&, runtime::Device&);

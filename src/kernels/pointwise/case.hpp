@@ -17,8 +17,8 @@ inline constexpr MomentumParameters case_momentum{.step = case_step, .mu = 0.9F,
 /// An update late enough for the averages to have settled, so that the rate hardly changes.
 inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
 
-/// Makes one update of arrays in the device's memory, typed as they are (bf16: as bytes), within work of its queue. The
-/// arrays that it writes come first: w g; w v g; w m v g.
+/// Makes one update of arrays in the device's memory, within work of its queue. Arrays have the update's types (bf16:
+/// bytes). Those that it writes come first: w g; w v g; w m v g.
 using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
 /// Updates in fp32 by loops().
 void update_by_loops(PointwiseKind, std::span<const runtime::Buffer> arrays);

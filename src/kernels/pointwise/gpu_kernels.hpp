@@ -55,7 +55,7 @@ void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceS
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
           float kept, cudaStream_t);
 
-/// Does the same where the scale of a loss may skip updates: the number counts the updates made, and epsilon is that of
+/// As `adam`, where the scale of a loss may skip updates: the number counts the updates made, and epsilon is that of
 /// algorithm 1. rates [1]: memory for this call, which one thread writes first.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
@@ -105,7 +105,7 @@ using runtime::DeviceSpan;
 
 /// gradients ×= 1/scale. Cost: 8 bytes an element.
 void unscale(DeviceSpan<float> gradients, DeviceSpan<const float> scale, cudaStream_t);
-/// Sets counts->skips where one of them is infinite or no number. Cost: 4 bytes an element.
+/// Sets counts->skips where one of the gradients is infinite or no number. Cost: 4 bytes an element.
 void check_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
 /// Does kernels::end_step in one thread.
 void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t grow, cudaStream_t);

@@ -135,7 +135,7 @@ struct LambParameters {
   }
 };
 
-/// All spans of an update have w's length, and pieces lie in it. The number of threads changes no bit. Errors: none are
+/// All spans of an update have w's length, and pieces lie in it. The number of threads changes no bit. None of this is
 /// checked.
 
 /// Σw² and Σg² of a piece. Cost: 8 bytes an element.

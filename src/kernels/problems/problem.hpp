@@ -124,7 +124,7 @@ double full_flops(const Problem&);
 double run_flops(const Problem&);
 /// Bytes of memory that must move: each operand once, in its storage type.
 double bytes(const Problem&);
-/// The same where hardware has the precision: a GPU stores in 16 or 8 bits the numbers that the host emulates in fp32.
+/// As `bytes`, on hardware that has the precision: a GPU stores in 16 or 8 bits what the host emulates in fp32.
 double native_bytes(const Problem&);
 
 /// The way a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.

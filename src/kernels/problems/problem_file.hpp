@@ -24,21 +24,21 @@ struct ListedProblem {
   Problem problem;
   std::size_t line = 0;  ///< line in the file, from 1
 };
-/// "problems.csv:3:7: 'x' is no number of at least 1 for n".
 struct ProblemList {
   std::vector<ListedProblem> problems;
-  std::vector<std::string> faults;  ///< faults of rows that were left out
+  std::vector<std::string>
+      faults;  ///< of rows that were left out: "problems.csv:3:7: 'x' is no number of at least 1 for n"
 };
 
 /// The first line that is no comment (#) names the columns, and so the operation:
 ///   gemm      m,n,k[,trans_a,trans_b,packed,count]      sparse  m,n,k,sparsity[,format]
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
 ///   rnn       hidden,batch,timesteps,cell[,input]  pointwise  kind,elements[,fused]
-/// besides any of: pass, precision, application. Other columns are read over. Values may stand in double quotes.
+/// besides any of: pass, precision, application. Other columns are ignored. Values may stand in double quotes.
 /// A row that is wrong is left out, with its file, line and column. Cost: O(size).
 /// Errors: UsageError when the first line names no operation's columns.
 ProblemList parse_problems(std::string_view text, const std::string& file);
-/// Errors: UsageError when the file cannot be read, and as above.
+/// Errors: UsageError when the file cannot be read; those of `parse_problems`.
 ProblemList read_problems(const std::string& path);
 
 /// DeepBench's problems of one operation: set "training", "server" or "device"; empty where there are none. "training"

@@ -23,7 +23,7 @@ class Dataset {
   virtual void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const = 0;
   /// Draws the sample now if it is one that is drawn at its first read.
   virtual void prepare(std::size_t i) const { (void)i; }
-  /// A bound: no model's mean loss is below it [nats], except for samples that it was trained on; 0: not known.
+  /// A lower bound of any model's mean loss [nats], except on samples that the model was trained on; 0: not known.
   virtual double least_loss() const { return 0; }
 };
 
@@ -67,7 +67,7 @@ struct DataOptions {
   /// "FILE" or "FILE:steps=35".
   std::string source = {};
   std::size_t train_samples = 60'000;       ///< number to draw; from files, at most the first ones
-  std::size_t validation_samples = 10'000;  ///< as above
+  std::size_t validation_samples = 10'000;  ///< as for `train_samples`
   std::uint64_t seed = 1;                   ///< seed of the built-in digits
 };
 

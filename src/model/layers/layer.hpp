@@ -40,8 +40,8 @@ struct LayerTensor {
   std::vector<std::size_t> shape;
   double bound = 0;  ///< initial values are uniform within centre ± bound
   double centre = 0;
-  /// It is the first tensor of the network's first layer, with the same shape and place. This layer writes the gradient
-  /// and the first one adds to it; its tensor is ready then.
+  /// True where it is the first tensor of the network's first layer too, with the same shape and place. This layer
+  /// writes the gradient and the first one adds to it; only then is the tensor ready.
   bool is_tied = false;
   WholePlace whole = {};  ///< place in the tensor of the whole layer; columns 0: it is that tensor
 };
@@ -71,8 +71,8 @@ struct LayerForward {
   runtime::ConstBuffer input;
   runtime::Buffer output;
   Peers* peers = nullptr;  ///< the peers of a part, for its sums
-  /// In memory of its peers, for the sums within it, those of forward first; at least as long as the samples need. The
-  /// backward pass gets those of the forward pass.
+  /// Buffers in memory of its peers, for the sums within the layer, those of forward first; each is long enough for the
+  /// samples. The backward pass gets those of the forward pass.
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 struct LayerBackward {

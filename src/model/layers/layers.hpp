@@ -24,7 +24,7 @@ struct StepDenseOptions {
   std::size_t parts = 1;
 };
 
-/// The same layer for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its
+/// A dense layer for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its
 /// weight is that of the embedding [out words × features], and only the bias is its own.
 std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, const StepDenseOptions& = {});
 

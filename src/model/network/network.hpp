@@ -11,11 +11,10 @@
 
 namespace gradmeter::model {
 
-/// A part's tensors and first weights are this part of the whole network's (`HeldLayers` says which). So are the
-/// gradients: up to the rounding of sums over tensor ranks, or with the bits of an accumulating whole network where
-/// there are none. Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica
-/// get the same batch and make their calls together; tensor rank 0 of the last stage reports the outcome, the others'
-/// is zero.
+/// A part has its share of the whole network's tensors and first weights (`HeldLayers` says which). Its gradients are
+/// those of a whole network that accumulates them, to the bit; with tensor ranks, up to the rounding of their sums.
+/// Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica get the same batch
+/// and make their calls together; tensor rank 0 of the last stage reports the outcome, the others' is zero.
 ///
 /// A pass cuts the batch into the part's micro-batches; gradients are averaged over them in their order
 /// (`GradientSum`), and tensors are announced in the last one's backward pass. A forward pass takes a batch of any
@@ -23,8 +22,8 @@ namespace gradmeter::model {
 ///
 /// Cost a micro-batch of n samples: the layers', and the messages of `pass_traffic`: a pair of layers that is shared is
 /// summed once forward [n × out] and once backward [n × in], the network's first pair not backward; a border of stages
-/// carries one [n × width] each way, of a rank's share where it lies inside a pair; a weight that the last stage shares
-/// with the first goes once each way in a pass (`TiedWeight`). Activations: those of `most_in_flight` micro-batches,
+/// carries one [n × width] each way, or inside a pair a rank's share of it; a weight that the last stage shares with
+/// the first goes once each way in a pass (`TiedWeight`). Activations: those of `most_in_flight` micro-batches,
 /// allocated once for a part, and for a whole network whenever a batch is larger than those before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches;
 /// std::invalid_argument on buffers or batches of the wrong size; std::logic_error when a part is run without peers, or

@@ -58,7 +58,7 @@ struct PeerNeeds {
 struct PeerTraffic {
   std::vector<std::size_t> sums = {};  ///< floats of each sum over the tensor ranks, in order
   std::size_t messages = 0;            ///< number of messages to other stages
-  std::size_t floats_sent = 0;         ///< in those messages
+  std::size_t floats_sent = 0;         ///< floats in those messages
 };
 
 /// The order in which a stage takes the micro-batches of a step. gpipe: all forward, then all backward. 1f1b: once the

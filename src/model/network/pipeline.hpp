@@ -30,7 +30,7 @@ class RecordedPass {
   };
 
   bool is_of(const Operands& o) const { return recorded_ && last_ == o; }
-  /// Whether to record the pass: if the one before had the same operands. Remembers them for the next one.
+  /// Whether to record the pass, because the pass before had the same operands. Remembers the operands.
   bool should_record(const Operands&);
   /// Must be called when the memory of the layers has moved.
   void forget() { recorded_ = false, last_ = {}; }

@@ -23,7 +23,7 @@ inline constexpr std::size_t of_other_stage = std::numeric_limits<std::size_t>::
 /// between are zero in both buffers and stay so.
 /// Tensor ranks share pairs of layers, the first cut by outputs and the second by inputs (`cut_pairs`), and those
 /// within layers of layers; they all hold the others whole. A stage may end inside such a pair, but not within a layer.
-/// What they all hold has equal gradients on them, to the bit: a sum has equal bits on all ranks, and whole layers
+/// Layers that all of them hold have equal gradients, to the bit: a sum has equal bits on all ranks, and whole layers
 /// compute what follows, forward and backward, by the same operations from equal numbers.
 /// Errors: UsageError when a layer does not take what the one before gives, the last one gives no features, there are
 /// more stages than layers or stages of layers that share a weight with one before the last, or tensor ranks that find

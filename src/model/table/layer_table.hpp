@@ -75,7 +75,7 @@ LayerTable shipped_layer_table(std::string_view name);
 /// docs/models.md describes the format. Its parameters and FLOP are above 0, and its rows are consistent. Cost:
 /// O(rows log rows). Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
 LayerTable parse_layer_table(std::string_view text, const std::string& file);
-/// Errors: UsageError when the file cannot be read, and as above.
+/// Errors: UsageError when the file cannot be read; those of `parse_layer_table`.
 LayerTable read_layer_table(const std::string& path);
 
 /// Sets input, stride, padding, groups, steps, heads and has_geometry from the row's cells. Errors: CsvFault for a

@@ -33,7 +33,7 @@ class FaultyCalls {
 /// fp32, its lowest bit is flipped. These can be faulty: collectives (a reduce-scatter in the rank's own block),
 /// received data, and messages with a payload that this rank posts, as a worker or a server. Calls are counted from 0
 /// in the order of posting, without those that have no data. To omit a contribution (to an all-reduce or
-/// reduce-scatter), this rank gives zeros; these sums have a count of their own.
+/// reduce-scatter), this rank gives zeros; these sums are counted separately.
 class FaultInjector final : public ForwardingFabric {
  public:
   /// Injects the faults that `injection` has for this rank of the world.

@@ -60,8 +60,8 @@ struct Decomposition {
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock; empty: skew is not known (0).
 Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 
-/// All that a rank has sent in steps, with the answers that its server gave to steps. Messages outside steps are not
-/// counted: those with evaluation weights, and those that end a connection.
+/// All that a rank has sent in steps, including its server's answers to messages of steps. Messages outside steps are
+/// not counted: those with evaluation weights, and those that end a connection.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the calls of single steps against all ranks' inputs. They are calls that are measured, on their own data.
+// Checks the calls of single steps against all ranks' inputs. These are calls that are measured, with their own data.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -59,9 +59,9 @@ class MessageVerifier {
 /// Rounding one element's P summands errs by √P·u·Σ|x_r| with a probability of practically 1 (Higham & Mary, SISC
 /// 2019). The weights are independent of these errors, so they add up as a random walk: 16·√P·u·Σ‖x_r‖ (over P for an
 /// average; u = 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one element is sure
-/// to be found from four times that on: with two ranks' gradients of length 10 each from 1.1e-4 on.
+/// to be found if it is at least four times that: 1.1e-4 for two ranks' gradients of length 10 each.
 /// All-gather, broadcast and all messages copy: their bits must be the same (linear_hash). A message of a verified step
-/// may be received after it, by a receive that says so (Fabric::receive_of_last_step).
+/// may be received after the step, by a receive that says so (Fabric::receive_of_last_step).
 /// All-reduces with a codec must have the same bits on all ranks, and be the sum of all ranks' inputs and of the
 /// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor reports them. That holds
 /// for all codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit
@@ -82,7 +82,7 @@ class Verifier final : public ForwardingFabric {
   /// For each group, verifies the next step in which the ranks of that group make calls. All ranks must call it before
   /// the same step.
   void arm();
-  /// Gradients may be infinite or NaN, since such steps are skipped. That is then a fault only where a result hides it.
+  /// Allows infinite and NaN gradients, since such steps are skipped. Only a result that hides them is a fault.
   void allow_overflow() { may_overflow_ = true; }
   void disarm();
   /// number: the step's name in the text of a fault.
@@ -128,8 +128,8 @@ class Verifier final : public ForwardingFabric {
   bool coded_;
   bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
   std::uint64_t step_ = 0, messages_before_ = 0;
-  std::vector<char> armed_, called_;  ///< by group: a verified step is wanted; this step has made calls
-  std::vector<char> verified_step_;   ///< by group: the last step that ended was verified
+  std::vector<char> armed_, called_;  ///< by group: whether a verified step is wanted; whether this step has made calls
+  std::vector<char> verified_step_;   ///< by group: whether the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
   std::unordered_map<const Operation*, Call> under_way_;
   std::string fault_;  ///< the first fault on this rank

@@ -18,9 +18,9 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct RankFabricOptions {
-  /// How collectives are exchanged; the group's ranks are filled in. Algorithm: where it is null or does not apply, a
-  /// ring. Codec: for all-reduces with a tensor layout. Queue: it does the copies, sums and the codec's work on the
-  /// device of `queue`; null: the engine does them at once.
+  /// How collectives are exchanged; the group's ranks are filled in. If the algorithm is null or does not apply, it is
+  /// a ring. The codec is for all-reduces with a tensor layout. The queue does the copies, sums and the codec's work on
+  /// the device of `queue`; null: the engine does them at once.
   allreduce::ExchangeSpec exchange = {};
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
@@ -61,7 +61,7 @@ class RankFabric final : public Fabric {
   void log_to(ComputeLog* log) override;
   double now() const override { return runtime::host_clock(); }
 
-  /// Memory that the transport moves best, and the only kind that shm can: models keep their gradients here.
+  /// Memory that the transport moves best, and the only memory that shm can move. Models keep their gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
   /// The length of message at which the group's collectives cut buffers [bytes].

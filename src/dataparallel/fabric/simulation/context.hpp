@@ -142,14 +142,13 @@ class SimOperation : public Operation {
 };
 using SimTicket = std::shared_ptr<SimOperation>;
 
-/// The groups, and the workers that belong to them.
 class Groups {
  public:
   Groups(int workers, EventScheduler&);
   /// The workers of a group in rank order.
   const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
   int size(Group g) const { return static_cast<int>(members(g).size()); }
-  /// The rank of a worker in a group. Errors: std::logic_error when it is not in it.
+  /// The rank of a worker in a group. Errors: std::logic_error when the worker is not in the group.
   int position(Group, int worker) const;
   /// The worker that has this rank in the group. Errors: std::logic_error when there is none.
   int worker(Group, int rank) const;
@@ -165,10 +164,9 @@ class Groups {
   EventScheduler& scheduler_;
   std::vector<std::vector<int>> members_;  ///< by group id
   std::vector<Splitting> splits_;
-  std::vector<std::size_t> calls_;  ///< by worker
+  std::vector<std::size_t> calls_;  ///< number of calls of `split` by each worker
 };
 
-/// All parts of the simulation's shared state.
 struct SimContext {
   SimContext(int workers, SimMachine);
   /// The time at which that rank of the world fails; for most ranks `EventScheduler::forever`.

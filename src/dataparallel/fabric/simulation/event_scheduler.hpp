@@ -36,7 +36,6 @@ class EventScheduler {
   int spawn(std::string name, std::function<void()> body);
 
   double now(int thread) const { return threads_[static_cast<std::size_t>(thread)].clock; }
-  /// The number of the thread that runs.
   int running_thread() const { return running_thread_; }
   /// Adds time to this thread's clock; threads with earlier clocks run before it continues.
   void advance(int thread, double seconds);
@@ -53,8 +52,7 @@ class EventScheduler {
   /// destroyed. Where the run has failed it ends at once. Does nothing when it has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Sets the exception to throw instead of the next deadlock's, as the deadlock's likely cause: one that no thread has
-  /// taken yet.
+  /// Sets an exception that no thread has taken yet. It is thrown in place of the next deadlock's, as its likely cause.
   void suspect(std::exception_ptr e);
 
  private:

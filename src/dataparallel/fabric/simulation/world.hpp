@@ -69,7 +69,7 @@ class SimState;
 
 class SimWorld {
  public:
-  /// queues: those on which each worker computes, by worker; none: work is done at once, on the host. Only time is
+  /// queues: the queue on which each worker computes, by worker; empty: work is done at once, on the host. Only time is
   /// virtual: a call that comes before the work that it needs gets wrong data here too.
   SimWorld(int workers, SimMachine, std::vector<runtime::Queue*> queues = {});
   ~SimWorld();
