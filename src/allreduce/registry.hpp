@@ -36,8 +36,7 @@ class AlgorithmChoice {
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
-  /// The reason why it cannot send a device's memory by this transport; empty: it can, or the transport is for the
-  /// host.
+  /// The reason why it cannot send a device's memory by this transport; empty: it can, or the transport is a host's.
   std::string transport_refusal(runtime::TransportKind) const;
   /// True where, given a device's queue, it moves and sums the device's memory; other algorithms are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }

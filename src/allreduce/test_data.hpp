@@ -67,8 +67,8 @@ struct Verdict {
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
 /// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows, for sums, (ranks − 1)·u·Σ|x|
 /// with u the unit roundoff, whatever the order (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x| and
-/// one u; for averages two roundings more; for products one u relative for each rank that is not ±1, and one more;
-/// nothing for min, max and integers. Cost: O(ranks · n), so ranks may check one part each.
+/// one u; for averages two roundings more; for products a relative error of one u for each rank that is not ±1, and of
+/// one more u; nothing for min, max and integers. Cost: O(ranks · n), so ranks may check one part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
@@ -83,7 +83,7 @@ std::uint64_t hash_of(std::span<const std::byte>);
 
 // Known data for every collective: the input of each rank, and the result that it must hold afterwards.
 
-/// One call of a collective on known data. Buffers are of the whole size on every rank; blocks are `block_begin`'s.
+/// One call of a collective on known data. Buffers have the whole size on every rank; `block_begin` cuts the blocks.
 struct KnownCollective {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   KnownData data = {};
@@ -100,8 +100,8 @@ Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byt
 /// Checks as `check` does, but only one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can
 /// share the work. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// Checks as `check` does an all-reduce's result whose bits other ranks do not hold. It checks the whole result if that
-/// takes at most 2^26 inputs, else as much as they allow, in runs that differ between ranks. Cost: O(count), bounded.
+/// Checks, as `check` does, the result of an all-reduce whose ranks hold different bits. It checks the whole result if
+/// that takes at most 2^26 inputs, else as much as they allow, in runs that differ by rank. Cost: O(count), bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

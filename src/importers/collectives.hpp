@@ -15,8 +15,8 @@
 
 namespace gradmeter::importers {
 
-/// The number of ranks that the log or else the user says. Errors: UsageError "line N: …" if they contradict; line 0:
-/// no line is named.
+/// The number of ranks that the log or else the user says. Errors: UsageError "line N: …" if they differ; 0: no line is
+/// named.
 std::int64_t ranks_of(std::int64_t said, const Hints&, std::size_t line);
 std::string kind_of(const std::string& said, const Hints&, std::size_t line);
 

@@ -31,7 +31,7 @@ template <Op op, class D, class V>
 HWY_INLINE V extreme(D d, V a, V b) {
   if constexpr (of_floats<D>) {
     const auto first = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
-    // Equal numbers have equal bits, except zeros, where the signs decide.
+    // Of equal numbers, only zeros differ in their bits: for min -0 is chosen, for max +0.
     const V same = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
     const V chosen = hn::IfThenElse(hn::Eq(a, b), same, hn::IfThenElse(first, a, b));
     return nan_unless(d, hn::And(hn::Eq(a, a), hn::Eq(b, b)), chosen);

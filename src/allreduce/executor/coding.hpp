@@ -17,7 +17,7 @@
 namespace gradmeter::allreduce {
 
 /// Encodes and decodes the blocks of one lane. All addresses are of host memory, or all of device memory. Blocks have n
-/// elements of fp32; wires begin at multiples of 16 bytes and are as long as the codec's. Sources and destinations do
+/// elements of fp32; a wire begins at a multiple of 16 bytes and is Codec::wire_bytes long. Sources and destinations do
 /// not overlap, except that the addend may be `out`.
 class BlockCodec {
  public:
@@ -41,14 +41,14 @@ std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec&);
 
 /// The reason why no GPU can encode by this codec itself; empty: a GPU can.
 std::string gpu_block_codec_refusal(const compression::CodecChoice&);
-/// Encodes on a GPU, to the host's bytes for the same draws, blocks of up to `longest` elements. It takes its memory
+/// Encodes blocks of up to `longest` elements on a GPU, with the host's bytes for the same draws. It takes its memory
 /// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
 std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice&, runtime::Device&, std::size_t longest);
 
 // A codec's work on one slice of a coded plan. Each block is kept in its encoded form, so that a finished block is sent
 // on byte for byte.
 
-/// The addresses of a call's numbers, as the work reaches them.
+/// The addresses at which the work reads and writes a call's numbers.
 struct CallMemory {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -59,8 +59,8 @@ struct CallMemory {
 /// submission.
 class CodedSlice {
  public:
-  /// `wire` holds a slice in encoded form, at least `most_wire_bytes`; peers may read it. `blocks` does the work of the
-  /// same codec, on the kind of memory that the calls and `wire` have.
+  /// `wire` holds a slice in encoded form, at least `most_wire_bytes`; peers may read it. blocks: does the work of the
+  /// same codec, in the kind of memory that calls and `wire` use.
   CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
              std::span<std::byte> wire)
       : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}

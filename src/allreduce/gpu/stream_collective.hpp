@@ -15,13 +15,12 @@ class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
   bool reads_device() const override { return true; }
-  /// Puts a whole call into the queue's stream, which may be in capture, and returns then. No call is under way
-  /// afterwards: the stream says when it is done. All ranks make equal calls in the same order, captured on all ranks
-  /// or on none. Errors: as `start`.
+  /// Puts a whole call into the queue's stream, which may be in capture, and returns. It leaves no call under way: the
+  /// stream says when it is done. All ranks make equal calls in the same order, captured on all ranks or on none.
+  /// Errors: as `start`.
   virtual void enqueue(const Call&) = 0;
 
-  /// To be called whenever a graph is launched that holds what `enqueue` has put there. Launches are calls too: the
-  /// same on all ranks.
+  /// To be called whenever a graph with calls of `enqueue` is launched. All ranks launch equally.
   virtual void launched() {}
   /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
   virtual void check() {}
@@ -51,22 +50,23 @@ struct GraphShape {
   std::size_t calls = 1, launches = 1;
 };
 
-/// Both capture a call when it is first made on its buffers, and launch that graph for every later one. Graphs are kept
-/// for calls of one length. The first call is launched too, so a caller that times calls makes one before.
+/// Two collectives that capture a call when it is first made on its buffers, and launch the graph for every later call.
+/// Graphs are kept for calls of one length. The first call is launched too, so a caller that times calls makes one
+/// before.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
   std::unique_ptr<Collective> iteration;  ///< its call is a whole iteration
 };
-/// One call may be under way at a time, of either of the two. The queue outlives them. Errors: BackendError where the
-/// collective does not run in its queue's stream, or was built without CUDA; a call that cannot be captured throws.
+/// Only one call of the two collectives may be under way at a time. The queue must outlive them. Errors: BackendError
+/// where the collective does not run in its queue's stream, or without CUDA; a call that cannot be captured throws.
 GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, GraphShape iteration);
 
 // Runs a collective of the host's memory on buffers of a device, by way of memory that transports reach.
 
-/// A call copies its input there once the queue has got so far, exchanges it, and copies the result back: three parts
-/// one after another, each of the whole buffer. A call begins and ends in the queue's order: work submitted before it
-/// is done first, and `advance` is true once the device holds the result. All other functions are those of the inner
+/// A call copies its input to memory that transports reach, exchanges it, and copies the result back: three parts one
+/// after another, each of the whole buffer. A call begins and ends in the queue's order: work submitted before it is
+/// done first, and `advance` is true once the device holds the result. All other functions are those of the inner
 /// collective.
 class StagedCollective final : public Collective {
  public:

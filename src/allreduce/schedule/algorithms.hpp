@@ -26,13 +26,13 @@ extern const AlgorithmInfo ring_row;
 extern const AlgorithmInfo neighbour_row;
 
 /// In every round a binomial broadcast doubles the number of ranks that have the answer. Any p, any root. One block.
-/// Cost:   ceil(log2 p) rounds, floor(log2 p) of them in a row for the last to have it; p-1 messages; the root sends
+/// Cost:   ceil(log2 p) rounds, of which the longest chain of messages has floor(log2 p); p-1 messages; the root sends
 ///         ceil(log2 p) buffers.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
 /// In every round a binomial reduction halves the number of ranks that still hold a part. Any p; rank 0 ends with the
-/// finished sum. One block. Sums are in rank order, since each is of neighbouring ranges of ranks. It is a part of
-/// other schedules, and completes no collective alone.
+/// finished sum. One block. Sums are in rank order, since each adds the values of neighbouring ranges of ranks. It is a
+/// part of other schedules, and completes no collective alone.
 /// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
@@ -77,8 +77,8 @@ extern const AlgorithmInfo bcube_row;
 /// Swing: recursive halving whose partners lie left and right in turn, near each other on a ring or torus. Serves
 /// all-reduce for powers of two. In round s rank r exchanges with r ± (1 - (-2)^(s+1)) / 3, plus for even ranks, minus
 /// for odd ones: distances 1, 1, 3, 5, 11 … instead of 1, 2, 4, 8, 16.
-/// Blocks are numbered such that each message is one run of them: all ranks reached from a rank from round s on reach
-/// the same set of ranks (see butterfly.cpp), so these sets nest, and the numbering follows the nesting.
+/// Blocks are numbered such that each message is one run of them: a rank reaches a set of ranks from round s on, and
+/// all ranks of that set reach the same set (see butterfly.cpp). So the sets nest, and the numbering follows them.
 /// Cost:   2·log2 p rounds of one message by each rank; 2n(p-1)/p sent by each.
 /// Source: De Sensi, Bonato, Saam, Hoefler, NSDI 2024 (arXiv:2401.09356).
 extern const AlgorithmInfo swing_row;
@@ -86,8 +86,8 @@ extern const AlgorithmInfo swing_row;
 /// Direct exchange: every rank sends to every other, in as few rounds as possible. Serves all-reduce (every rank sends
 /// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), its two phases,
 /// broadcast (the root to all) and all-to-all. Any p.
-/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a phase or all-to-all: half of both;
-/// broadcast: 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once (incast).
+/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a phase or all-to-all takes half of the
+/// rounds and bytes; broadcast: 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once (incast).
 /// Source: Markov et al., CGX, Middleware 2022 (scatter-reduce-allgather, SRA).
 extern const AlgorithmInfo direct_row;
 

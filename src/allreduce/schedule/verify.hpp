@@ -55,7 +55,7 @@ ScheduleVerdict verify(const Schedule&);
 /// The way by which a message's bytes reach the receiver.
 enum class Reading {
   peer_memory,  ///< the receiver reads the sender's memory, as late as it can
-  landing       ///< bytes are copied on sending; a direct receive may overwrite its place from the moment it is posted
+  landing       ///< bytes are copied on sending; once a direct receive is posted, its destination may be overwritten
 };
 
 /// Returns what is wrong; empty: the plans are right. plans[r] is rank r's plan of `schedule`.

@@ -58,7 +58,7 @@ class ShmDirect final : public Collective {
   static std::vector<Peer> peers_of(const Site&);
   enum class CopyPath : std::uint8_t { small, direct, staged };
 
-  /// Says that this rank has reached the next barrier: ranks that see that see everything it has written before.
+  /// Says that this rank has reached the next barrier. Ranks that see this also see all that it has written before.
   void arrive();
   bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
@@ -95,8 +95,8 @@ extern const AlgorithmInfo shm_direct_row;
 // Copies by non-temporal stores, for results that are longer than the last-level cache (streaming_copy.cpp).
 
 /// Does what memcpy does, with stores that do not first read the lines they overwrite. It pays for buffers beyond the
-/// last-level cache, and is slower for smaller ones. Any alignment. Other ranks see the stores after `end_streaming`.
-/// Cost: 2n bytes of memory traffic, where a plain copy causes 3n.
+/// last-level cache, and is slower for smaller ones. Addresses may have any alignment. Other ranks see the stores after
+/// `end_streaming`. Cost: 2n bytes of memory traffic, where a plain copy causes 3n.
 void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes);
 void end_streaming();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the points of one group of a collective sweep in turn, with the canary, their limits and the wire.
+// Measures the points of one group of a collective sweep in turn, together with the canary and the points' limits.
 #pragma once
 #include <deque>
 #include <functional>
@@ -25,8 +25,8 @@ struct CollectiveEntry : SweepPoint {
   CollectivePoint point;
 };
 
-/// One point's times by rank: of its calls, with their waits for others, and of its limit's work, in which no rank
-/// waits (empty: it has no limit).
+/// One point's times by rank. calls: of its calls, including waits for other ranks. alone: of the work that its limit
+/// measures, in which no rank waits; empty: it has no limit.
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
@@ -35,7 +35,7 @@ using RanksListener = std::function<void(const core::Point&, const PointRanks&)>
 /// Objects that all turns of a sweep use are made once. Collective over the session's world, as is `measure`.
 class CollectiveTurns {
  public:
-  /// ranks: called on rank 0, may be null. All outlive it.
+  /// ranks: called on rank 0, may be null. All arguments must outlive the object.
   CollectiveTurns(Session&, const NodeMap&, const RanksListener& ranks);
   /// Checks, measures and fills the rows of points that are to be compared. foresee: called before anything is measured
   /// with the least time that they still take. Errors: Interrupted.
@@ -43,10 +43,10 @@ class CollectiveTurns {
                const std::function<void(core::Seconds rest)>& foresee);
 
  private:
-  /// By buffers and placement: in place there is less work, and lines are written that have been read.
+  /// Limits by kind of buffers and by place: calls in place have less work, and write lines that have been read.
   using Limits = std::map<std::pair<BufferKind, bool>, LimitBenchmark>;
 
-  /// end: of the turns, by host_clock() [s]; nothing: each point has its budget of samples.
+  /// end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget of samples.
   MachineState take_turns(std::deque<CollectiveBenchmark>&, Limits&, const RoundOptions&, std::optional<double> end);
   void add_limits(CollectiveStage&, std::span<CollectiveEntry* const>, const RoundOptions&, Limits&);
   void fill_limit(CollectiveEntry&, const LimitBenchmark* memory) const;
@@ -67,7 +67,7 @@ class CollectiveTurns {
 /// Receives the sweep's points. Called on rank 0 only.
 struct CollectiveListener {
   RowListener rows;
-  /// By rank, of a point that was timed; may be null.
+  /// Called for each point that was timed, with its times by rank; may be null.
   RanksListener ranks = {};
 };
 
@@ -76,22 +76,21 @@ struct CollectiveListener {
 std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, const FinishedRows& finished,
                             const CollectiveListener&);
 
-/// For --dry-run. Needs no ranks.
+/// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions&, const NodeMap&);
 
 /// One table for each collective, type, operation, buffers and cadence, in the order of their first point; rows by
-/// size, each with its half out of place and its half in place, where there is such a point. Rows that were not
-/// measured show why.
+/// size. A row has its times out of place and in place, where there are both. Rows that were not measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
-/// What the columns mean, for below the last table.
+/// Explains the columns, below the last table.
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// The fastest algorithm of each size and placement with the vendor's beside it, where several were measured: of the
+/// The fastest algorithm of each size and placement with the vendor's beside it, where several were measured, from the
 /// findings "fastest_exchange". Empty where there is nothing to choose.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
-/// Each point with a codec and the one without at otherwise equal factors; empty when there is no such pair.
+/// Compares each point with a codec with the point without it at otherwise equal factors; empty without such pairs.
 std::string codec_comparison(std::span<const core::Point>, std::size_t width = core::any_width);
 std::string codec_comparison_legend();
 

@@ -133,8 +133,7 @@ class MachineMonitor {
   /// To be called once a turn.
   void round();
   MachineState state() const;
-  /// True where the time of all points, and of what is between their blocks, is over after at least `least_turns`
-  /// turns.
+  /// True where the time of all points, and between their blocks, is over after at least `least_turns` turns.
   bool is_over(std::size_t least_turns = core::fewest_blocks) const;
   /// True where there are enough undisturbed turns, or there is no time for more.
   bool has_enough(std::size_t blocks) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command says below its tables: how many points there are, what they answer, and what to run next.
+// The lines below a command's tables: how many points there are, what they answer, and what to run next.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +22,7 @@
 
 namespace gradmeter::bench {
 
-/// Points by what became of them: one that is unsupported was not measured.
+/// Counts points by their status, and those that an earlier run has.
 class PointCounts {
  public:
   void add(const core::Point& p) { ++of_[p.status]; }
@@ -35,32 +35,33 @@ class PointCounts {
   std::size_t kept_ = 0;
 };
 
-/// A line for each of up to three findings: what answers the command's question, the surest first, then what spoils the
-/// figures; and "next: COMMAND", with this command's ranks. `answer`: where the command has a finding of its own.
-/// file: the result file; empty: none.
+/// The text below the tables: a line for each of up to three findings, first those that answer the command's question,
+/// the surest first, then one that spoils the figures; and "next: COMMAND", with this command's ranks. answer: the
+/// command's own finding, in place of the usual answers. file: the result file; empty: none.
 std::string closing(std::span<const core::Point>, const Invocation&, const std::string& file,
                     std::optional<analysis::Finding> answer = {});
 
-/// A command as it can be typed: started with as many ranks as this one, where it needs ranks and does not say.
+/// A command as it can be typed. If it needs ranks and does not say how many, it is started with as many as this one.
 std::string with_ranks(const std::string& command, const Invocation&);
 
 // The output of rows: at once for programs, as tables at the end for people, and to the result file.
 
 enum class Format { table, csv, json };
-/// --csv, --json, --wide and --legend, of which tables ask for the latter two themselves.
+/// Adds --csv, --json, --wide and --legend.
 void add_format_flags(FlagList&);
 /// Errors: UsageError when both --csv and --json are given.
 Format read_format(const Flags&);
 
-/// How one experiment's points are shown.
+/// The ways in which one experiment's points are shown.
 struct RowPrinters {
-  /// All of them, when the last is there; empty: nothing is printed then.
+  /// The tables of all points, printed after the last point; empty: there are no tables.
   std::function<std::string(std::span<const core::Point>, std::size_t width)> tables;
   const report::CsvColumns& csv;
-  std::string (*live)(const core::Point&) = nullptr;  ///< a point's line as soon as it is there; null: none
+  /// The line of a point, printed as soon as the point is measured; null: there are no such lines.
+  std::string (*live)(const core::Point&) = nullptr;
 };
 
-/// On rank 0. `writer` may be null.
+/// Shows rows, and writes new ones to the result file. It is used on rank 0. writer: null without a result file.
 class RowOutput {
  public:
   RowOutput(Format format, const RowPrinters& printers, std::size_t width, std::string run_id,
@@ -72,12 +73,12 @@ class RowOutput {
         writer_(writer),
         progress_(progress) {}
 
-  /// The head line of CSV or JSON; tables have theirs elsewhere.
+  /// Prints the head line of CSV or JSON.
   void head(const core::RunInfo&) const;
-  /// Rows of a sweep are shown as they come, and new ones written.
+  /// The listener that shows a sweep's rows as they come, and writes the new ones.
   RowListener listener();
   void finish();
-  /// Below the legend: the closing of the points, and what the result file got. Only of tables.
+  /// Prints what stands below tables and their legend: `closing`, and what the result file got.
   void close(const Invocation&, std::optional<analysis::Finding> answer = {}) const;
 
   std::span<const core::Point> points() const { return points_; }
@@ -93,49 +94,50 @@ class RowOutput {
 
   Format format_;
   RowPrinters printers_;
-  std::size_t width_;  ///< of tables
+  std::size_t width_;  ///< width of tables [columns]
   std::string run_id_;
   core::ResultWriter* writer_;
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
   PointCounts counts_;
-  std::size_t planned_ = 0, kept_ = 0;  ///< points of the plan, 0 where it is unknown; shown ones of earlier runs
-  bool begun_ = false;                  ///< it was said what is measured first
+  /// Number of planned points, 0 where it is unknown, and of shown points that an earlier run has.
+  std::size_t planned_ = 0, kept_ = 0;
+  bool begun_ = false;  ///< the text for the first point was printed
   double begin_ = runtime::host_clock();
 };
 
 // The course of every command that measures: its device, its result file, its rows as they come, its tables, what it
-// concludes, and its exit code. A command hands over what is its own.
+// concludes, and its exit code. `Measuring` has what differs between commands.
 
-/// Collective over the invocation's world. This rank's session, which computes on what `--device` names where the
-/// command has that flag.
+/// Makes this rank's session. It computes on the device that the flag --device names, if the command has that flag.
+/// Collective over the invocation's world.
 std::unique_ptr<Session> open_session(const Flags&, const Invocation&);
 
-/// Who measures.
+/// The ranks or the process that measure, and their device.
 struct Measurer {
   const core::RunInfo& info;
   const runtime::Communicator* ranks = nullptr;  ///< null: this process alone
   const runtime::Device& device;
-  std::string device_note = {};  ///< what a reader of its rows must know of the device; empty: nothing
+  std::string device_note = {};  ///< a note on the device that readers of its rows need; empty: none
   bool is_root() const { return !ranks || ranks->rank() == 0; }
 };
-/// ranks: null for all of the session's.
+/// ranks: the ranks that measure; null: all of the session.
 Measurer measurer(const Session&, const runtime::Communicator* ranks = nullptr);
 
-/// What is a command's own in the course. Functions are called on rank 0 only, but for `measure`.
+/// The parts of the course that differ between commands. All functions but `measure` are called on rank 0 only.
 struct Measuring {
-  std::string experiment;  ///< of the rows that --resume keeps
-  std::size_t points = 0;  ///< for the line of progress; 0: unknown
+  std::string experiment;  ///< experiment of the rows that --resume keeps
+  std::size_t points = 0;  ///< number of points, for the progress line; 0: unknown
   RowPrinters printers;
-  bool can_resume = true;            ///< for the sentence of an interrupted run
-  std::function<void()> check = {};  ///< before the result file is opened. Errors: UsageError of one line
+  bool can_resume = true;            ///< whether an interrupted run is told to go on with --resume
+  std::function<void()> check = {};  ///< called before the result file is opened. Errors: UsageError of one line
   std::function<void()> head = {};   ///< prints what stands above the tables
-  std::function<std::size_t(const FinishedRows&, const RowListener&)> measure;  ///< gives the wrong points
+  std::function<std::size_t(const FinishedRows&, const RowListener&)> measure;  ///< returns the number of wrong points
   std::function<std::string(std::span<const core::Point>)> legend = {};         ///< below the tables
   /// The command's own finding, in place of those of analysis::findings.
   std::function<std::optional<analysis::Finding>(std::span<const core::Point>)> answer = {};
   std::string_view of_wrong = "gave wrong results: their times mean nothing";
-  /// The last word, and the exit code: after a run that is not wrong.
+  /// Called last in a run without wrong points; returns the exit code.
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 

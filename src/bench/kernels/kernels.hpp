@@ -31,7 +31,7 @@ struct KernelOptions {
 
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
 struct KernelListener {
-  std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;  ///< before any point
+  std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;  ///< called before any point
   RowListener rows;
 };
 

@@ -42,7 +42,7 @@ struct KernelFactors {
   std::vector<kernels::Pass> passes;           ///< empty: all
   std::vector<kernels::Precision> precisions;  ///< empty: each problem's own
   std::vector<CacheState> caches{CacheState::hot};
-  /// More than the first of these make sense on a GPU alone.
+  /// Values besides `estimated` make a difference on GPUs only.
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
   std::vector<std::size_t> batches;  ///< batches instead of the problems' own; empty: problems stay as they are
   bool packed = false;               ///< weights of products are in the backend's own layout
@@ -68,12 +68,12 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
-/// The number of operand sets that a point rotates through: one for hot; for cold as many as together are larger than
-/// twice the last-level cache, at least 2.
+/// The number of operand sets that a point rotates through: one for hot; for cold, so many that they are together
+/// larger than twice the last-level cache, at least 2.
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// Without a device: its sets, and one of them as doubles while it is checked. With a device: the doubles alone.
+  /// Without a device: its operand sets, and for the check one of them in float64. With a device: the latter alone.
   std::size_t host = 0;
   std::size_t device = 0;  ///< sets of operands on the device
 };
@@ -91,8 +91,8 @@ struct TimeShare {
 };
 
 /// `least`: the least times of the points still to come [s], the next one first. When all of them fit, each point gets
-/// its least time and an equal share of the rest. When they do not, the longest are skipped until the rest fits; a
-/// point that takes more than an equal part fits only into half of the time. Cost: O(n log n).
+/// its least time and an equal share of the rest. When they do not, the longest are skipped until the rest fits; if the
+/// next point takes more than an equal part, only half of the time counts for that. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
 /// The factor by which one kind of work takes longer here than predicted: a moving mean that starts from a guess, since

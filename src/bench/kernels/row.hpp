@@ -19,7 +19,7 @@ namespace gradmeter::bench {
 struct KernelChecks {
   double error = 0, zero_share = 0;  ///< the largest of all ranks'; a NaN stays
   int wrong_rank = -1;               ///< the first rank whose result is wrong; -1: none is
-  double worst = 0;                  ///< the farthest element of that rank, in units of what rounding may do
+  double worst = 0;  ///< that rank's largest error of an element, in units of the possible rounding error
 };
 
 /// The findings for one point.
@@ -48,7 +48,7 @@ inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error, and status wrong or mistrusted, in which case the kernel is not timed.
 void fill_kernel_check(const KernelFindings&, core::Point& row);
-/// True where its interval is wholly below a bound that is certain.
+/// True where the time's interval is wholly below the bound, and the bound is certain.
 bool beats_bound(const KernelFindings&);
 /// Sets status wrong where a timed call's result is wrong. Returns true where it is not.
 bool fill_timed_checks(const KernelFindings&, core::Point& row);

@@ -22,7 +22,7 @@ struct Window {
 };
 
 /// Data that this rank sends differ by rank, message of the window, place and window. Received data are checked after
-/// each window: a stamp of the first 8 bytes of each message, or where asked for every byte.
+/// each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
 class LinkMessages {
  public:
   /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: bytes of the largest window.
@@ -30,13 +30,13 @@ class LinkMessages {
   LinkMessages(Session&, const runtime::Communicator& c, runtime::TransportKind, std::size_t window_bytes,
                const core::Injection&);
 
-  /// Half the times of so many round trips of 8 bytes [s]; the peer must `answer` as many meanwhile.
+  /// The times of `count` round trips of 8 bytes, each divided by two [s]; the peer must `answer` as many meanwhile.
   std::vector<double> half_round_trips(int peer, std::size_t count);
   void answer(int peer, std::size_t count);
 
   /// Exchanges a window; both peers call it with windows that fit each other. Returns the time [s] from the moment when
-  /// the receiver is ready (its receives are posted) until all messages have left and arrived and the receiver's word
-  /// of it is here; for a rank that only receives, until all have arrived.
+  /// the receiver is ready (its receives are posted) until all messages have left and arrived and the receiver has
+  /// confirmed it; for a rank that only receives, until all have arrived.
   double exchange(const Window&, bool check_all);
 
   /// The number of messages from that rank that were wrong, since the last call.

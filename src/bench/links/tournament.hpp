@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every pair of ranks once, in rounds of disjoint pairs: the round-robin tournament (circle method).
+// A round-robin tournament (circle method) of ranks: every pair meets once, in rounds of disjoint pairs.
 #pragma once
 #include <vector>
 
@@ -27,7 +27,7 @@ int tournament_pair(int ranks, int round, int rank);
 struct OwnLink {
   core::Blocks windows, latencies;  ///< times of a window [s]; times of half a round trip [s]
   core::Stop stop = core::Stop::none;
-  std::size_t wrong = 0;  ///< messages from the peer to this rank
+  std::size_t wrong = 0;  ///< number of wrong messages from the peer to this rank
 };
 
 struct LinkPassesOptions {
@@ -37,9 +37,9 @@ struct LinkPassesOptions {
   core::StoppingRule rule;
 };
 
-/// A pass visits every pair in rounds of disjoint pairs. All ranks begin a round together, so that no pair shares a
-/// rank, nor a node's link more than the pairs of one round do. Passes follow each other until each link has what the
-/// rule asks for: a temporary state of the machine affects a block of each link, not all blocks of one.
+/// A pass visits every pair in rounds of disjoint pairs. All ranks begin a round together, so that pairs of different
+/// rounds never use a rank or a node's link at once. Passes follow each other until each link has what the rule asks
+/// for: a temporary state of the machine affects a block of each link, not all blocks of one.
 class LinkPasses {
  public:
   /// All arguments must outlive it. Collective over `c`, as are its calls.
@@ -48,7 +48,7 @@ class LinkPasses {
   void warm_up();
   /// Makes passes until the rule ends them. Errors: Interrupted.
   void run();
-  /// Makes one pass; `keep`: its times are samples. Errors: Interrupted.
+  /// Makes one pass. keep: whether its times are samples. Errors: Interrupted.
   void pass(bool keep);
 
   const std::vector<OwnLink>& links() const { return links_; }  ///< by peer

@@ -19,7 +19,7 @@ struct Learned {
   double at_samples = 0, at_time = 0;  ///< accuracies
 };
 
-/// The plan for a point whose step takes `step_s` [s]. Its time is that in which the control, whose step takes
+/// The plan for a point whose step takes `step_s` [s]. The equal time is that in which the control, whose step takes
 /// `control_s` [s], trains on `samples`.
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s);

@@ -56,10 +56,10 @@ class Admission {
 /// Counts the updates that came between a worker's read and its own update, over all workers. It counts while all
 /// train.
 /// When every worker reads right after its own update, the counts add up to workers - 1 for each update, at any speeds:
-/// every other worker waits through each update once. So over any n updates
+/// each update comes once between the read and the update of every other worker. So over any n updates
 ///   sum + outstanding() = (workers - 1)·n
-/// where `outstanding` is what the updates under way have waited through so far. The mean is workers - 1 over any cycle
-/// after which `outstanding` has the same value again.
+/// where `outstanding` counts the updates that have come so far since the reads of updates under way. The mean is
+/// workers - 1 over any cycle after which `outstanding` has the same value again.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}

@@ -17,7 +17,7 @@
 namespace gradmeter::runtime {
 
 /// The transport of messages. automatic: shm where all ranks share a node, else hybrid (shm inside a node, MPI
-/// between). cuda_mpi: MPI is given memory of GPUs as it is; in all other kinds their messages pass through the host's
+/// between). cuda_mpi: MPI is given memory of GPUs as it is. With all other kinds, messages of GPUs pass through host
 /// memory.
 enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid, cuda_mpi };
 /// One row, in the order of the enumerators.
@@ -40,7 +40,7 @@ struct NetworkOptions {
   int world_rank = 0;                ///< this rank's number in the world, for the faults
 };
 
-/// Collective over the communicator, as are `connect` and the destructors of both, which free
+/// Collective over the communicator, as are `connect` and the destructors of networks and transports, which free
 /// windows.
 /// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
 class Network {
@@ -50,16 +50,16 @@ class Network {
   /// Collective. The node of each rank, numbered by lowest rank: known before a network is made.
   static std::vector<int> nodes_of(const Communicator& all, const std::vector<int>& fake_nodes);
 
-  /// Never automatic.
+  /// The transport in use, which is never `automatic`.
   TransportKind transport() const { return transport_; }
   /// Whether messages of its transports may be memory of GPUs.
   bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
-  /// Shared by the node's ranks unless the transport is mpi or cuda_mpi; private then.
+  /// With the transports mpi and cuda_mpi it is private; with others the node's ranks share it.
   Arena& arena() { return *arena_; }
   /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
-  /// Pins the arenas of the node that this rank's process maps, for a device's copies while the result lives. Threads
-  /// pin their own, which serves all.
+  /// Pins the arenas of the node that this rank's process maps, for a device's copies while the result lives. Ranks
+  /// that are threads pin only their own, since that holds for the whole process.
   std::vector<std::shared_ptr<void>> pin(Device&) const;
   /// The node of each member, numbered by lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;

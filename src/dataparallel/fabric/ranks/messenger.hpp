@@ -158,8 +158,7 @@ class ReceiveQueue {
 
 /// Tasks write and read through ports under a mutex. `poll` moves the bytes: it is called by a thread that posts or
 /// waits, and by the engine's thread while all others compute, so a sender never waits for a receiver that is busy
-/// computing. A payload is sent from the sender's own memory, and the receiver finds memory for it when its header
-/// comes.
+/// computing. A payload is sent from the sender's own memory; the receiver finds memory for it when its header comes.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
