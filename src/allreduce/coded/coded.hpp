@@ -60,16 +60,17 @@ std::string codec_refusal(const ExchangeSpec&, CollectiveKind, Arithmetic);
 /// long enough.
 std::string tensor_layout_refusal(const ExchangeSpec&, std::span<const TensorPart>);
 /// The inner calls for a buffer of these tensors, in order, to forecast their bytes. The combination must not be
-/// refused (`codec_refusal`). Without tensors the buffer counts as one.
+/// refused (`codec_refusal`). Without tensors, the buffer counts as one tensor.
 CallParts coded_call_parts(const ExchangeSpec&, std::size_t count, std::span<const TensorPart>);
 /// The most encodings in sequence between a rank's contribution and the sum; 0: this tensor travels dense. The
 /// combination must not be refused.
 std::uint32_t encodings_on_the_way(const ExchangeSpec&, const TensorPart&);
 /// The most bytes that `bind_coded` takes from the network's arena on this rank.
 std::size_t coded_arena_bytes(const ExchangeSpec&, std::uint32_t rank);
-/// Collective over the site's ranks. A call's `tensor_layout` names its tensors and the buffer's place in all that is
-/// exchanged; error feedback is kept from call to call by that place. Random rounding is drawn by `seed` and a count of
-/// the calls. The name is "ring qsgd4". Errors: UsageError with the refusal; BackendError when memory is short.
+/// Collective over the site's ranks. A call's `tensor_layout` names its tensors and the buffer's place among all
+/// elements that are exchanged, by which error feedback is kept from call to call. Random rounding is drawn by `seed`
+/// and a count of the calls. The name is "ring qsgd4". Errors: UsageError with the refusal; BackendError when memory is
+/// short.
 std::unique_ptr<Collective> bind_coded(const ExchangeSpec&, const Site&, std::uint64_t seed = 1);
 
 }  // namespace gradmeter::allreduce

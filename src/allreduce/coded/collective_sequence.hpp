@@ -16,9 +16,9 @@
 namespace gradmeter::allreduce {
 
 /// Splits a call that exchanges several tensors into one call for each tensor. Such a call has its part of the buffers,
-/// of the residuals and of the difference; the tensor's place in all that is exchanged is the key of its draws and of
-/// what is kept for it. Without tensors the buffer counts as one. It cannot be copied, since the calls refer to its
-/// members. Cost: O(tensors).
+/// of the residuals and of the difference; the tensor's place among all exchanged elements is the key of its draws and
+/// of its state. Without tensors, the buffer counts as one tensor. The object cannot be copied, since the calls refer
+/// to its members. Cost: O(tensors).
 class TensorCalls {
  public:
   TensorCalls() = default;
@@ -37,25 +37,25 @@ class TensorCalls {
   CodingDifference* whole_ = nullptr;
 };
 
-/// A collective that is made of others. The derived class binds them and hands them over with `add_part`. With a queue,
-/// local work is submitted to the queue, and the next stage waits until that work is done.
+/// A collective that is made of other collectives. The derived class binds them and hands them over with `add_part`.
+/// With a queue, local work is submitted to the queue, and the next stage waits until that work is done.
 class CollectiveSequence : public Collective {
  public:
-  /// queue: the same as in ExchangeSpec.
+  /// queue: as in ExchangeSpec.
   CollectiveSequence(std::string name, runtime::Queue* queue);
   const std::string& name() const final { return name_; }
   bool takes_device_memory() const final { return work_.has_value(); }
   void start(const Call&) final;
   bool advance() final;
   Waiting waiting() const final { return part_runs_ ? stage_.part->waiting() : Waiting{}; }
-  /// The sum over the parts; null as soon as the bytes of one part are not counted.
+  /// The sum over the parts; null if the bytes of any part are not counted.
   std::optional<runtime::Traffic> sent() const final;
   std::optional<std::uint64_t> bytes_due() const final;
   std::optional<CodingTime> coding() const override;
 
  protected:
-  /// A stage is one part's call. Without a part the whole collective is done, or, where `comes_back`, `next` only
-  /// wanted to wait for the local work.
+  /// A stage is one part's call. A stage without a part means that the collective is done, or with `comes_back`, that
+  /// `next` is called again after the local work.
   struct Stage {
     Collective* part = nullptr;
     Call call{};
@@ -123,7 +123,7 @@ class CollectiveSequence : public Collective {
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
 /// Fills in the difference of a call that asks for one. `sent`: this rank's term of the sum, before an average divides
-/// it. The call's input must still be there.
+/// it. The call's input must not be overwritten before.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();
@@ -137,7 +137,7 @@ inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
 
 // The state that a collective with a codec keeps from call to call, as a value that can be taken out and put back.
 
-/// Takes the state out of `from`, and leaves `from` as newly made.
+/// Takes the state out of `from`, which is then as newly made.
 template <class T>
 CodecState take_values(T& from) {
   return std::make_shared<T>(std::exchange(from, T{}));

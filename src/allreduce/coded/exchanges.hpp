@@ -19,8 +19,8 @@ extern const CodedExchange gathered_exchange;
 /// is not so for DGC, which keeps momentum on the host, nor where tensors are summed dense.
 bool gathers_on_gpu(const ExchangeSpec&);
 
-/// The same exchange, encoded and decoded by kernels in the stream of a GPU's queue, with the same bits, for codecs
-/// whose lengths are known beforehand. `gatherer` gathers. `slots`, from the network's arena, holds all ranks'
+/// As gathered_exchange, but encoded and decoded by kernels in the stream of a GPU's queue, with the same bits, for
+/// codecs whose lengths are known beforehand. `gatherer` gathers. `slots`, from the network's arena, holds all ranks'
 /// encodings of a call. Cost: as gathered_exchange.
 std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const Site&, const AlgorithmChoice& gatherer,
                                           std::span<std::byte> slots);
@@ -44,9 +44,8 @@ extern const CodedExchange tern_grad_exchange;
 
 /// PowerSGD: a gradient as a matrix, compressed to two thin factors that any all-reduce sums one after the other. Q is
 /// kept for each tensor from call to call (warm start); the first Q is drawn from a seed that all ranks share. A tensor
-/// without rows and columns counts as a nearly square matrix. This rank's residual takes what the factors lose of its
-/// share of the sum. Tensors that would shrink less than 2x go dense, up to 1 MiB of a bucket's together with the first
-/// factors.
+/// without rows and columns counts as a nearly square matrix. This rank's residual takes the loss of its share of the
+/// sum. Tensors that would shrink less than 2x go dense, up to 1 MiB of a bucket's together with the first factors.
 /// Cost: 2 all-reduces for all tensors of a call, of rank·rows and rank·columns of each; 3·rank·n multiply-adds by each
 /// rank.
 extern const CodedExchange power_sgd_exchange;

@@ -23,8 +23,8 @@
 
 namespace gradmeter::allreduce {
 
-/// A pipeline. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step alone, as bench_executor prints it;
-/// results/allreduce.md has the figures.
+/// Runs slices one after another on one channel. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step alone, as
+/// bench_executor prints it; results/allreduce.md has the figures.
 template <class Submit>
 class Pipeline {
  public:
@@ -87,9 +87,10 @@ class Pipeline {
   std::size_t width_ = 1;  ///< bytes of an element
   std::size_t round_ = 0;
   Phase phase_ = Phase::encode;
-  std::uint32_t next_receive_ = 0, next_reduction_ = 0;  ///< receives and reductions of this round that are done so far
+  std::uint32_t next_receive_ = 0,
+                next_reduction_ = 0;  ///< number of them that are done in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
-  std::vector<const std::byte*> views_;  ///< by receive of this round: the data; null: they have not arrived yet
+  std::vector<const std::byte*> views_;  ///< by receive of this round: its data; null: not arrived
   Sources sources_;
   std::uint32_t left_ = 0;  ///< number of own sends that have left, in their order
 };
@@ -112,10 +113,10 @@ struct ExchangeSpec {
   compression::CodecChoicePtr codec = {};  ///< what is sent in place of the values; null: the values themselves
   Shape shape = {};                        ///< in an exchange with a codec: the shape of the ranks
   /// Copies, sums and the codec's work are submitted to this queue, and only its work reads and writes buffers; null:
-  /// the caller's thread does them at once. The queue outlives the executor, and its events are polled. A caller that
-  /// gives up a call which is not complete synchronises the queue before the executor and the buffers are freed. Where
-  /// the queue's device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the
-  /// host's (StagedTransport).
+  /// the caller's thread does them at once. The queue must outlive the executor, and its events are polled. A caller
+  /// that gives up a call which is not complete synchronises the queue before the executor and the buffers are freed.
+  /// Where the queue's device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through
+  /// the host's (StagedTransport).
   runtime::Queue* queue = nullptr;
   /// As Network::takes_device_memory: messages are then sent from the device's memory, not staged.
   bool transport_takes_device = false;

@@ -76,7 +76,7 @@ class Submitter {
     queue_->submit(label, {.flops = 0, .bytes = static_cast<double>(bytes)}, work);
     ++submitted_;
   }
-  /// Submits `add(sources)`, which reads messages in the landing, where they have arrived.
+  /// Submits `add(sources)`, which reads messages where they have landed.
   template <class Add>
   void sum(std::size_t bytes, const Sources& sources, const Add& add) {
     run("reduce", bytes, [add, sources] { add(sources); });

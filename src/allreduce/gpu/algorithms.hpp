@@ -32,8 +32,8 @@ extern const AlgorithmInfo gpu_ring_row;
 // Our schedules between GPUs: groups of NCCL's sends and receives, and our own sums, in the stream of a queue.
 
 /// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
-/// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host,
-/// which adds a group when NCCL has taken the last one. Bits: those of an Executor with as many bytes a message.
+/// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host. The
+/// host adds a group when NCCL has taken the group before. Bits: those of an Executor with as many bytes a message.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
 ///         Memory: an alternate for each slice under way, and the data that land for the sums of a round, taken here.
 /// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (interpret.hpp). It
-// defines what a schedule means: no transport, no memory places, no overlap.
+// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (interpret.hpp). This
+// defines what a schedule means, without transports, memory places or overlap.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -181,7 +181,7 @@ class Player {
 // the virtual-time fabric. It adds the same sums in the same order as the executor, so bits are equal.
 
 /// buffers[r] is rank r's, in place; all have one length. Returns the bytes that each rank has sent. Slices are cut and
-/// run as the executor does: slice s by schedule s mod count. Where ranks own blocks there must be one slice.
+/// run as in the executor: slice s by schedule s mod count. Where ranks own blocks there must be one slice.
 /// Cost: O(elements moved). Errors: std::logic_error when a schedule is not sound, or for several slices where ranks
 /// own blocks.
 std::vector<std::uint64_t> interpret(std::span<const SchedulePtr>, const Slices&,

@@ -11,9 +11,9 @@
 
 namespace gradmeter::allreduce {
 
-/// `alternate` is scratch of the buffer's size. A block that a peer reads in this round is summed into the other place,
-/// since reducing in place meanwhile would need a fence that deadlocks. `wire` holds blocks as a codec encoded them.
-/// With a codec all messages are sent from there, so sums need no alternate.
+/// `alternate` is scratch of the buffer's size. A block that a peer reads in this round is summed into the other of
+/// `out` and `alternate`, since reducing in place meanwhile would need a fence that deadlocks. `wire` holds blocks as a
+/// codec encoded them. With a codec all messages are sent from there, so sums need no alternate.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
@@ -26,8 +26,7 @@ struct LocalStep {
   Blocks blocks;
   Place from;
   std::uint32_t fence = 0;
-  bool encodes = false;  ///< a coded finish: the sum is encoded once, to the wire, and the rank itself takes the value
-                         ///< that it decodes from there
+  bool encodes = false;  ///< coded: the finish encodes the sum once, to the wire, and the rank takes the decoded value
 };
 struct SendStep {
   std::uint32_t peer;
@@ -87,7 +86,7 @@ struct Plan {
 /// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a coded
 /// plan is refused (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// The plan's `uses_alternate`, without compiling the whole plan: in place, a yes is known after a round or two.
+/// The plan's `uses_alternate`, without compiling the whole plan. In place, a yes is known after a round or two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal

@@ -32,7 +32,7 @@ struct FirstElements {
 class CollectiveCaller {
  public:
   /// `call` may change between iterations. iteration: makes all calls of an iteration as one; null: they are made one
-  /// after another. firsts: null where the first element stays. All of them outlive this object.
+  /// after another. firsts: null where the first element stays. All arguments must outlive this object.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
                    const char* label, const allreduce::Call& call, std::size_t calls,
                    allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
@@ -45,7 +45,7 @@ class CollectiveCaller {
         calls_(calls),
         firsts_(firsts) {}
 
-  /// Makes `calls` calls.
+  /// Makes all calls of an iteration.
   void run() {
     if (iteration_) return run(*iteration_);
     for (std::size_t i = 0; i < calls_; ++i) {
@@ -55,8 +55,8 @@ class CollectiveCaller {
       run(collective_);
     }
   }
-  /// Makes what leaves the result of one call. That is a whole iteration where its calls are made as one and every call
-  /// finds the same data; else it is a single call.
+  /// Makes calls that leave the result of one call: a whole iteration, where its calls are made as one and every call
+  /// finds the same data; else a single call.
   void run_one() { run(iteration_ && !call_.in_place() ? *iteration_ : collective_); }
   std::size_t calls() const { return calls_; }
   /// The number of calls that `run_one` makes.
@@ -119,7 +119,7 @@ class TimeTable {
 
 // The work of one point in its turns: the call alone, or the call during a matrix product.
 
-/// Work between timed calls; empty: there is none. Neither part is in their times.
+/// Work between timed calls, outside their times; empty: there is none.
 struct BetweenCalls {
   std::function<void()> before;  ///< runs before each iteration, and before the iteration is paced
   /// Runs after a block's last call, before this rank communicates in any other way, so that the result is what the
@@ -169,8 +169,8 @@ struct OverlapSetup {
   const allreduce::Call& call;
   int threads;
 };
-/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both. The product is made about
-/// as long as the exchange. Collective.
+/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both at once. The product is
+/// made about as long as the exchange. Collective.
 std::unique_ptr<CollectiveTask> make_overlap_task(const Pace&, const OverlapSetup&);
 
 }  // namespace gradmeter::bench

@@ -19,9 +19,9 @@
 
 namespace gradmeter::bench {
 
-/// The kind of memory traffic. copy: reads so many elements and writes them. write: writes so many; the elements that
-/// it reads are the same for all ranks, or few, and may come from a cache that they share. reduce: reads so many and
-/// writes a share of each rank's.
+/// The kind of memory traffic. copy: reads `count` elements and writes them. write: writes `count` elements; those that
+/// it reads are few, or the same for all ranks, and may come from a cache that ranks share. reduce: reads `count`
+/// elements and writes a share of them.
 enum class Traffic : std::uint8_t { none, copy, write, reduce };
 /// The name that the metric `limit` has for it: "memcpy", "write", "reduce".
 std::string_view name(Traffic);
@@ -42,8 +42,8 @@ struct LeastTraffic {
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
-/// Causes just that traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
-/// floats are normal numbers. In place, a copy goes from one half to the other and back.
+/// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
+/// floats are normal numbers. In place, a copy goes from one half of the buffer to the other and back.
 class LeastWork final : public allreduce::Collective {
  public:
   LeastWork(LeastTraffic t, std::size_t ranks) : traffic_(t), name_(bench::name(t.kind)), sources_(ranks) {}
@@ -59,7 +59,7 @@ class LeastWork final : public allreduce::Collective {
 
 // Measures the limit of one node in turn with the points: the least work of all ranks on memory at once.
 
-/// Makes the same rounds as the points. The point outlives it.
+/// Makes the same rounds as the points. The point must outlive it.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -103,7 +103,7 @@ class CodecEstimator {
 
   Session& session_;
   std::map<runtime::TransportKind, core::Link> links_;  ///< rate at which a rank sends while all send
-  /// It has the rates of the codecs measured so far, and the link between all ranks of the last call.
+  /// Has the rates of the codecs measured so far, and the link between all ranks of the last call.
   core::Machine machine_;
 };
 

@@ -14,7 +14,7 @@ namespace gradmeter::bench {
 
 struct BenchmarkOptions {
   RoundOptions rounds;
-  std::optional<core::Seconds> all = {};  ///< a point's time with all that is no sample; nothing: no limit
+  std::optional<core::Seconds> all = {};  ///< a point's whole time, not only that of its samples; nothing: no limit
   bool check = true;
   std::uint64_t seed = 1;      ///< seed of the data that is checked
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
@@ -31,13 +31,13 @@ class CollectiveBenchmark {
   void prepare();
   void warm_up();
   /// Makes a block of timed calls, of which one at a random place is checked; a wrong one ends the point. Timed calls
-  /// have known data, which differ from call to call. In place, where calls change the data, and with a codec, other
-  /// calls are checked instead: they have data of their own, are made like the timed ones, and are no samples. Returns
-  /// whether the point has enough samples; it may continue.
+  /// have known data, which differ from call to call. Where calls in place change the data, and with a codec, other
+  /// calls are checked instead. They have data of their own, are made like the timed ones, and are no samples. Returns
+  /// whether the point has enough samples; it may be called again even then.
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
-  /// The least time that its blocks take; known after the warm-up.
+  /// The least time that the point's blocks take; known after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
   /// Checks again and fills the row. The blocks of disturbed turns are left out, unless the number of samples is exact.
   void finish(const MachineState&);
@@ -89,10 +89,10 @@ class CollectiveBenchmark {
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
-  /// Seed of the data, which no earlier point has, so that no data of an earlier point's last call are found.
+  /// Seed of the data. No earlier point has it, so no data of an earlier point's last call can be found.
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;
-  std::uint64_t blocks_ = 0;  ///< selects the data of a block and its call that is checked
+  std::uint64_t blocks_ = 0;  ///< number of blocks so far, which selects a block's data and its checked call
   std::uint64_t stamp_ = 0;   ///< stamp of the last timed call's data
   std::vector<std::vector<std::byte>>
       stamps_;                       ///< first elements of the input in the next calls, in turn; empty: made anew

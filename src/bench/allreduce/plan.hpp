@@ -27,8 +27,8 @@ std::span<const Reduction> reductions();
 
 /// The memory of a call's buffers. arena: memory that the transport moves best, shared by a node's ranks where it
 /// shares any. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it, which is what
-/// most MPI programs have. registered: memory of a GPU that NCCL is told of before the calls (and ordinary memory of
-/// the host beside it).
+/// most MPI programs have. registered: GPU memory that is registered with NCCL before the calls; host memory is then
+/// ordinary.
 enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
@@ -62,7 +62,7 @@ struct CollectiveOptions {
   std::vector<Reduction> reductions;
   std::vector<OverlapLoad> overlaps;
   std::vector<int> roots;
-  std::size_t calls = 1;  ///< back to back inside one timed iteration
+  std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
   /// Numbers of launches in which a timed iteration makes its calls as a graph; 0: calls are not captured.
   std::vector<std::size_t> cudagraphs{0};
   int threads = 1;             ///< threads of the matrix product that overlaps
@@ -73,7 +73,7 @@ struct CollectiveOptions {
   std::optional<std::size_t> exact_warmup = {};  ///< -w
   std::optional<TimeBudget> time_budget = {};    ///< for all points together, shared out evenly
   bool check = true;
-  core::Injection injection = {};  ///< faults on purpose
+  core::Injection injection = {};  ///< faults to inject
   std::uint64_t seed = 1;
 };
 
@@ -126,11 +126,11 @@ allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, st
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);
 
 /// The least time of any implementation over several nodes [s]: the bytes that a node must send at least, at the rate
-/// of its port; 0: there is one node, or the rate is not known. In an all-to-all each of the node's ranks has something
-/// for all others.
+/// of its port; 0: there is one node, or the rate is not known. In an all-to-all, each of the node's ranks has a block
+/// for every other rank.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
-/// The same bound for a point. With a codec it is that of the calls of which the exchange consists, as encoded, except
-/// those whose length depends on the data.
+/// The wire bound of a point. With a codec it is the bound of the calls of which the exchange consists, as encoded,
+/// except those whose length depends on the data.
 double wire_bound(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 }  // namespace gradmeter::bench

@@ -22,7 +22,7 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  double low = 0;      ///< the low end of its interval; 0: times are not compared with it
+  double low = 0;      ///< low end of the limit's interval; 0: times are not compared with the limit
   std::string name;    ///< the name of a `Traffic`, or "wire"
   core::BytesPerSecond link{};
 };
@@ -45,8 +45,8 @@ struct CollectiveFindings {
 
 /// Fills in the row. The status is wrong when elements, bits or bytes are wrong.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
-/// Fills in the limit of the group, once it is known. A row whose time is below it, beyond both intervals, is
-/// mistrusted.
+/// Fills in the limit of the group, once it is known. A row is mistrusted where its whole interval is below the
+/// limit's.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

@@ -36,7 +36,7 @@ struct InjectedFaults {
 /// All other functions are those of the inner collective.
 class InjectedCollective final : public allreduce::Collective {
  public:
-  /// `faults` and the queue outlive it. Without a queue (null) buffers are host memory.
+  /// `faults` and the queue must outlive it. Without a queue (null) buffers are host memory.
   InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
                      runtime::Queue* = nullptr);
   const std::string& name() const override { return inner_->name(); }
@@ -76,7 +76,7 @@ struct CollectiveBuffers {
   /// The device buffers that calls are made on; empty: calls are made on `in` and `out`.
   runtime::Buffer device_in = runtime::no_floats, device_out = runtime::no_floats;
 
-  /// The part of the buffers that begins at the page `first_page` and has so many bytes.
+  /// The part of the buffers that begins at the page `first_page` and has `bytes` bytes.
   CollectiveBuffers part(std::size_t first_page, std::size_t bytes, bool in_place) const;
 };
 
@@ -92,7 +92,7 @@ struct BoundCollective {
 
 /// The memory that a set of points of one collective needs on a rank.
 struct StageNeeds {
-  /// At least one; the arena of a vendor's algorithm is that of the first.
+  /// At least one; a vendor's algorithm uses the arena of the first.
   std::vector<runtime::TransportKind> transports;
   std::vector<BufferKind> buffers = {};
   bool out_of_place = false;
@@ -111,7 +111,7 @@ struct StageNeeds {
 /// Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is short.
 class CollectiveStage {
  public:
-  /// `faults` outlives it.
+  /// `faults` must outlive it.
   CollectiveStage(Session&, const NodeMap&, const StageNeeds&, InjectedFaults& faults);
   ~CollectiveStage();
   CollectiveStage(const CollectiveStage&) = delete;
@@ -129,8 +129,8 @@ class CollectiveStage {
   /// All buffers of this kind, for the plain copy that is the limit of one node.
   CollectiveBuffers all_buffers(BufferKind);
   /// Binds every point's algorithm. Returns for each point the reason why that is impossible; empty: it is bound. The
-  /// same on all ranks. Bindings last over groups. When scratch runs out, those of earlier groups are given up; if that
-  /// is not enough, the scratch grows.
+  /// result is the same on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier
+  /// groups are given up; if that is not enough, the scratch grows.
   std::vector<std::string> bind(std::span<const CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
   /// The work of a limit, slowed where a slow rank is injected here.
@@ -156,7 +156,7 @@ class CollectiveStage {
     CollectiveBuffers buffers;
   };
   std::map<BufferKind, std::unique_ptr<Private>> private_;
-  /// The queue of a device, whose memory lies beside all of the above. Null: calls are made on the host.
+  /// The queue of a device, which has memory for each of these buffers. Null: calls are made on the host.
   std::unique_ptr<runtime::Queue> queue_;
   std::vector<runtime::OwnedBuffer> mapped_;
   std::vector<std::shared_ptr<void>> pinned_;

@@ -60,7 +60,7 @@ class CodecCalls {
   virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
 };
 
-/// The input of both devices' calls. All of it outlives them.
+/// The input of the calls on either device. All references must outlive the calls.
 struct CodecTask {
   const compression::CodecChoice& choice;
   const compression::Codec& codec;  ///< the codec of the choice, or its steps

@@ -17,7 +17,7 @@ namespace gradmeter::bench {
 /// results/compression.md have such workers; at equal shares of variance the sum would be longer and its relative error
 /// smaller, by a factor of 0.53 on 8 ranks.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
-/// Draws the part of that gradient which no other worker has.
+/// Draws the part of a worker's gradient that no other worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
@@ -50,7 +50,7 @@ struct CodedSum {
   double lost = 0, exact = 0;   ///< sums of (result - exact)^2 and of exact^2; an average is scaled to a sum
   double error = 0;             ///< relative and squared: lost / exact
   bool same_bits = true;        ///< all ranks hold the same bits
-  std::uint64_t differing = 0;  ///< elements that differ from rank 0's, over all ranks
+  std::uint64_t differing = 0;  ///< number of elements that differ from rank 0's, over all ranks
   /// The reason why this cannot be the codec's sum of all contributions; empty: it can be.
   std::string fault;
 };
@@ -77,10 +77,10 @@ CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::
 // Checks that PowerSGD's result is the projection of the exact sum.
 
 /// With orthonormal columns of P, the codec's X = P·Pᵀ·M of the sum M has <X, M> = <X, X>. Where the last row of the
-/// matrix is short, the result lacks that row's other elements: 0 in M, but not in X. They are found from what is
-/// there, and counted. For any combination y of the columns of X, and any column d, <y, M_d> = <y, X_d>. Take
-/// y = Σ x_c·X_c over the elements x_c of the last row that are there: y's last element is Σ x_c², so the missing
-/// element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
+/// matrix is short, the result lacks that row's other elements: 0 in M, but not in X. They are computed from the other
+/// elements, and counted in. For any combination y of the columns of X, and any column d, <y, M_d> = <y, X_d>. Take
+/// y = Σ x_c·X_c over the elements x_c that the last row has: y's last element is Σ x_c², so the missing element of
+/// column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
 class ProjectedSum {
  public:
   /// result [n]: a view; multiplied by `scale` it is the sum. columns: columns of the matrix by rows, above 0. Cost: a

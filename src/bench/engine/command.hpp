@@ -25,17 +25,17 @@ struct Invocation {
   std::vector<std::string> arguments;
   std::string command_line;  ///< for the record; a shell makes the same words of it
   ProcessWatch process;
-  int rank = 0;                                   ///< the rank as the launcher says it, before MPI is up
+  int rank = 0;                                   ///< this rank by the launcher's count, known before MPI is started
   const runtime::Communicator* world = nullptr;   ///< null for a command that runs without ranks
   CommandOutput* output = nullptr;                ///< output to its result file
-  std::span<const Command* const> commands = {};  ///< all that the program has
+  std::span<const Command* const> commands = {};  ///< all commands of the program
 };
 
 /// `usage`: its flags and words, from which --help, completions and the manual are made. When `run` is called, main has
 /// read the flags and answered --help.
 /// `with_ranks`: when `run` is called, main has made the world (of MPI, or of threads). run returns the exit code.
 /// `progress_flag`: a progress thread may call MPI only when this flag is given; empty: always; null: never. MPI's
-/// calls cost less where it may not.
+/// calls cost less where no such thread may call it.
 struct Command {
   std::string_view name, summary;
   bool with_ranks;

@@ -29,7 +29,7 @@ struct FlagDescription {
   std::string name;           ///< "out": without its dashes
   std::string short_name;     ///< "h"; empty: none
   bool takes_value = false;   ///< false: the flag is a switch
-  std::string fallback = {};  ///< the value where it is not given; empty: none
+  std::string fallback = {};  ///< the value where the flag is not given; empty: none
   std::string help = {};
   bool repeats = false;  ///< may be given several times
 };
@@ -98,7 +98,7 @@ struct StoppingHelp {
   const char* strict = "refuse a --time-budget that cannot be kept, instead of saying so and taking longer";
 };
 void add_stopping_flags(FlagList&, const StoppingHelp&);
-/// Reads them into a command's rule and budget, which stays empty where none is given. Errors: UsageError.
+/// Reads these flags into a command's rule and budget, which stays empty where none is given. Errors: UsageError.
 void read_stopping(const Flags&, core::StoppingRule&, std::optional<TimeBudget>& budget);
 
 /// Adds --timeout and --thread-ranks, for every command that measures over ranks.
@@ -121,7 +121,7 @@ void add_injection(FlagList&);
 core::Injection read_injection(const Flags&, int ranks);
 /// A line for the head of what is printed; empty where nothing is injected.
 std::string injection_line(const core::Injection&);
-/// Lets this rank's clock drift where that was asked for. It is called before anything is measured.
+/// Lets this rank's clock drift if that is injected. It is called before anything is measured.
 void start_drift(const core::Injection&, const runtime::Communicator& world);
 
 /// Splits a list such as "16,64,256". Errors: UsageError naming the flag and the item.
@@ -167,8 +167,8 @@ auto naming_flag(const std::string& flag, Parse parse) {
 }
 
 /// Values of a factor by name. Errors: UsageError that lists those that exist.
-/// "all": every row except selections, which are one of the others; with `collective_kind`, those of them that serve it
-/// anywhere.
+/// "all": every row except selections, which are one of the others; with `collective_kind`, only rows that serve this
+/// kind on some ranks.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);

@@ -36,7 +36,7 @@ class PortProbe {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank, of more nodes than one.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
-  /// Measures one round. It takes up to some tens of milliseconds, while nothing else moves.
+  /// Measures one round, which takes up to some tens of milliseconds. Nothing else may move meanwhile.
   void round();
   /// The rate of the ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
@@ -64,7 +64,7 @@ class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
-  /// Measures one round. Collective, while nothing else moves, as PortProbe's.
+  /// Measures one round. Collective. Nothing else may move meanwhile.
   void round();
   /// Fills in three facts: the number of ranks on the fullest node (0: all are on one, and several), the bandwidth at
   /// which the best rank reads a peer's memory on its node, if it has one, and the rate at which a node's port sends to

@@ -24,8 +24,8 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
   std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
-  /// Least number of iterations at the start of a block that are discarded, since others have used the caches. Of
-  /// iterations over 50 ms it is one, which brings everything back; of iterations over 1 s none.
+  /// Least number of iterations at the start of a block that are discarded, since other points have used the caches. It
+  /// is one where an iteration takes over 50 ms, which refills the caches, and none where it takes over 1 s.
   std::size_t discarded = 2;
   core::Seconds settling{0};  ///< least time of the discarded iterations; spreads blocks of short calls over time
   /// The length of a block. A small budget, which has to hold the blocks of an interval, makes it less.
@@ -39,11 +39,12 @@ using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool 
 
 /// The means by which the ranks that measure together agree.
 struct RoundPeers {
-  std::function<std::size_t(std::size_t)> agree;   ///< returns rank 0's value on all of them
-  std::function<void()> stop_if_interrupted;       ///< throws Interrupted
-  std::function<void()> stop_between_points = {};  ///< the same, also for a warning; empty: as within a point
-  bool is_first = true;                            ///< this rank speaks for all
-  double (*clock)() = runtime::host_clock;         ///< [s]; tests have their own, which no other program delays
+  std::function<std::size_t(std::size_t)> agree;  ///< returns rank 0's value on all peers
+  std::function<void()> stop_if_interrupted;      ///< throws Interrupted
+  /// Throws Interrupted, also at a scheduler's warning; empty: `stop_if_interrupted` is called instead.
+  std::function<void()> stop_between_points = {};
+  bool is_first = true;                     ///< whether this rank reports for all
+  double (*clock)() = runtime::host_clock;  ///< [s]; tests have their own, which no other program delays
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
@@ -74,7 +75,7 @@ class Rounds {
   core::Stop stop() const { return stop_; }
   /// The median of the last block that had times, or of the warm-up [s]; 0 before.
   double last_median() const { return last_median_; }
-  /// The least time that the blocks of an interval take, as the warm-up has shown.
+  /// The least time that enough blocks for an interval take, as the warm-up has shown.
   core::Seconds least() const;
   /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }
@@ -83,8 +84,8 @@ class Rounds {
  private:
   static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
-  /// The time of one iteration [s], with what is between samples. Where ranks outnumber the cores that others leave
-  /// them, each barrier before a call of 1 us takes some milliseconds.
+  /// The time of one iteration [s], with what is between samples. Where ranks have fewer free cores than they need,
+  /// each barrier before a call of 1 us takes some milliseconds.
   double iteration_s() const { return std::max(last_median_, paced_s_); }
   std::size_t discarded() const;
   core::Stop decide() const;
@@ -100,7 +101,7 @@ class Rounds {
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
 
-// Builds the object that is measured anew, in other memory.
+// Builds the measured object again in other memory, between blocks.
 
 /// A point that keeps its memory for a whole launch has one draw of the effect that pages and addresses have on its
 /// time (about 1 % of a step of 100 us; results/truth.md, "Equal work, again"), and its interval does not include that
@@ -138,10 +139,10 @@ core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& 
 /// The rank with the longest median, where it is more than 10 % longer than the median rank's (with two in the middle,
 /// the shorter of these).
 std::optional<int> straggler(std::span<const double> medians);
-/// The same straggler, but only where its interval is above the median rank's as well.
+/// As the other `straggler`, but only where its interval is above the median rank's as well.
 std::optional<int> straggler(std::span<const OwnTime>);
-/// Fills in how the ranks' medians differ: their spread, and one that stands out. Fills nothing where they are not
-/// known.
+/// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing where they are
+/// not known.
 void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);
 /// Fills in the name of a rank that stands out.
 void fill_slowest(int rank, const std::string& host, core::Metrics&);

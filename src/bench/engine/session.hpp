@@ -42,7 +42,7 @@ class Session {
   /// The device that this rank computes on: the host, unless `compute_on` was called before its first computation.
   runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
   bool on_host() const { return &device() == &runtime::host_device(); }
-  /// note: what a reader of its results must know; empty: nothing.
+  /// note: text that readers of its results need; empty: none.
   /// gauge: the gauge of that device; null: there is nothing to read.
   void compute_on(std::shared_ptr<runtime::Device> device, std::string note,
                   std::shared_ptr<const runtime::GpuGauge> gauge) {
@@ -66,7 +66,7 @@ class Session {
   /// The ranks that a point of so many ranks takes, in the order of its communicator; the same on every rank.
   std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
   NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
-  /// The number of ranks on the fullest node of such a point, and the number of nodes that it spans.
+  /// For a point of so many ranks: the ranks on its fullest node, and the number of its nodes.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   /// The host of a rank of the world. Cost: O(log nodes).

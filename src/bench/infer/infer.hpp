@@ -78,8 +78,8 @@ struct InferOptions {
 /// Collective over the session's world. A trainable model is trained when its first point is due. Each precision's
 /// logits, computed on the session's device, are compared with those that the host has in fp32 before anything is
 /// timed. Operations that a device leaves to the host are not timed. The points of one model and batch take turns.
-/// Layer tables do not learn: only the operations of one of their passes are timed, on random numbers. Returns the
-/// number of wrong points.
+/// Layer tables do not learn. Only the operations of one pass are timed for them, on random numbers. Returns the number
+/// of wrong points.
 /// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget. Errors:
 /// those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);

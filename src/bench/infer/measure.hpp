@@ -23,15 +23,15 @@ struct PairedMean {
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
 struct PrecisionAccuracy {
-  double accuracy = 0;     ///< in the precision
-  PairedMean lost;         ///< accuracy lost against fp32, in which the network was trained
+  double accuracy = 0;     ///< accuracy in the precision
+  PairedMean lost;         ///< loss of accuracy against fp32, in which the network was trained
   double error = 0;        ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
   std::string fault = {};  ///< a fault of an operation of either pass on the host, by kernels::CallCheck
 };
 /// The reason why the logits cannot be the network's; empty: they can be. fp32 differs by its rounding alone. In other
 /// precisions a network without any relation to the trained one has an error of 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
-/// The same for the logits of one batch, whose reference has been checked.
+/// As `accuracy_fault`, for the logits of one batch, whose reference has been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
 /// Collective over `c`: each rank measures its part of the validation set, on its session's device, where `weights` are
@@ -45,12 +45,12 @@ PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, Tra
 /// A forward pass and its checks, on one rank. Checks return a fault as a line; empty: nothing is wrong.
 struct TimedPass {
   std::function<void()> run;
-  /// These two are called around one pass of each block that counts, at a place drawn at random, outside its time:
-  /// `renew` gives other inputs, and `judge` checks that the result is that of these inputs.
+  /// Both are called in each block that counts, around a pass drawn at random and outside its time. `renew` gives other
+  /// inputs, and `judge` checks that the result is that of these inputs.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
-  /// Called after such a block, for as long as this takes a tenth of the time: checks whether a pass that is no sample
-  /// is right.
+  /// Called after a block that counts, as long as such checks take up to a tenth of the time. It checks whether a pass
+  /// that is no sample is right.
   std::function<std::string()> check = [] { return std::string(); };
 };
 
@@ -101,8 +101,8 @@ class LatencyBenchmark {
 
 /// Fills in the accuracy; the status is wrong where the logits cannot be the network's.
 void fill_accuracy(const InferPoint&, const PrecisionAccuracy&, core::Point& row);
-/// Fills in the times; where a timed pass was wrong, the status is wrong and there are no times. ranks: the number that
-/// have run it at once. host_of: the host of a rank.
+/// Fills in the times; where a timed pass was wrong, the status is wrong and there are no times. ranks: the number of
+/// ranks that ran it at once. host_of: the host of a rank.
 void fill_latency(const InferPoint&, const LatencyFindings&, int ranks,
                   const std::function<std::string(int rank)>& host_of, core::Point& row);
 /// Fills in the speedup over fp32 with the same model and batch.

@@ -41,15 +41,15 @@ class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
-  /// The slowest rank's best rate while all ranks compute. It is that of products in this precision, in fp32 on a host
-  /// that of bare multiply-adds where these are faster; 0 where there is no such product. On a host it is at most
-  /// kernels::most_of_fma times the rate of bare multiply-adds.
+  /// The slowest rank's best rate while all ranks compute. It is the rate of products in this precision; in fp32 on a
+  /// host, the rate of bare multiply-adds where that is higher; 0 where there is no such product. On a host it is at
+  /// most kernels::most_of_fma times the rate of bare multiply-adds.
   core::FlopsPerSecond peak(kernels::Precision);
   /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
   /// The better of both measurements counts from then on.
   void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
-  /// The smallest level with that capacity. Cold operands are in memory.
+  /// The smallest level that holds `resident_bytes`. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
   /// True on a host, whose multiply-adds and memory are its limits. On a device no call has to keep to the rates of

@@ -35,16 +35,16 @@ class KernelBenchmark {
   double probe(bool warm);
   /// Takes samples until the rule or the budget ends them. The probe is the warm-up's first sample and, where the
   /// budget allows no other, the only sample. Where a check ran before, results of timed calls are checked too, each by
-  /// about `flops_at_most` of the reference: in the first block that counts those of a drawn sample, in other blocks
-  /// those of drawn samples for as long as that takes a tenth of the time, and at the end those of one more sample.
+  /// about `flops_at_most` of the reference: in the first block that counts, of a drawn sample; in other blocks
+  /// likewise, as long as checks take up to a tenth of the time; and at the end, of one more sample.
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:
   std::vector<double> run_block(std::size_t count, bool keep);
-  /// The time of a call [s] in each of so many samples. `before`: called before the first sample, outside its time.
+  /// The time of a call [s] in each of `count` samples. `before`: called before the first sample, outside its time.
   std::vector<double> samples(
       std::size_t, const std::function<void()>& before = [] {});
-  /// Takes samples likewise; the sample at place `drawn` is checked, outside the time of all samples.
+  /// Takes samples as `samples` does, and checks the sample at place `drawn`, outside the time of all samples.
   std::vector<double> samples_and_check(std::size_t count, std::size_t drawn);
   double checked_sample();
   /// The place of a block's checked sample, the same on all ranks; `count`: the block has none.
@@ -69,11 +69,11 @@ class KernelBenchmark {
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;
   core::Blocks times_;    ///< this rank's samples
-  RankCheck timed_;       ///< findings on this rank's timed calls, all together
-  std::uint64_t secret_;  ///< seed of the places that are checked; no code that runs knows it before
+  RankCheck timed_;       ///< findings of all checks of this rank's timed calls
+  std::uint64_t secret_;  ///< seed of the places that are checked; no measured code knows it before
   std::size_t timed_checks_ = 0;
   double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made
-  double checks_s_ = 0, blocks_s_ = 0;  ///< time of such checks; time of the blocks that count, with their checks
+  double checks_s_ = 0, blocks_s_ = 0;  ///< time of these checks; time of the blocks that count, checks included
   bool checked_last_ = false;           ///< true: the last block was checked
   bool built_anew_ = false;
 };

@@ -11,8 +11,8 @@ namespace gradmeter::bench {
 
 using NodeGroup = std::vector<int>;
 
-/// Returns the times of groups [s], all measured at once. Groups have no node in common, and two nodes at least. A
-/// group takes as long as its slowest node.
+/// Returns the times of groups [s], which are all measured at once. Groups share no node, and each has at least two
+/// nodes. A group takes as long as its slowest node.
 using MeasureGroups = std::function<std::vector<double>(std::span<const NodeGroup>)>;
 
 struct GroupSearchOptions {

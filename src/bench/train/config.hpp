@@ -48,7 +48,7 @@ struct TrainingConfig {
   compression::CodecChoicePtr codec = {};  ///< null: no codec
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
-  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< or automatic_bucket
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< [bytes], or automatic_bucket
   std::string optimizer = "sgd";
   std::string update = "fp32";  ///< format of the weights; a name in `optimizer` may give it too
   dataparallel::LossScaling loss_scale = {};
@@ -78,7 +78,7 @@ inline constexpr std::size_t validation_piece = 250;
 
 /// The facts of the data that models must fit.
 struct DataFacts {
-  std::size_t features = std::size_t{28} * 28, classes = 10;  ///< the built-in digits'
+  std::size_t features = std::size_t{28} * 28, classes = 10;  ///< by default those of the built-in digits
   std::size_t labels = 1;                                     ///< labels of a sample
 };
 
@@ -119,14 +119,14 @@ std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// strategy and codec keep, and what exchanges need. The rest belongs to a process with its libraries.
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
-/// The factors that apply to a strategy.
+/// The exchange factors that apply to a training.
 struct Applies {
   bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
   Applies& operator|=(const Applies&);
 };
 Applies factors_of(const dataparallel::StrategyChoice&);
-/// No factor applies where nothing is exchanged; no transport for a vendor's algorithm, unless a split model sends by
-/// it.
+/// No factor applies where nothing is exchanged. The transport does not apply to a vendor's algorithm, unless a split
+/// model uses it for messages.
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// Fills in the factors that a training has by itself; the caller fills in ranks, their batch, mesh and transport.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);

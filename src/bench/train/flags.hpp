@@ -29,7 +29,7 @@ void check_enough(const DataShape&, const std::string& directory, std::size_t ba
 
 /// The number of values that a flag takes: one for train; for scale a list, each of which is a factor.
 enum class Values { one, list };
-/// With --strict where there is one value: lists belong to sweeps, which refuse more.
+/// Adds the flags, with --strict where a flag takes one value: commands that take lists refuse more by themselves.
 void add_training_flags(FlagList&, Values);
 
 /// Reads the flags as lists, which have one value each for train. usual_threads: threads of a rank, unless `--threads`
@@ -41,19 +41,19 @@ ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threa
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
                                       std::string_view device = "host");
 
-/// For commands that report times. Errors: UsageError for a precision that software rounds to in one of the models.
+/// Refuses precisions that software rounds to in one of the models, for commands that report times. Errors: UsageError.
 void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
 
-/// For commands that read a loss. Errors: UsageError, beginning with `what`, for a model that only computes and
-/// exchanges.
+/// Refuses models that only compute and exchange, for commands that read a loss. Errors: UsageError, beginning with
+/// `what`.
 void require_learning(std::string_view what, const Flags&, const std::vector<std::string>& models, const DataShape&);
 
 /// The directory of `--data`; empty: the built-in digits.
 std::string data_directory(const Flags&);
 
-/// Checks `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: those that
-/// mean something to any training that runs; ranks: the most ranks of any of them. On one rank, where nothing is
-/// exchanged, returns a note of those that change nothing, since scripts go over 1, 2, 4 ranks with the same flags.
+/// Checks `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: the factors
+/// that apply to any training of the run; ranks: the most ranks of any training. On one rank, where nothing is
+/// exchanged, returns a note of the flags that change nothing, since scripts use the same flags for 1, 2 and 4 ranks.
 /// Errors: UsageError for such a flag on more ranks, and with `--strict`.
 std::string unused_note(std::string_view command, const Flags&, const Applies& used, int ranks);
 

@@ -20,18 +20,18 @@ namespace gradmeter::bench {
 
 /// The times of all operations of a step, each so many times [s].
 struct OperationTimes {
-  double library = 0;   ///< with the fastest run of each operation
-  double roofline = 0;  ///< with its FLOP at the peak, or a load of each operand, whichever is longer
+  double library = 0;   ///< by the fastest run of each operation
+  double roofline = 0;  ///< by the FLOP at the peak, or a load of each operand, whichever is longer
 };
 
-/// For the calling rank, with `threads` threads. Times are the fastest of all rounds, with operands in the library's
-/// layouts, and in the caches as far as they fit. Training's operands are colder, but a bound may not be above any
-/// step. Operations on one problem share one entry; all entries share the memory of their operands.
+/// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds, with operands in the
+/// library's layouts, and in the caches as far as they fit. Training's operands are colder, but a bound may not be
+/// above any step. Operations on one problem share one entry; all entries share the memory of their operands.
 class OperationProbe {
  public:
   explicit OperationProbe(int threads) : threads_(threads) {}
-  /// Runs those of these operations that were measured least often first, until `budget` is over; new ones run however
-  /// long they take.
+  /// Runs the operations, those that were measured least often first, until `budget` is over; new ones run however long
+  /// they take.
   /// Errors: BackendError of the library.
   void round(std::span<const model::RepeatedProblem>, core::Seconds budget);
   /// The times of these operations, which must have been in a round.

@@ -33,9 +33,10 @@ struct StalenessSummary {
 };
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 
-/// seconds: the time of training so far. Fills in nothing where no server applied updates.
+/// Fills in what the strategy has observed; nothing where no server applied updates. seconds: the time of training so
+/// far.
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
-/// Fills in nothing where the loss is not scaled.
+/// Fills in the state of the loss scale; nothing where the loss is not scaled.
 void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core::Metrics&);
 /// Fills in the bytes of a step on average over all steps, and their forecast; status wrong when the totals differ.
 void fill_totals(const TrainingTotals&, core::Point&);
@@ -54,7 +55,8 @@ struct GradientNorms {
 /// Cost: an all-reduce of 8 bytes an element, in chunks, and memory for one of them.
 GradientNorms gradient_norms(const runtime::Communicator&, std::span<const float> mine);
 
-/// It averages over steps before it divides, since a quotient of two noisy numbers would be biased.
+/// Estimates the noise scale. It averages over steps before it divides, since a quotient of two noisy numbers would be
+/// biased.
 class NoiseScale {
  public:
   /// The numbers of samples behind part_square and mean_square. Errors: std::invalid_argument unless part < whole.

@@ -14,10 +14,10 @@ struct TrainingMoment {
   std::size_t step = 0;         ///< from 0
   std::size_t epoch_steps = 1;  ///< number of steps of an epoch
   std::size_t steps = 1;        ///< number of steps of the whole run
-  std::size_t batch = 1;        ///< global [samples]
+  std::size_t batch = 1;        ///< global batch [samples]
 };
 
-/// One row. `parameters`: their names with their defaults, "batch=64"; empty: none.
+/// One row of the rules. `parameters`: their names with their defaults, "batch=64"; empty: none.
 struct StepSizeRuleInfo {
   std::string_view name, parameters, rule, source;
 };

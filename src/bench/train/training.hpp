@@ -106,11 +106,11 @@ class Training {
 
   /// True where ranks exchange messages at any time, and workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
-  /// Returns when all ranks have called it, with nothing of their own under way, so that the next thing that they do
-  /// together waits for nobody's training. Collective.
+  /// Returns when all ranks have called it, with nothing of their own under way, so that their next common action waits
+  /// for no rank's training. Collective.
   void quiesce();
-  /// `pause_progress` does what `quiesce` does, and while the returned object lives the progress threads are idle too.
-  /// Collective. Null where they are idle by themselves.
+  /// Result of `pause_progress`, which does what `quiesce` does and keeps progress threads idle while the result lives.
+  /// Null where they are idle anyway. Collective.
   using ProgressPause = std::shared_ptr<void>;
   ProgressPause pause_progress();
 
@@ -194,19 +194,19 @@ class Training {
   std::vector<float> weights_copy_, gradient_copy_;
   std::optional<std::size_t> loaded_;
   std::uint64_t steps_ = 0;
-  double seconds_ = 0;  ///< within them
+  double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;
   bool checks_calls_ = false;  ///< true: the operations of the next step are checked
-  std::uint64_t check_seed_;   ///< seed of what is looked at; each check has another one
+  std::uint64_t check_seed_;   ///< seed that selects what a check looks at; each check has another one
   std::string calls_fault_;    ///< faults of this rank's checked operations since the last verdict
   dataparallel::StepRecord record_;
 };
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.
 
-/// Collective over `world`, as is the destruction of the last copy of the result. Equal bytes on every rank of a node.
-/// Cost:   for images, one reading and their bytes a node; text is read and held by every rank; for data that are
-/// drawn, see model::make_data.
+/// Collective over `world`, as is the destruction of the last copy of the result. The bytes are equal on every rank of
+/// a node. Cost:   for images, one reading and their bytes a node; text is read and held by every rank; for data that
+/// are drawn, see model::make_data.
 /// Errors: UsageError, on all ranks of a node whose files are at fault.
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
 
