@@ -14,7 +14,7 @@ namespace gradmeter::cli {
 /// The files that a word names; for a folder its *.jsonl. Errors: UsageError for a folder without one.
 std::vector<std::filesystem::path> files_of(const std::string& word);
 
-/// The most points of a command. All of them are in memory at once, 10 KB each where they say much: 4 GB.
+/// The most points of a command. All of them are in memory at once: up to 10 KB each, so 4 GB.
 inline constexpr std::size_t most_points = 400'000;
 /// Counts the lines of files that are large enough to have too many, before any file is read.
 /// Errors: UsageError where the files of all words have more than `most_points` together.
@@ -25,7 +25,7 @@ void refuse_too_many(const std::vector<std::string>& words);
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
 
 /// Writes to a file, or with "-" to standard output. Errors: UsageError where the file cannot be opened, BackendError
-/// where it does not take all.
+/// where not all of the text can be written.
 void write_text(const std::string& path, const std::string& text);
 /// Gives `write` a stream to the path, so that a file's text need not be held in memory.
 void write_text(const std::string& path, const std::function<void(std::ostream&)>& write);

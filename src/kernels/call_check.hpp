@@ -20,7 +20,7 @@ namespace gradmeter::kernels {
 /// - Products whose operands have up to 2^20 elements together: each row of the result, times a vector of ±1 that is
 /// drawn, must be
 ///   the product of the operands with it (Freivalds 1977), so that one wrong element among all is found.
-/// - Other operations in floats, the recurrent layers: elements must have been written.
+/// - Other operations in floats, which are the recurrent layers: elements must have been written.
 /// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case; a pass over the
 /// operands. At most one at a time lives on a thread.
 class CallCheck {

@@ -94,13 +94,13 @@ class CollectiveBenchmark {
   core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, which selects a block's data and its checked call
   std::uint64_t stamp_ = 0;   ///< stamp of the last timed call's data
-  std::vector<std::vector<std::byte>>
-      stamps_;                       ///< first elements of the input in the next calls, in turn; empty: made anew
+  /// The first elements of the input in the next calls, in turn; empty: they must be made.
+  std::vector<std::vector<std::byte>> stamps_;
   std::uint64_t first_in_turn_ = 0;  ///< the stamp of the first of `stamps_`
   std::size_t turn_ = 0;
   bool filled_ = false;  ///< true: the buffers hold this block's data
   bool notes_result_ = false;
-  std::uint64_t result_ = 0;           ///< hash of what the noted call had left when it returned
+  std::uint64_t result_ = 0;           ///< hash of a call's result, taken when the call returned
   std::optional<SentBytes> one_call_;  ///< empty: the algorithm is a vendor's
   allreduce::CodingTime coding_before_;
   bool done_ = false;

@@ -83,7 +83,8 @@ struct CollectiveBuffers {
 /// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
-  /// Makes a timed iteration as one where calls are captured; null: an iteration consists of calls of `collective`.
+  /// Makes all calls of a timed iteration at once, where calls are captured; null: an iteration consists of calls of
+  /// `collective`.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;          ///< "allreduce ring", for the watchdog
@@ -117,8 +118,8 @@ class CollectiveStage {
   CollectiveStage(const CollectiveStage&) = delete;
   CollectiveStage& operator=(const CollectiveStage&) = delete;
 
-  /// Blocks of one point may begin at different pages, the same on all ranks, so that the point's interval includes the
-  /// differences between launches that come from the pages that data are in.
+  /// Blocks of one point may begin at different pages, the same on all ranks. Launches differ by the pages of their
+  /// data, and so the point's interval includes these differences.
   static constexpr std::size_t first_pages = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the host's data to the device, after the host has written its memory; `download` copies back before the

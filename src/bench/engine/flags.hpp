@@ -105,7 +105,7 @@ void read_stopping(const Flags&, core::StoppingRule&, std::optional<TimeBudget>&
 void add_rank_flags(FlagList&);
 inline constexpr const char* thread_ranks_help =
     "run this many ranks as threads of one process, without mpirun; 4:bind also binds each to its share of the cores";
-/// The value of `--thread-ranks`: 4 or 4:bind; without ranks the flag was not given. bind: a rank's compute threads
+/// The value of `--thread-ranks`: 4 or 4:bind. ranks: 0 where the flag was not given. bind: a rank's compute threads
 /// share its cores, so `--threads` must fit them.
 struct ThreadRanks {
   int ranks = 0;
@@ -167,8 +167,8 @@ auto naming_flag(const std::string& flag, Parse parse) {
 }
 
 /// Values of a factor by name. Errors: UsageError that lists those that exist.
-/// "all": every row except selections, which are one of the others; with `collective_kind`, only rows that serve this
-/// kind on some ranks.
+/// "all": every row except selections, which choose among the other rows; with `collective_kind`, only rows that serve
+/// this kind on some ranks.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);

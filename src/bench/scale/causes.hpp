@@ -47,7 +47,7 @@ struct ComparedTimes {
   double median_compute = 0;  ///< the control's compute on its median rank (of two the faster one)
   double own_compute = 0;  ///< the control's compute on the point's longest rank; without lock step, the workers' mean
   double compute = 0;      ///< the point's, in kernels that the control has too
-  double wait = 0, wire = 0, rest = 0;  ///< the point's; `rest` is its step without the other three
+  double wait = 0, wire = 0, rest = 0;  ///< the point's; `rest` is its step − compute − wait − wire
   std::array<double, cause_count> parts() const;
   /// The point's step − the base's, which is the sum of the parts.
   double lost() const;

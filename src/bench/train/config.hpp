@@ -28,7 +28,7 @@ struct Occupancy {
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
 /// Resolves automatic; other values stay. Strategies with messages have a progress thread in any case. Between nodes
-/// they overlap with any number of cores, since the link does the work; servers of one node do the work themselves, on
+/// they overlap with any number of cores, since the link moves the bytes. Within one node, servers move the bytes on
 /// the same cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 

@@ -23,7 +23,7 @@ struct StepSizeRuleInfo {
 };
 std::span<const StepSizeRuleInfo> step_size_rules();
 
-/// Rules of the names that a user gave: one that scales, one over the run, or both: "linear:batch=64+cosine".
+/// The rules that a user named: one that scales with the batch, one over the run, or both: "linear:batch=64+cosine".
 class StepSizeRule {
  public:
   /// Errors: UsageError for an unknown name or parameter, or two rules of one kind.

@@ -34,8 +34,9 @@ struct TrainingTotals {
   dataparallel::Observations observed = {};
   std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
   bool bytes_known = true;
-  double seconds =
-      0;  ///< within steps, warm-up and discarded ones too, of the rank that has the most: updates came in them
+  /// The longest time that a rank has spent in steps, warm-up and discarded steps included, since updates came in them
+  /// too.
+  double seconds = 0;
   /// True where the bytes sent equal the forecast, or, without a forecast, the sum of the calls' own messages, and do
   /// not exceed the forecast's upper bound, if it has one.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
@@ -121,8 +122,8 @@ class Training {
   /// Checks the strategy's all-reduces on known data, in training's own buckets, operation and codec. Collective,
   /// before the first step. Leaves the gradients zero, and changes nothing else of a run.
   ExchangeCheck check_sums();
-  /// Makes `check_sums`, then verified steps, from batch 0 on, until the workers have exchanged something (64 steps at
-  /// most), and the evaluation weights. Collective, before the first step.
+  /// Makes `check_sums`. Then makes verified steps, from batch 0 on, until the workers have exchanged something (64
+  /// steps at most), and verifies the exchange of evaluation weights. Collective, before the first step.
   ExchangeCheck check_exchange();
   /// Makes the all-reduces of a step alone, on the present gradients, for a strategy that makes all-reduces. It makes
   /// no step. Collective.
@@ -204,9 +205,9 @@ class Training {
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.
 
-/// Collective over `world`, as is the destruction of the last copy of the result. The bytes are equal on every rank of
-/// a node. Cost:   for images, one reading and their bytes a node; text is read and held by every rank; for data that
-/// are drawn, see model::make_data.
+/// Collective over `world`, as is the destruction of the last copy of the result. All ranks of a node have equal bytes.
+/// Cost:   for images, a node reads and holds them once; text is read and held by every rank; for data that are drawn,
+/// see model::make_data.
 /// Errors: UsageError, on all ranks of a node whose files are at fault.
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
 
@@ -221,7 +222,7 @@ std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 /// The configuration with a definite bucket size. Where the size is automatic and matters, it is the fastest in a few
 /// steps of each candidate, in trainings that are dropped; else it is the given or the usual one.
 /// Collective over the communicator; all ranks choose alike.
-/// Cost:   twice, for every candidate, a training set up and four steps of it.
+/// Cost:   for every candidate, twice the set-up of a training and four of its steps.
 /// Errors: UsageError where the configuration cannot be trained; Interrupted.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 

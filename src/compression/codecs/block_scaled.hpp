@@ -101,8 +101,8 @@ struct Lns4Rule {
 
 /// A code is a sign (bit 7) and a power of two up to the bucket's 2^E, E = ceil(log2 N): c = 0 is zero, c = 1 ... 127
 /// is 2^(E-127+c). Once x is scaled by 2^-E, c is the float's own exponent. 23 random bits added to the mantissa carry
-/// into the exponent with the probability that rounding without bias needs, which is the mantissa. Below the lowest
-/// power the scaled numbers are subnormal, and the same holds.
+/// into the exponent with the probability that rounding without bias needs, which is the mantissa. The same is true
+/// below the lowest power, where the scaled numbers are subnormal.
 struct NaturalRule {
   static constexpr std::size_t bits = 8;
   static constexpr bool random = true;

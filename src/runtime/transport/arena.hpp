@@ -11,7 +11,8 @@
 
 namespace gradmeter::runtime {
 
-/// Hands out memory front to back; gives back everything after a mark. Zero-filled at first use, 4096-byte aligned.
+/// Hands out memory from front to back; `rewind` frees all that was taken after a mark. Memory is zero at first use and
+/// aligned to 4096 bytes.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -61,7 +62,7 @@ std::size_t shm_for(std::size_t window_bytes);
 /// Errors: BackendError when /dev/shm has too little room.
 SharedParts share_memory(const Communicator& node, std::size_t bytes);
 
-/// The same memory as an arena.
+/// An arena in the memory of `share_memory`.
 class SharedArena final : public Arena {
  public:
   SharedArena(const Communicator& node, std::size_t bytes);
