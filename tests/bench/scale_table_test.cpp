@@ -130,6 +130,19 @@ TEST(ScaleTable, TheMachineIsAsSteadyAsItsRowsSay) {
           "to 12 %), 1 with most blocks disturbed\n"));
 }
 
+TEST(ScaleTable, WhatAllRowsHaveToSayStandsOnce) {
+  std::vector<Point> rows{point(1, "independent", 0.1), point(2, "independent", 0.1), point(2, "sync", 0.1)};
+  for (Point& p : rows) p.reason = "bf16 is multiplied in tiles";
+  rows.back().reason += "; of this row alone";
+  const std::string text = scale_tables(rows);
+  const auto at = text.find("bf16 is multiplied in tiles\n");
+  EXPECT_LT(at, text.find("efficiency"));
+  EXPECT_EQ(text.find("bf16 is multiplied", at + 1), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("    of this row alone"));
+  rows.front().reason.clear();
+  EXPECT_THAT(scale_tables(rows), HasSubstr("    bf16 is multiplied in tiles; of this row alone"));
+}
+
 TEST(ScaleTable, ARowThatWasNotMeasuredShowsWhy) {
   Point p = point(3, "sync", 0.1);
   p.status = core::Status::skipped;

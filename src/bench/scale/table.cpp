@@ -85,9 +85,25 @@ std::string undecided_note(const Point& p) {
                      core::is_disturbed(p.metrics) ? "quieter cores" : "a longer --time-budget");
 }
 
-/// A note on the point: why it was not measured or is doubtful, and why it has no verdict.
-std::string curve_note(const Point& p) {
-  const std::string reason = p.status == core::Status::ok ? p.reason : why_not(p), undecided = undecided_note(p);
+/// What all measured points of a curve have to say, such as how the processor multiplies; empty where they differ.
+std::string common_remark(std::span<const Point* const> curve) {
+  const auto is_ok = [](const Point* p) { return p->status == core::Status::ok; };
+  const auto first = std::ranges::find_if(curve, is_ok);
+  if (first == curve.end()) return {};
+  const std::string& remark = (*first)->reason;
+  const auto says_so = [&](const Point* p) {
+    return !is_ok(p) || p->reason == remark || p->reason.starts_with(remark + "; ");
+  };
+  return std::ranges::all_of(curve, says_so) ? remark : "";
+}
+
+/// A note on the point: why it was not measured or is doubtful, and why it has no verdict; without what stands above
+/// the table.
+std::string curve_note(const Point& p, const std::string& common) {
+  std::string reason = p.status == core::Status::ok ? p.reason : why_not(p);
+  if (p.status == core::Status::ok && !common.empty())
+    reason.erase(0, std::min(reason.size(), common.size() + std::string_view("; ").size()));
+  const std::string undecided = undecided_note(p);
   return reason.empty() || undecided.empty() ? reason + undecided : fmt::format("{}; {}", reason, undecided);
 }
 
@@ -246,8 +262,10 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
   for (auto& [name, curve] : by_name(points, [&](const Point& p) { return curve_name(p, cadence); })) {
     std::stable_sort(curve.begin(), curve.end(), comes_before);
     auto table = columns.table();
-    for (const Point* p : curve) table.add_row(columns.cells(*p), curve_note(*p));
-    out += fmt::format("{}\n{}{}{}\n{}", name, baseline_line(curve), machine_line(curve), table.to_string(width),
+    const std::string common = common_remark(curve);
+    for (const Point* p : curve) table.add_row(columns.cells(*p), curve_note(*p, common));
+    out += fmt::format("{}\n{}{}{}{}{}\n{}", name, baseline_line(curve), machine_line(curve), common,
+                       common.empty() ? "" : "\n", table.to_string(width),
                        apart ? strategy_table(curve, strategies, width) : "");
   }
   return out;
