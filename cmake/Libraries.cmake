@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every foreign library, found once. Only its adapter includes it (docs/design.md).
+# Every foreign library, found once. Only its adapter includes it (tests/layering.cmake).
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

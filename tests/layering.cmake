@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fails on an #include that points up the order of modules, or of a foreign library outside its adapter.
 #   cmake -D SOURCE=path/to/src -P layering.cmake
-# docs/design.md states the order of the modules and the adapters. To let a module use another, extend its line here.
+# docs/design.md draws the order of the modules. To let a module use another, extend its line here.
 cmake_minimum_required(VERSION 3.25)
 
 # Lowest first: a module may use itself and the modules that its line names, all of them on lines above it.
