@@ -39,7 +39,7 @@ class Device {
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// Whether it is a stand-in for tests: its results are right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach a copy, which `Queue::to_transport` and `from_transport` keep up to date.
+  /// Whether transports reach a copy, which `DeviceAccess::to_transport` and `from_transport` keep up to date.
   virtual bool is_staged() const { return false; }
   /// The address at which transports, and sums on the way, reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
