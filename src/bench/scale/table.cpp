@@ -297,7 +297,7 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "limit       no step can be shorter: the library's best time for its operations or, if longer, the time for the "
       "bytes\n"
       "            that a rank must send at the link's rate; both are measured in turn with the step\n"
-      "bound by    the largest part, and in how many of 100 resamples of the blocks it is the largest: memory or "
+      "bound by    the largest part, and in what share of the resampled blocks it is the largest: memory or "
       "cores\n"
       "            (contend), straggle, interference, wait, wire, other; compute: under 5 % of the step was lost, or "
       "less\n"
