@@ -64,14 +64,15 @@ struct Comparison {
   std::size_t count(Verdict) const;
 };
 
-/// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05).
-/// same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. Else undecided, and so
-/// is a point where the launches of one side are of several machines or builds: their spread is not that of launches.
-/// Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
+/// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05). same: the
+/// interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other points are undecided,
+/// and so is a point whose launches on one side are of several machines or builds, since their spread is not that of
+/// launches. Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point does not pass a bar on the ratio: it is below it, undecided about it, missing, or the second
-/// side has a launch that failed or is not trusted, however fast the others were. None if the point passes.
+/// The reason why a point does not pass a bar on the ratio: the ratio is below the bar, its interval contains the bar
+/// or is not known, the point is missing, or the second side has a launch that failed or is not trusted. None if the
+/// point passes.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches as replicates: the values of each point by launch, sides of a comparison, launches of one point merged into
-// one, the conditions in which launches differ, and directories of past ones.
+// one, the conditions in which launches differ, and directories of past results.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -40,7 +40,7 @@ struct Selection {
 
 /// A point over all launches of a side.
 struct LaunchedPoint {
-  core::Point sample;          ///< the last launch's, without ignored factors
+  core::Point sample;          ///< the last launch's point, without ignored factors
   std::vector<double> values;  ///< the metric's median in each launch that measured it
   std::size_t launches = 0;    ///< number of launches that have the point at all
   std::string reason;          ///< reason of the first launch that has the point but no number for it
@@ -51,7 +51,7 @@ struct LaunchedPoint {
 /// The points of some runs by experiment and factors, in order of first appearance.
 class LaunchedPoints {
  public:
-  /// A key that a run has twice, as training has one for each epoch, counts once, with its last value.
+  /// A key that a run has several times (training has a point for each epoch) counts once, with its last value.
   LaunchedPoints(std::span<const core::Run>, const Selection&);
   const std::vector<std::string>& keys() const { return keys_; }
   /// The point; null if no launch has it.
@@ -66,7 +66,7 @@ class LaunchedPoints {
 /// first. Errors: UsageError where no point has the baseline, or where there is one value only.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
-/// Errors: UsageError if a launch is there twice: it would be compared with itself, or make an interval too narrow.
+/// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
 void refuse_twice(std::span<const Side>);
 
 /// +1: larger is better (a rate, a share), −1: smaller is (a time). Errors: UsageError for a metric without a better
@@ -80,7 +80,8 @@ core::Factor find_factor(const std::string& name);
 // The conditions, beside the points' factors, in which two sides' launches differ, and whether their order in time
 // confounds them.
 
-/// "commit: 1a2b to 3c4d", a line each: program, hosts, processor, MPI, libraries, environment, GPUs. Empty: none.
+/// A line such as "commit: 1a2b to 3c4d" for each condition that differs: program, hosts, processor, MPI, libraries,
+/// environment, GPUs.
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
 /// Whether every launch of one side began before every launch of the other: then a drift of the machine looks like a
@@ -94,7 +95,7 @@ std::string machine_of(const core::RunInfo&);
 std::string origin_of(const core::RunInfo&);
 
 /// "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...": the command for this many more launches of the run. Empty if
-/// the run's command is unknown or not gradmeter's, or would replace or only complete the file.
+/// the run's command is unknown or not gradmeter's, or has a flag to overwrite or complete its file.
 std::string repeat_command(const core::RunInfo&, std::int64_t launches);
 
 // Launches of one point merged into one: statements and charts of a side cover all its launches.
@@ -130,7 +131,7 @@ std::vector<std::filesystem::path> result_files(const std::filesystem::path& dir
 Side earlier_runs(const Side& now, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file into the directory, named by its first run's time and id, whole or not at all (a temporary file
-/// is renamed). Returns the path; nothing is written where it is there already. Errors: BackendError.
+/// is renamed). Returns the path. A file that is there already is not written again. Errors: BackendError.
 std::filesystem::path archive(const std::filesystem::path& file, const core::RunInfo& first,
                               const std::filesystem::path& directory);
 

@@ -68,8 +68,8 @@ struct SoakFindings {
 };
 
 /// Judges rows of one soak, in any order. A rank's usual median is that of its intervals; an interval is disturbed when
-/// it takes 5 robust deviations and 10 % longer. With four ranks or more, a slow host does not change the others'
-/// medians, since only one in ranks - 1 of their windows is longer. A drift is named beyond 3 sigmas and 2 %. Cost:
+/// it takes 5 robust deviations and 10 % longer. With four ranks or more, a slow host does not change the medians of
+/// the others, since they meet it in only one of ranks - 1 windows. A drift is named beyond 3 sigmas and 2 %. Cost:
 /// O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);
 

@@ -14,7 +14,7 @@ namespace gradmeter::cli {
 /// The files that a word names; for a folder its *.jsonl. Errors: UsageError for a folder without one.
 std::vector<std::filesystem::path> files_of(const std::string& word);
 
-/// The most points of a command. All of them are in memory at once: up to 10 KB each, so 4 GB.
+/// The most points of a command. All of them are in memory at once: up to 10 KB each, so up to 4 GB.
 inline constexpr std::size_t most_points = 400'000;
 /// Counts the lines of files that are large enough to have too many, before any file is read.
 /// Errors: UsageError where the files of all words have more than `most_points` together.

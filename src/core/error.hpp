@@ -30,8 +30,8 @@ class BackendError : public std::runtime_error {
 };
 
 /// Reports from a destructor, which cannot throw, that a release failed; an earlier operation may have failed with it.
-/// The first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates,
-/// that is the error to tell, and this does nothing.
+/// The first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates
+/// it does nothing, since that exception is reported.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
 /// If true, the program ends with ExitCode::backend.
 bool has_failed_release() noexcept;

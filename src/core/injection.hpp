@@ -34,8 +34,8 @@ struct MessageFaults {
     double time_s, jitter_s;
     std::uint64_t seed;
   };
-  /// Nothing leaves or reaches this rank from `at_s` after the ranks were connected; messages sent meanwhile arrive
-  /// when the link is back.
+  /// Nothing leaves or reaches this rank for `for_s`, from `at_s` after the ranks were connected [s]. Messages sent
+  /// meanwhile arrive when the link is back.
   struct Cut {
     int rank;
     double at_s;
@@ -48,14 +48,14 @@ struct MessageFaults {
   bool any() const { return drop || delay || cut; }
   /// The time by which drop and delay hold this message back [s].
   double extra_s(const MessagePlace&) const;
-  /// The time at which it is delivered, given when it arrives without faults [s since the ranks were connected];
-  /// infinity: never.
+  /// The time at which this message is delivered, if it would arrive at `arrival_s` without faults [s since the ranks
+  /// were connected]; infinity: never.
   double handed_on_s(const MessagePlace&, double arrival_s) const;
 };
 
 /// At most one fault of each kind. Ranks are those of the world.
 struct Injection {
-  /// Every computation of this rank (links: every message that it sends or receives) takes `factor` times as long.
+  /// Every computation of this rank takes `factor` times as long; in `links`, every message that it sends or receives.
   struct Slow {
     int rank;
     double factor;  ///< 1 to below 1000
@@ -63,7 +63,7 @@ struct Injection {
     double after_s = 0, for_s = std::numeric_limits<double>::infinity();
     bool is_always() const { return after_s == 0 && std::isinf(for_s); }
     bool covers(double soak_s) const { return soak_s >= after_s && soak_s < after_s + for_s; }
-    /// The factor of this rank's computations; 1 if another rank is slow.
+    /// The factor of `world_rank`'s computations; 1 if another rank is slow.
     double of(int world_rank) const { return world_rank == rank ? factor : 1.0; }
   };
   /// The fault begins with call number `call` of this rank; the first is 0.
@@ -80,8 +80,8 @@ struct Injection {
   std::optional<Slow> slow;
   /// One element of the result of every collective, and of every message sent or received, is wrong.
   std::optional<FromCall> flip;
-  /// The rank gives zeros to sums (all-reduces and reduce-scatters; the calls that count): its contribution is missing,
-  /// and all ranks agree on a wrong sum.
+  /// The rank gives zeros to all-reduces and reduce-scatters (the only calls that `call` counts). Its contribution is
+  /// then missing, and all ranks agree on a wrong sum.
   std::optional<FromCall> omit;
   std::optional<Drift> drift;
   MessageFaults messages;
@@ -95,9 +95,9 @@ struct Injection {
   void check_lasting() const;
 };
 
-/// "slow:rank=1,factor=2,flip:call=40": a list as all flags take it. Defaults: slow:factor=2,rank=0 (in a soak also
-/// after=0,for=0: seconds, 0 for as long as it lasts), flip:call=0,rank=0, omit:call=0,rank=0, drift:ppm=20 on the last
-/// rank, drop:p=0.01,seed=1,timeout=200ms, delay:jitter=0s,seed=1,time=1ms, cut:at=0s,for=forever,rank=0.
+/// "slow:rank=1,factor=2,flip:call=40": a list in the form that all flags take. Defaults: slow:factor=2,rank=0 (in a
+/// soak also after=0,for=0: seconds, 0 for as long as it lasts), flip:call=0,rank=0, omit:call=0,rank=0, drift:ppm=20
+/// on the last rank, drop:p=0.01,seed=1,timeout=200ms, delay:jitter=0s,seed=1,time=1ms, cut:at=0s,for=forever,rank=0.
 /// Errors: UsageError, one line.
 Injection parse_injection(std::string_view list);
 

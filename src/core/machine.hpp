@@ -22,7 +22,7 @@ struct Bandwidth {
 struct Link {
   double latency_s = 0;
   double overhead_s = 0;  ///< time of the CPU for each message
-  /// Entries ascend by size; the first is from 0. One entry is Hockney's model.
+  /// Entries ascend by size, and the first holds from 0 bytes on. With one entry this is Hockney's model.
   std::vector<Bandwidth> bandwidth = {Bandwidth{}};
 
   /// The bandwidth for a message of so many bytes. Cost: O(log of the entries).
@@ -38,15 +38,15 @@ struct NodePort {
   bool operator==(const NodePort&) const = default;
 };
 
-/// FLOP/s of an operation ("gemm") in a precision ("fp32") on a class of shapes ("square"). An empty text stands for
-/// all of them.
+/// FLOP/s of an operation ("gemm") in a precision ("fp32") on a class of shapes ("square"). An empty text matches every
+/// operation, precision or class.
 struct ComputeRate {
   std::string operation, precision, shape_class;
   double flops_per_s = 0;
   bool operator==(const ComputeRate&) const = default;
 };
 
-/// A codec's rates on one rank, in fp32 bytes a second; 0: not known. `add` decodes what it adds.
+/// A codec's rates on one rank, in fp32 bytes a second; 0: not known. `add` is the rate of decoding and adding.
 struct CodecRates {
   double encode = 0, decode = 0, add = 0;
   bool operator==(const CodecRates&) const = default;
@@ -66,22 +66,24 @@ struct Machine {
 
   /// Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;
-  /// The rate of the fitting entry with the fewest empty texts, the first of equals; else flops_per_s.
+  /// Returns the rate of the entry that fits with the fewest empty texts (the first of several), or flops_per_s where
+  /// none fits.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// A machine whose links and ports have `times` the bandwidth: messages of as many times the bytes take as long.
+  /// Returns this machine with `times` the bandwidth of links and ports. A message of `times` the bytes takes the same
+  /// time on it.
   Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };
 
 /// Writes one line of JSON, every number with all its digits.
 std::string to_json(const Machine&);
-/// Missing keys keep their defaults. Errors: UsageError in one line: text that is no JSON, an unknown key, a number out
-/// of its range.
+/// Missing keys keep their defaults. Errors: UsageError of one line for text that is no JSON, an unknown key, or a
+/// number out of its range.
 Machine machine_from_json(std::string_view text);
 
 /// The times at which messages leave on a machine whose links carry one at a time: each rank's way out, each node's
-/// port in both directions, and the trunk between nodes. Messages get shared links in the order in which they are asked
-/// for. Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
+/// port in both directions, and the trunk between nodes. Messages get shared links in the order of the calls of `send`.
+/// Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
 class LinksInUse {
  public:
   /// The machine must outlive it. free: when each rank's way out becomes free [s].
@@ -89,7 +91,7 @@ class LinksInUse {
 
   struct Passage {
     double begin = 0;      ///< when the first byte leaves [s]
-    double seconds = 0;    ///< time in which the message leaves, and enters the other end
+    double seconds = 0;    ///< time for which the message occupies its links
     double latency_s = 0;  ///< time until the first byte arrives
   };
   /// Takes the links for a message that is ready at `ready` [s].
@@ -101,7 +103,7 @@ class LinksInUse {
   // The members say when each link is free [s].
   const Machine& machine_;
   std::vector<double> out_;                 ///< by rank
-  std::vector<double> port_out_, port_in_;  ///< by node, for those that sent or received
+  std::vector<double> port_out_, port_in_;  ///< by node, up to the last node that sent or received
   double trunk_ = 0;
 };
 

@@ -25,21 +25,21 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// The name in a recorded text of any origin; a text that is no such name, as a table of algorithms by size, is all
-/// base.
+/// Parses a recorded text of any origin. A text that is no such name, such as a table of algorithms by size, becomes
+/// the base as a whole.
 ParsedName name_of(std::string_view text);
 
 /// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
 /// parameter list open (has a colon).
 std::vector<std::string> split_names(std::string_view list);
 
-/// A user's parameters over a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every parameter
-/// is written out, and numbers in one form: 0.90 and 0.9 are one name.
-/// Errors: UsageError for a bare text, and for a parameter that the row does not have.
+/// Completes a user's parameters by a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every
+/// parameter is written out, and numbers have one form, so that 0.90 and 0.9 give one name. Errors: UsageError for a
+/// bare text, and for a parameter that the row does not have.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);
-/// A parameter's value. Errors: UsageError that says what it must be: a number from `least` to below `below`, or a
-/// whole number from `least` to `most`.
+/// Two functions read a parameter's value: a number from `least` to below `below`, or a whole number from `least` to
+/// `most`. Errors: UsageError that says which values are allowed.
 struct NumberRange {
   double least, below;
 };

@@ -16,7 +16,8 @@ namespace gradmeter::core {
 /// Writes printable_lines(text). Errors: std::system_error if standard output does not take it; what standard error
 /// does not take is lost.
 void print_text(std::FILE*, std::string_view text);
-/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: as above.
+/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: std::system_error as of
+/// `print_text`.
 void print_unchanged(std::string_view text);
 
 template <class... T>
@@ -28,11 +29,11 @@ void print(fmt::format_string<T...> format, T&&... arguments) {
   print_text(stdout, fmt::vformat(format, fmt::make_format_args(arguments...)));
 }
 
-/// Makes text of others fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that a
+/// Makes text from outside fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that a
 /// terminal would obey, that turn the direction of writing, or that XML does not allow become U+FFFD: other control
 /// characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
 std::string printable(std::string_view text);
-/// Does the same with a text of several lines, whose line ends and tabs stay.
+/// Does what `printable` does, but keeps line ends and tabs.
 std::string printable_lines(std::string_view text);
 
 /// A text as a part of a key whose parts are separated by blanks or bars: these and backslashes get a backslash before

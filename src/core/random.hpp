@@ -10,7 +10,7 @@
 namespace gradmeter::core {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
-/// Multipliers and Weyl increments: table 2 and section 4.3 of the paper.
+/// Multipliers and Weyl increments are those of table 2 and section 4.3 of the paper.
 inline constexpr std::uint64_t philox_multiplier0 = 0xD2511F53, philox_multiplier1 = 0xCD9E8D57;
 inline constexpr std::uint32_t philox_weyl0 = 0x9E3779B9, philox_weyl1 = 0xBB67AE85;
 inline constexpr int philox_rounds = 10;
@@ -21,10 +21,11 @@ constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint
 constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 }  // namespace detail
 
-/// Tests compare it with known answers. It is in the header because a GPU's threads draw too.
+/// Philox4x32-10, which tests compare with known answers. It is in the header because a GPU's threads draw too.
 constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   using detail::high_half, detail::low_half;
-  // Plain variables: a sanitizer watches every access to arrays, and most tests under it would spend their time here.
+  // These are plain variables because a sanitizer watches every access to arrays: most tests under it would spend their
+  // time here.
   std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < philox_rounds; ++round) {
     const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
@@ -38,7 +39,7 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
   return {c0, c1, c2, c3};
 }
 
-/// Each (seed, stream, i) is one block of its own: seed, stream and i fill key and counter exactly.
+/// Each (seed, stream, i) has a block of its own, since seed, stream and i fill key and counter exactly.
 constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   using detail::high_half, detail::low_half;
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
@@ -47,7 +48,7 @@ constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std
 /// A seed from the system's entropy, for draws that must not be predictable to anything that is measured.
 std::uint64_t unpredictable_seed();
 
-/// Random(seed, stream).bits(i).
+/// The same bits as Random(seed, stream).bits(i).
 constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   const PhiloxBlock b = random_block(seed, stream, i);
   return detail::join(b[0], b[1]);
@@ -58,7 +59,7 @@ class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
-  /// Draws first, first + 1, …: the same as one by one, on the processor's widest vectors.
+  /// Draws first, first + 1, … on the processor's widest vectors. The bits are those of single draws.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
   /// The sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; it needs no libm, so bits are equal everywhere.
@@ -71,8 +72,8 @@ class Random {
   std::uint64_t seed_, stream_;
 };
 
-/// A bijection of [0, n) chosen by the seed, evaluated at one place with no table (Feistel network, cycle walking).
-/// Used to shuffle epochs: any rank finds its own samples.
+/// A bijection of [0, n) chosen by the seed (Feistel network, cycle walking). It is evaluated at one place without a
+/// table, so that any rank finds its own samples of a shuffled epoch.
 class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t seed);

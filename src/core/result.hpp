@@ -91,22 +91,22 @@ class Value {
     return held ? *held : throw std::bad_variant_access();
   }
   bool is_null() const { return held_.index() == 0; }
-  /// Equal values have one type and one text: texts of numbers read back exactly.
+  /// Values are equal if their types and their texts are equal. A number's text reads back exactly.
   friend bool operator==(const Value&, const Value&);
 
  private:
   std::variant<std::monostate, bool, std::int64_t, double, Shared<std::string>, Shared<Summary>, Shared<Spans>> held_;
 };
 inline bool is_null(const Value& v) { return v.is_null(); }
-/// The text in the result file's format: null, true, 12, 0.5, text. A Summary shows its median, Spans how many they
-/// are.
+/// The text in the result file's format: null, true, 12, 0.5, text. A Summary gives its median, Spans give their
+/// number.
 std::string to_text(const Value&);
 
 /// Values by key; only those that are not null take memory.
 template <class Key, std::size_t key_count>
 class Values {
  public:
-  /// A key's place to write to and to read from: a reference to a value would not survive the next write.
+  /// Reads and writes the value of one key. A reference to the value itself would be invalid after the next write.
   class Slot {
    public:
     Slot(Values& values, Key key) : values_(values), key_(key) {}
@@ -184,7 +184,7 @@ class Values {
   }
 
   std::array<std::uint64_t, (key_count + 63) / 64> present_{};
-  std::vector<Value> values_;  ///< one for each bit in `present_`, in their order
+  std::vector<Value> values_;  ///< a value for each bit that is set in `present_`, in the order of the bits
 };
 
 /// The values that a key takes, as the schema names them.
@@ -214,7 +214,7 @@ enum class Factor : std::uint8_t {
 #define GRADMETER_FACTOR(key, kind, unit, meaning) key,
 #define GRADMETER_METRIC(key, kind, unit, meaning)
 #include "core/result_keys.inc"
-  count_  // is no factor
+  count_  // the number of factors
 };
 inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::count_);
 std::string_view name(Factor);
@@ -231,7 +231,7 @@ enum class Metric : std::uint8_t {
 #define GRADMETER_METRIC(key, kind, unit, meaning) key,
 #define GRADMETER_FACTOR(key, kind, unit, meaning)
 #include "core/result_keys.inc"
-  count_  // is no metric
+  count_  // the number of metrics
 };
 inline constexpr std::size_t metric_count = static_cast<std::size_t>(Metric::count_);
 std::string_view name(Metric);
@@ -255,7 +255,7 @@ struct Point {
   std::vector<double> raw_times_s;
 };
 
-/// The machine and command in a run's head line. Filled by runtime (facts) and cli (command).
+/// The machine and command in a run's head line. The runtime fills in the facts, and cli the command.
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
@@ -268,8 +268,8 @@ struct RunInfo {
 
 // The time that other programs and the hypervisor took from a point while it was measured.
 
-/// Share of the time for which its threads waited for a core [0..1]. 0 if they outnumber the cores: then they wait for
-/// each other, which is no sign of other load.
+/// Share of the time for which the point's threads waited for a core [0..1]. It is 0 if threads outnumber cores: then
+/// they wait for each other, which is no sign of other load.
 double run_delay(const Metrics&);
 /// Whether run_delay is over a twentieth of the time.
 bool waits_for_cores(const Metrics&);
@@ -282,7 +282,7 @@ bool is_mostly_disturbed(const Metrics&);
 /// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds: such a point is marked, and conclusions from it
 /// say so.
 bool is_disturbed(const Metrics&);
-/// The share of its times that the machine's state may explain [0..1]; 0 if that was steady.
+/// The share of the point's times that the machine's state may explain [0..1]; 0 if the state was steady.
 double share_of_disturbance(const Metrics&);
 
 }  // namespace gradmeter::core

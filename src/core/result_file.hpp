@@ -26,17 +26,16 @@ inline constexpr int result_schema = 2;
 /// The number of points that a run means to measure, written before the first.
 struct RunPlan {
   std::int64_t points = 0;
-  std::int64_t kept = 0;  ///< points taken from an earlier run (--resume), besides
+  std::int64_t kept = 0;  ///< further points, taken from an earlier run (--resume)
 };
 RunPlan make_plan(std::size_t points, std::size_t kept);
-/// The end of a run.
 struct RunEnd {
-  std::string time;       ///< in the format of RunInfo's
+  std::string time;       ///< in the format of RunInfo::time
   std::int64_t exit = 0;  ///< the program's exit code
   std::string reason;     ///< its error message; empty: none
 };
 
-/// plan: the sum if a run wrote several. Files of earlier programs, and of killed runs, have no end.
+/// `plan` is the sum if a run wrote several plans. `end` is empty in files of earlier programs and of killed runs.
 struct Run {
   RunInfo info;
   std::vector<Point> points;
@@ -65,24 +64,24 @@ std::string to_json_line(const RunPlan&, const std::string& run_id);
 std::string to_json_line(const RunEnd&, const std::string& run_id);
 
 /// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
-/// file that is not gradmeter's, for another schema number, for a point before its run. Lenient: only if the file
-/// cannot be read, or has no run at all. Cost: memory for the points, and for one line of the file.
+/// file that is not gradmeter's, for another schema number, for a point before its run. A lenient reader throws only if
+/// the file cannot be read or has no run at all. Cost: memory for the points, and for one line of the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
 /// Parses text as if it were the file called `label` (the fuzz target).
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2), in the kernel before `append` returns; lines within a second of each other
-/// reach the disk together with the next line or the end. A network's disk may be away a minute. Before each line the
-/// open file is compared with its path: a renamed file keeps its rows and is named, a removed one is written anew, one
-/// that was cut short is an error. create: refuses an existing file (UsageError names --force and --resume). resume:
-/// drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or another job has it;
-/// BackendError when a write fails, or written lines are not there any more.
+/// Appends lines, each by one write(2) that the kernel has taken when `append` returns. The file is synchronised with
+/// the disk at most once a second, and at the end. A network's disk may be away for a minute. Before each line the open
+/// file is compared with its path: a file that was renamed keeps its rows and its new name is reported, a removed one
+/// is written anew, and one that was cut short is an error. `create` refuses an existing file (UsageError names --force
+/// and --resume). `resume` drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or
+/// another job has it; BackendError when a write fails, or written lines are not there any more.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
-  /// Closes the file without checking the result, as after an error.
+  /// Closes the file and ignores errors of the closing.
   ~ResultWriter();
   ResultWriter(const ResultWriter&) = delete;
   ResultWriter& operator=(const ResultWriter&) = delete;
@@ -90,8 +89,8 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// For a process that ends at once, from any thread: waits at most a fifth of a second for a line that is being
-  /// written.
+  /// Appends the end of a process that ends at once. Any thread may call it. It waits at most 0.2 s for a line that is
+  /// being written.
   void append_at_once(const RunEnd&) noexcept;
   /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if one of them is not.
   void finish();
@@ -110,23 +109,24 @@ class ResultWriter {
   int file_ = -1;
   bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
-  std::uintmax_t size_ = 0;  ///< the least size of the file
+  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; a smaller file was cut short
   std::chrono::steady_clock::time_point synced_{};
   std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// The other conditions under which a run was measured, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl
-/// tcp (now not set)". They are machine (fingerprint), version, commit, MPI, libraries, binding, and named environment
-/// except the numbers of batch jobs. Empty: its points and today's are comparable. A condition that one side does not
-/// know does not differ.
+/// The conditions of a run that differ from those of now, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl
+/// tcp (now not set)". Compared are machine (fingerprint), version, commit, MPI, libraries, binding, and named
+/// environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that one side does
+/// not know does not differ.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// Finished points of earlier runs under the same conditions, or under any: status ok, unsupported or skipped (failed,
-/// wrong and mistrusted points are measured again). The last one wins.
+/// Points of earlier runs that need not be measured again: the last one of each key, if its status is ok, unsupported
+/// or skipped (failed, wrong and mistrusted points are measured again). Their machine is that of `now`, and so are
+/// their other conditions unless `any` is true.
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
-  /// number of the experiment's other points by the first condition that differs
+  /// number of the experiment's points that other conditions exclude, by the first condition that differs
   std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
@@ -166,7 +166,7 @@ class ResultFollower {
 
   std::filesystem::path path_;
   std::unique_ptr<detail::FileReader> reader_;
-  std::string problem_, head_;  ///< head_: the file's first bytes, which tell another file of the same name
+  std::string problem_, head_;  ///< head_: the file's first bytes, which differ in another file of the same name
   std::uint64_t device_ = 0, inode_ = 0, read_ = 0;
   double last_growth_ = 0;
 };

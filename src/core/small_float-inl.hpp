@@ -42,7 +42,8 @@ struct Codec {
     const F32 df;
     const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
     const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
-    // After re-basing, a subnormal's exponent is one too high: subtracting 2^lowest leaves just the mantissa's value.
+    // With the exponent of the lowest normal number 2^e, a subnormal of mantissa m reads (1 + m)·2^e. Subtracting 2^e
+    // leaves its value, m·2^e.
     const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
     const Words first = hn::Set(du, 1u << f.mantissa_bits);
     const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));
@@ -130,10 +131,10 @@ using E4m3 = Exact<Codec<e4m3_format, std::uint8_t>>;
 using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-// These have instructions between fp16 and fp32, which round to nearest even. The fp8 formats are cut-off fp16 (e4m3
-// after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers is rounded rightly by way of fp16,
-// because fp16 has 2p + 2 bits for their p (Figueroa 1995) and their subnormals are multiples of its own. This holds
-// neither for a product of two, nor for a number that was rounded to fp32 before.
+// These instruction sets convert between fp16 and fp32 and round to nearest even. The fp8 formats are fp16 with fewer
+// bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers is rounded
+// correctly by way of fp16, because fp16 has at least 2p + 2 bits where fp8 has p (Figueroa 1995), and fp8's subnormals
+// are multiples of fp16's. This holds neither for a product of two, nor for a number that was rounded to fp32 before.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;
@@ -185,8 +186,8 @@ struct FastE4m3 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) {
     const Halves nan = hn::Set(U16(), 0x7f), magnitude = hn::And(v, nan);
     const Halves bits = hn::Add(hn::ShiftLeft<7>(v), hn::ShiftLeft<7>(hn::And(v, hn::Set(U16(), 0x80))));
-    // After the shift the sign is at 2^7·128 = 2^14: doubling moves it to 2^15, and what it leaves behind is carried
-    // away.
+    // The first shift moves the sign from bit 7 to bit 14. Adding the same bit again carries it to bit 15 and leaves
+    // bit 14 clear.
     return from_halves(hn::IfThenElse(hn::Eq(magnitude, nan), hn::Set(U16(), 0x7e00), bits));
   }
   static HWY_INLINE Halves encode(Floats v) {

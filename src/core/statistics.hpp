@@ -27,7 +27,7 @@ struct Summary {
   double relative_half_width() const;
 };
 
-/// One number of a summary with its key in a result line; they are in the order of the line.
+/// One number of a summary with its key in a result line. `statistics` lists all in the order of the line.
 struct Statistic {
   std::string_view key;
   double Summary::*value;
@@ -54,7 +54,7 @@ double median(std::span<const double> samples);
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
 /// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine, so an
-/// interval that assumes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint ones. The
+/// interval that assumes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint intervals. The
 /// interval is therefore made from the medians of blocks that are spread over the run.
 class Blocks {
  public:
@@ -74,7 +74,7 @@ Summary summarise(const Blocks&);
 
 /// With fewer blocks the median has no 95 % interval, and a time is not complete without one.
 inline constexpr std::size_t fewest_blocks = 6;
-/// Three suffice if samples take over 5 s, which is so long that an interval is not worth the wait.
+/// Returns 3 if a sample takes over 5 s, because an interval is then not worth the wait; else `fewest_blocks`.
 std::size_t fewest_blocks_of(Seconds sample);
 
 /// Sampling takes at least this many samples and blocks, spread over at least `min_time`; then it goes on until the
@@ -87,7 +87,8 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Stop::none while sampling should go on. spread: as `min_time`; spent: time that counts against the budget.
+  /// Stop::none while sampling should go on. spread: time from the first block's begin to the last one's end; spent:
+  /// time that counts against the budget.
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 

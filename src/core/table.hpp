@@ -16,10 +16,11 @@ struct Column {
   std::string header;
   std::string unit;  ///< second header row ("s", "GB/s"); the row is left out when no column has a unit
   Align align = Align::right;
-  /// 0: always shown. A table that is too wide leaves out the columns of the highest number first, together.
+  /// A column with 0 is always shown. A table that is too wide leaves out all columns with the highest number, then
+  /// those with the next.
   unsigned expendable = 0;
-  /// Prose: in a table that is still too wide, its cells take several lines. Those of other text do when that is not
-  /// enough.
+  /// Whether the column is prose, whose cells take several lines in a table that is still too wide. Cells of other text
+  /// do so only if the table is too wide even then.
   bool wraps = false;
 };
 

@@ -45,7 +45,7 @@ constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::
 constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 30}; }
 }  // namespace literals
 
-/// Reads "4096", "4K", "25MB": K and KiB are 1024, as nccl-tests has K, and KB is 1000; so M, G, T.
+/// Reads "4096", "4K", "25MB": K and KiB are 1024, as in nccl-tests, and KB is 1000; M, G and T follow the same rule.
 /// Errors: UsageError that quotes the text.
 Bytes parse_bytes(std::string_view text);
 /// Reads "30", "30s", "5m", "2h".

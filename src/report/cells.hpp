@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that tables share: values as the text of cells, columns of tables and of CSV, and points that stand
-// together.
+// The parts that tables share: values as the text of cells, columns of tables and of CSV, and groups of points.
 #pragma once
 #include <concepts>
 #include <functional>
@@ -22,7 +21,7 @@ namespace gradmeter::report {
 std::string text(const core::Value&);
 /// Three significant digits where there are decimals, "-" where the number is not finite.
 std::string digits(double);
-/// An interval of times in the cell's unit: "1.20–1.24", seconds × `per_second`; "-" where there is no interval.
+/// An interval of times in a unit of which a second has `per_second`: "1.20–1.24"; "-" where there is no interval.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
 /// The value as a whole number; 0 where it is none.
@@ -52,8 +51,9 @@ inline constexpr std::string_view whole_legend_line = "--legend explains all col
 /// A line above a table of these points: how steady the machine was, by the canary in their turns, the cores that
 /// others took and the points' own waiting for a core. It says how many points are disturbed, and by what.
 std::string machine_line(std::span<const core::Point* const>);
-/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out, and the host whose
-/// cores other programs used (for a noisy point on several nodes, which a median of short calls does not show).
+/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. If a point on several
+/// nodes waited for cores, it also names the host whose cores other programs used, since medians of short calls do not
+/// show it.
 std::string slow_and_busy(const core::Point&);
 /// A number with its noun: "1 rank", "2 ranks".
 std::string counted(std::integral auto n, std::string_view what) {
@@ -61,23 +61,23 @@ std::string counted(std::integral auto n, std::string_view what) {
 }
 /// True where busy threads outnumber cores, which tables mark "*".
 bool oversubscribed(const core::Point&);
-/// Names that are shortened as far as the points stay distinct: canonical ones to "qsgd4", "qsgd4:bucket=128".
+/// Short names by canonical name. They are as short as keeps the points distinct: "qsgd4", else "qsgd4:bucket=128".
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
 /// The exchange of a point: "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is
 /// exchanged.
 std::string exchange(const core::Point&, const Labels&);
 
-/// The factors in which points differ whose rows would look alike. rows: a text for each point.
+/// The factors that tell apart points whose rows look alike. rows: the text of each point's row.
 std::vector<core::Factor> telling_apart(std::span<const core::Factors>, std::span<const std::string> rows);
 /// The values of these factors that are not null: " precision=bf16 threads=2".
 std::string values_text(const core::Factors&, std::span<const core::Factor>);
 
-/// A measured point with a codec, and the same one without.
+/// A measured point with a codec, and the same point without one.
 struct CodecPair {
   const core::Point* coded;
   const core::Point* plain;
-  /// The factor by which the codec shortens the time: of the medians, with an interval from both intervals.
+  /// The median time without the codec, divided by that with it. The interval follows from those of both times.
   analysis::Estimate gain() const;
 };
 /// Pairs in the order of the points. Where several points have no codec the last one counts.
@@ -114,7 +114,8 @@ class Columns {
   std::vector<Cell> cells_;
 };
 
-/// CSV: one line a point, every column with its unit in its name; null is empty. It begins with status and reason.
+/// Columns of a CSV file with one line for each point, from `status` and `reason` on. Names of columns have units; null
+/// gives an empty cell.
 class CsvColumns {
  public:
   CsvColumns();
@@ -127,7 +128,7 @@ class CsvColumns {
   CsvColumns& samples(core::Metric time, const std::string& name);
   CsvColumns& stop(core::Metric time);
 
-  /// Header and rows are lines with their ends.
+  /// Each is a line with its line end.
   std::string header() const;
   std::string row(const core::Point&) const;
 

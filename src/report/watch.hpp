@@ -12,15 +12,15 @@
 
 namespace gradmeter::report {
 
-/// gone: the run holds no lock any more and has left no end. silent: nobody can tell, and the run has written nothing
-/// for long.
+/// gone: the run holds no lock any more and has left no end. silent: the lock's state is unknown, and the run has
+/// written nothing for long.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
 /// Facts that an observer knows besides the file. Times are in seconds since 1970.
 struct Observation {
   double now = 0, last_growth = 0;
   bool is_held = false;   ///< somebody has the writer's lock
-  bool is_free = false;   ///< nobody has the lock; where both are false nobody can tell
+  bool is_free = false;   ///< nobody has the lock; if both are false, its state is unknown
   std::string host = {};  ///< host of the observer
 };
 

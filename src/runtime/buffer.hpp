@@ -15,7 +15,7 @@
 
 namespace gradmeter::runtime {
 
-/// A place in a queue, reached when all work before it is done, as by cudaEventRecord. Any thread may ask.
+/// A place in a queue, reached when all work before it is done, as by cudaEventRecord. Any thread may ask for it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -29,21 +29,21 @@ class Event {
 };
 using EventPtr = std::shared_ptr<const Event>;  ///< null: reached
 
-/// The access of a queue's work to its device, only while it runs, on that thread. The defaults suit a device whose
-/// work runs on the host.
+/// Gives work of a queue access to its device, only while the work runs and on its thread. The defaults suit a device
+/// whose work runs on the host.
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
   /// `written`: the caller may write there. Errors: std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// The name of the kernels that work launches. On a device with its own kernels, work touches memory only for what
-  /// has none.
+  /// The name of the kernels that work launches. On a device with kernels of its own, work touches memory itself only
+  /// for operations without a kernel.
   virtual std::string_view kernels() const { return "host"; }
   /// Copies device or host memory as the queue's next work. False: the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
     return (void)to, (void)from, (void)bytes, false;
   }
-  /// Copies device memory to where transports reach it, and back. Does nothing where both are one.
+  /// Copies device memory to where transports reach it, and back. Does nothing where both places are one.
   virtual void to_transport(const std::byte* device_address, std::size_t bytes) const {
     (void)device_address, (void)bytes;
   }
@@ -61,7 +61,7 @@ inline thread_local const DeviceAccess* device_access = nullptr;
 template <class Byte>
 class BasicBuffer {
  public:
-  /// Any contiguous range: spans and vectors convert by themselves, since they are the common case.
+  /// Takes any contiguous range. Spans and vectors convert implicitly, since they are the common case.
   template <std::ranges::contiguous_range R>
   requires(std::is_const_v<Byte> || !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
       BasicBuffer(R&& host)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
@@ -74,7 +74,8 @@ class BasicBuffer {
         count_(device.size()),
         element_(core::element_of<std::remove_const_t<T>>),
         on_device_(true) {}
-  /// Memory of a type that is known at run time. Errors: std::logic_error when it is not a whole number of elements.
+  /// Takes memory of a type that is known at run time. Errors: std::logic_error when it is not a whole number of
+  /// elements.
   BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host.data(), host.size(), false) {}
   BasicBuffer(core::Element element, DeviceSpan<Byte> device)
       : BasicBuffer(element, device.device_address(), device.bytes(), true) {}
@@ -90,7 +91,8 @@ class BasicBuffer {
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
   bool on_device() const { return on_device_; }
-  /// The address on either side, for `DeviceAccess::copy` and comparisons: only the device can follow a device's.
+  /// The address on either side, for `DeviceAccess::copy` and comparisons. Only the device can read at a device's
+  /// address.
   Byte* address() const { return address_; }
 
   Byte* host() const {
@@ -110,7 +112,7 @@ class BasicBuffer {
     if (!on_device_) throw std::logic_error("host memory was given where device memory is needed");
     return DeviceSpan<Byte>(address_, bytes());
   }
-  /// Elements [offset, offset + count).
+  /// Returns elements [offset, offset + count).
   BasicBuffer part(std::size_t offset, std::size_t count) const {
     if (offset > count_ || count > count_ - offset) throw std::logic_error("a part beyond the end of its buffer");
     BasicBuffer out = *this;

@@ -62,18 +62,18 @@ class GroupMember {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// `all` is empty on every rank but 0.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// Combines in place, element by element, in the order of recursive doubling, the same for processes and threads:
+  /// Combines in place, element by element, in the order of recursive doubling, the same for processes and threads: so
   /// bits are equal on all ranks.
   virtual void combine(std::span<double> values, Combine) const = 0;
-  /// Blocking; one message at a time between two ranks. `receive` must name the exact size.
+  /// Both block. Between two ranks there is one message at a time, and `receive` must name its exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
-  /// Zero-filled, 4096-byte aligned.
+  /// The parts are zero-filled and aligned to 4096 bytes.
   virtual SharedParts share(std::size_t bytes) const = 0;
   /// Connects a transport between buffers of the group. `node_of`: the node by rank, to count the bytes that leave a
   /// node. Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
-  /// True once a rank of the group has ended by an error; null: the launcher ends the others then.
+  /// True once a rank of the group has ended by an error. Null where a launcher then ends the others.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
@@ -90,7 +90,7 @@ class Communicator {
 
   /// Collective. Ranks of one colour form a group; a negative colour gives a null communicator.
   Communicator split(int color, int key) const { return Communicator(member_->split(color, key)); }
-  /// Collective. The ranks that share memory with this one.
+  /// Collective. Gives the ranks that share memory with this one.
   Communicator split_by_node() const { return Communicator(member_->split_by_node()); }
   /// Collective.
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
@@ -138,7 +138,8 @@ class Communicator {
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
 
-  /// Two ranks only, not collective: blocking, one message at a time, of a size that both know.
+  /// These move a message between two ranks, and are not collective. They block; both ranks know the size, and there is
+  /// one message at a time.
   template <class T>
   void send_value(int peer, const T& value) const {
     member_->send(peer, std::as_bytes(std::span<const T>(&value, 1)));
@@ -162,9 +163,9 @@ class Communicator {
   int rank_ = 0, size_ = 0;
 };
 
-// The next three exchange what ranks must know of each other, without any rank holding all answers.
+// Three functions by which ranks compare or collect values, without any rank holding all of them.
 
-/// Collective: whether all ranks that give a value give the same. Cost: one all-reduce of 32 bytes.
+/// Collective: whether the values are equal on all ranks that give one. Cost: one all-reduce of 32 bytes.
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
 
 /// The text of one rank, and whether all others gave one too.
@@ -177,7 +178,7 @@ struct FirstReport {
 /// Cost: three small all-reduces, and a broadcast where there is one.
 FirstReport first_report(const Communicator&, const std::string& mine);
 
-/// Collective: brings every rank's text to rank 0, in rank order; rank 0 holds one at a time beside its own. Cost:
+/// Collective: brings every rank's text to rank 0, in rank order. Rank 0 holds one text at a time beside its own. Cost:
 /// three messages a rank, one after another.
 void collect(const Communicator&, const std::string& mine, const std::function<void(const std::string&)>& take);
 

@@ -29,26 +29,28 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  ///< "host"
-  /// Zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when there is none left.
+  /// The memory is zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when none is
+  /// left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
   /// Gives this device a view of process memory that transports reach, so that its queues can work on it. The memory
   /// stays the caller's and outlives the result.
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
-  /// Memory of this process from and to which this device copies fastest while the result lives. Null: all memory is
+  /// Makes this device copy fastest from and to `memory` of this process while the result lives. Null: all memory is
   /// alike.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// Whether it is a stand-in for tests: its results are right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach a copy, which `DeviceAccess::to_transport` and `from_transport` keep up to date.
+  /// Whether transports reach a copy of its memory, which `DeviceAccess::to_transport` and `from_transport` keep up to
+  /// date.
   virtual bool is_staged() const { return false; }
   /// The address at which transports, and sums on the way, reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
-  /// Makes a queue for one task of the calling thread. Its work runs in parallel with that of others.
+  /// Makes a queue for one task of the calling thread. Its work runs in parallel with that of other queues.
   virtual std::unique_ptr<Queue> make_queue() = 0;
-  /// The size of its largest cache. 0: unknown, also for free_bytes.
+  /// The size of its largest cache; 0: unknown.
   virtual std::size_t last_cache_bytes() const { return 0; }
-  /// The bytes that `allocate` may still give; others may take some of them.
+  /// The bytes that `allocate` may still give, unless other programs take them; 0: unknown.
   virtual std::size_t free_bytes() const { return 0; }
 };
 
@@ -104,9 +106,10 @@ class Queue {
   /// The device whose memory its work may use.
   virtual Device& device() { return host_device(); }
   /// Submits work under a label, which is a literal ("forward.gemm"). The work is a kernel call, nothing else, so that
-  /// the sum of these intervals is the time inside kernels. Only within the work may it ask buffers for their memory.
+  /// the times of all work add up to the time inside kernels. Buffers may be asked for their memory only within the
+  /// work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
-  /// Assigns work that is submitted from now on to this layer of the model, from 0; `no_layer`: to none.
+  /// Assigns work that is submitted from now on to this layer of the model, counted from 0, or with `no_layer` to none.
   virtual void enter_layer(int) {}
   static constexpr int no_layer = -1;
   /// An event that is reached after all work submitted so far.
@@ -116,8 +119,8 @@ class Queue {
   /// Waits until all work submitted so far is done.
   virtual void synchronise() {}
 
-  /// Runs work after all work submitted so far and waits for it: for a few words that the caller reads or writes, so it
-  /// may refer to locals. It counts to no kernel: a queue of the host just runs it.
+  /// Runs work after all work submitted so far and waits for it: for a few words that the caller reads or writes, so
+  /// the work may refer to locals. It is not timed as a kernel on a queue of the host, which just runs it.
   void at_once(const Work& work) {
     if (&device() == &host_device()) return work();
     submit("host", {}, work);
@@ -175,8 +178,8 @@ class Pending {
   std::shared_ptr<T> value_;
 };
 
-/// Work that was submitted once, kept to be submitted again: for a sequence that recurs on the same memory, as a stream
-/// capture is on a device.
+/// Work that was submitted once, kept to be submitted again, like a stream capture on a device: for a sequence that
+/// recurs on the same memory.
 struct RecordedWork {
   std::string_view label;
   Cost cost;
@@ -185,7 +188,7 @@ struct RecordedWork {
 };
 
 /// Passes work on and keeps a copy of it. It keeps only the order of work: events belong outside. Errors:
-/// std::logic_error when an event of it is asked for, or waited for.
+/// std::logic_error when an event is recorded or waited for, and from `synchronise`.
 class RecordingQueue final : public Queue {
  public:
   RecordingQueue(Queue& inner, std::vector<RecordedWork>& to) : inner_(inner), to_(to) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device as a type of its own: a host span and a device span do not mix, and the host cannot index one.
+// Memory of a device as a type of its own: host spans and device spans do not mix, and the host cannot index a device
+// span.
 #pragma once
 #include <cassert>
 #include <cstddef>

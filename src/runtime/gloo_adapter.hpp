@@ -12,9 +12,9 @@ namespace gradmeter::runtime {
 
 enum class GlooAlgorithm { ring, bcube };
 
-/// Why there is no gloo here, with what to do; empty: there is.
+/// Why this program has no gloo, with what to do; empty: it has.
 std::string gloo_refusal();
-/// "gloo 0.5.0", from the headers that the program was built with; empty: there is none.
+/// "gloo 0.5.0", from the headers that the program was built with; empty without gloo.
 std::string gloo_version();
 /// Whether gloo has its own operators for this type: fp64, fp32, fp16, int64, int32 and int8.
 bool gloo_has(core::Element);
@@ -29,7 +29,8 @@ class GlooGroup {
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
 
-  /// Collective; blocks. in == out: in place. Errors: BackendError for a type that gloo_has not, or with gloo's text.
+  /// Collective; blocks. in == out: in place. Errors: BackendError for a type that `gloo_has` denies, or with gloo's
+  /// text.
   void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine, GlooAlgorithm);
 
  private:

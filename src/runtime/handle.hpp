@@ -63,14 +63,14 @@ struct DescriptorTraits {
 };
 using Descriptor = Handle<DescriptorTraits>;  ///< a file descriptor that closes itself
 
-/// Owns what a system call gave. Errors: BackendError with errno's text when it gave a negative number.
+/// Owns the descriptor that a system call returned. Errors: BackendError with errno's text for a negative `result`.
 Descriptor checked_descriptor(int result, const char* call,
                               std::source_location where = std::source_location::current());
 
 /// Writes all of `text`, over interruptions and short writes. False where the descriptor takes no more (closed pipe).
 bool write_all(int descriptor, std::string_view text) noexcept;
 
-/// One line on standard error in one write, so that lines of several ranks do not mix. A line end is added.
+/// Writes a line and its line end to standard error in one write, so that lines of several ranks do not mix.
 void write_stderr_line(std::string_view line);
 
 }  // namespace gradmeter::runtime

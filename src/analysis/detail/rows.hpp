@@ -44,7 +44,8 @@ Relation compare(const Estimate& a, const Estimate& b);
 /// a/b with the widest interval that both intervals allow.
 Estimate ratio(const Estimate& a, const Estimate& b);
 
-/// Whether no error explains so high an efficiency: above 105 % by its whole interval, or above 110 % without one.
+/// Whether the efficiency is too high to be true: its whole interval is above 105 %, or it is above 110 % and has no
+/// interval.
 bool is_implausible(const MergedRow&);
 /// Whether the row has an efficiency with an interval that is not implausible: only such rows of `scale` give
 /// conclusions.

@@ -66,7 +66,7 @@ struct Causes {
   Estimate other = {};         ///< time outside kernels and calls − the base's, and kernels that only the point has
   Estimate exposed = {};       ///< step − control's step
   Estimate speed = {};         ///< base ÷ step: efficiency in weak scaling
-  std::optional<int> straggler = {};  ///< a rank whose control compute stands out in most blocks
+  std::optional<int> straggler = {};  ///< a rank that computes longest in two thirds of the control's blocks or more
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
 /// step_s, base_s, control_s: the times in the rows. The parts add up in each block, but their medians need not. The

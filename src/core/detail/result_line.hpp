@@ -23,7 +23,7 @@ struct JsonNode {
   std::string_view key;     ///< key of a member of an object
   std::string_view text;    ///< value of a string
   double real = 0;          ///< value of any number
-  std::int64_t whole = 0;   ///< value of a number without a point that fits 63 bits; 1 for true
+  std::int64_t whole = 0;   ///< value of a whole number that fits 63 bits; 1 for true
 
   bool is_null() const { return kind == Json::value_t::null; }
   bool is_truth() const { return kind == Json::value_t::boolean; }
@@ -58,7 +58,7 @@ struct JsonNode {
 /// long.
 class JsonLine {
  public:
-  /// Valid until the next call. Errors: NotJson.
+  /// The result is valid until the next call. Errors: NotJson.
   const JsonNode& parse(std::string_view);
 
  private:

@@ -32,7 +32,7 @@ std::string_view page_file(std::string_view name);
 /// Replaces each {{name}} once, in one pass: parts that were filled in are not searched again.
 std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);
 
-/// The least and the most of something that a chart takes.
+/// The smallest and the largest number of something that a chart takes.
 struct Bounds {
   std::size_t least = 0, most = std::numeric_limits<std::size_t>::max();
   bool contains(std::size_t count) const { return least <= count && count <= most; }
@@ -58,12 +58,12 @@ struct Chart {
   std::vector<std::size_t> rows, starts;  ///< places of its rows in the table's rows and in curve_starts
 };
 
-/// The charts that have a row, in the order of the page. In the specifications each series has its colour, which is the
-/// same on the whole page, of `palette` in turn.
+/// The charts that have a row, in the order of the page. Each series has a colour of `palette`, which is the same in
+/// all charts of the page.
 std::vector<Chart> charts_for(const PageTable&);
 
-/// The data that a page needs of a chart: {"name", "along", "spans", "spec", "rows", "starts"}; places as [begin, end,
-/// begin, end, …].
+/// The data that a page needs of a chart: {"name", "along", "spans", "spec", "rows", "starts"}. Rows and starts are
+/// written as ranges [begin, end, begin, end, …].
 core::Json to_json(const Chart&);
 
 // Charts as pictures without a browser: vl-convert draws the same specifications, in a Python of its own.

@@ -34,10 +34,10 @@ struct Headline {
 };
 
 /// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For a
-/// scaling it is the point at the most ranks, of the file's first network and conditions there, that has the most
-/// samples/s and is not in doubt. For other experiments it is the point that answers their question: the fastest
-/// exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest link, the fastest forward
-/// pass, the highest accuracy. Empty where no point has figures.
+/// scaling it is the point with the most samples/s among those at the most ranks that are not in doubt and share the
+/// network and conditions that the file has first. For other experiments it is the point that answers their question:
+/// the fastest exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest link, the
+/// fastest forward pass, the highest accuracy. Empty where no point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, the points that were skipped with their reasons,

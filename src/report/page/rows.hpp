@@ -16,27 +16,28 @@
 
 namespace gradmeter::report {
 
-/// A point with what else the page says of it. Its columns are experiment, status, reason, source (index of the side),
-/// and each factor and metric that is not null by its own key. A summary gives its median by the key, and
+/// A point and the other facts that the page shows of it. Its columns are experiment, status, reason, source (index of
+/// the side), and each factor and metric that is not null by its own key. A summary gives its median by the key, and
 /// `KEY_ci95_low`, `KEY_ci95_high`. Numbers are shown with six digits; those that are not finite are left out. Further
 /// ones are
-///  - `launches`: how many the row is the middle of;
-///  - `series` and `panel`, which together name in words all factors in which the experiment's rows differ, the side,
-///    the machine and the build: "ring, 4-bit gradients" what was chosen, "mlp:784-64-10, 1gbe" the conditions. Not
-///    named are ranks, batches, sizes and what follows from the ranks, as a number of nodes may: charts have them on an
-///    axis or in a panel's name;
-///  - `batch`: "batch 16", which a curve over ranks keeps; of strong scaling that of all ranks, "batch 64 in all";
-///  - `side`, `machine`, `build`: the words of these in `series` and `panel`, where they differ;
+///  - `launches`: the number of launches whose medians the row has;
+///  - `series`, which names what was chosen ("ring, 4-bit gradients"), and `panel`, which names the conditions
+///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and side,
+///    machine and build. Ranks, batches, sizes and factors that follow from the ranks are left out, since charts have
+///    them on an axis or in a panel's name;
+///  - `batch`: the batch that a curve over ranks keeps: "batch 16" of a rank, or in strong scaling "batch 64 in all";
+///  - `side`, `machine`, `build`: their words in `series` and `panel`, where rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
-///  - `codec_gain` of rows with a codec whose point was also measured without: how many times shorter they take, with
-///    its interval, and `series_over_links`, `panel_over_links`, which do not name the link and what belongs to it.
+///  - `codec_gain` of rows with a codec whose point was also measured without: the time without the codec divided by
+///    that with it, and its interval; also `series_over_links`, `panel_over_links`, which do not name the link and what
+///    belongs to it.
 class PageRow {
  public:
   explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
   core::Point point;
 
-  /// `column` must be a literal: it is kept as it is.
+  /// `column` must be a literal, since the row keeps only a view of it.
   void put(std::string_view column, core::Value);
   /// Puts nothing for a number that is not finite.
   void put_number(std::string_view column, double);

@@ -56,7 +56,7 @@ using VisibleDevices = std::vector<std::string>;
 std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> ranks_of_a_node);
 
 /// The largest number of ranks that drive one device; 1: every rank has its own. 0 for no ranks. `devices`: the
-/// identity of each rank's.
+/// identity of each rank's device.
 int most_ranks_on_a_device(std::span<const std::string> devices);
 
 /// One sentence for a result's notes: ranks that share a device take turns, so their times say nothing of scaling.

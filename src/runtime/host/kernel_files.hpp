@@ -22,7 +22,7 @@ std::vector<std::string_view> lines(std::string_view text);
 /// 47 kB" for "MemTotal:" is "47 kB". None where there is no such line.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
 std::string_view trimmed(std::string_view text);
-/// The same value in bytes, where the kernel writes it in units of 1024 bytes.
+/// The number of `value_of` in bytes, where the kernel writes it in units of 1024 bytes.
 std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
 
 /// The number that `text` starts with; none where it starts with none or one out of range.

@@ -34,7 +34,8 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// At most two calls under way. MPI may use the buffers and cuts until `done`; the owner of this waits for it.
+/// Holds at most two calls under way. MPI may use their buffers and cuts until `done` is true; the owner waits for
+/// that.
 class MpiRequests {
  public:
   struct State;
@@ -55,14 +56,14 @@ struct MpiCuts {
   std::vector<int> counts, begins;
 };
 
-/// in == out: in place. Counts are in elements of the reduction's type.
+/// in == out means in place. Counts are in elements of the reduction's type.
 struct MpiBuffers {
   const std::byte* in;
   std::byte* out;
   std::size_t count;
 };
 
-// Collective. `later` null: the blocking call; else the non-blocking one. Counts must fit an int.
+// All are collective. With `later` null the call blocks, else it is MPI's non-blocking one. Counts must fit an int.
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
@@ -70,10 +71,10 @@ void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiReques
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// The rank gives its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// The same two for equal blocks, the usual case: the count is a multiple of the ranks.
+/// Both functions for equal blocks, the usual case: the count is a multiple of the ranks.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// Works only in place: `out`.
+/// Works only in place, on `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
 /// The count must be a multiple of the ranks.
 void mpi_all_to_all(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);

@@ -18,8 +18,8 @@ namespace gradmeter::runtime {
 /// A thread's turn to call MPI: one at a time, in the order in which they asked (MPI_THREAD_SERIALIZED). It is held
 /// around every MPI call of a session that several threads call from, and does nothing where only one does. Not
 /// recursive. A call that waits for other ranks must not be made in a turn, since those may wait for another thread of
-/// this rank: `begin` and `finish` wait between turns. Exceptions are the vendor's blocking collectives, measured as
-/// they are. Cost: one locked instruction where no other thread wants it.
+/// this rank: `begin` and `finish` wait between turns. The exceptions are the vendor's blocking collectives, which are
+/// measured as they are. Cost: one locked instruction where no other thread wants it.
 class MpiTurn {
  public:
   MpiTurn() : taken_(is_shared()) {
@@ -40,7 +40,7 @@ class MpiTurn {
  private:
   void wait() const;
 
-  // One for the process, as MPI is.
+  // The process has one of each, as it has one MPI.
   static inline std::atomic<bool> shared_{false};
   alignas(64) static inline std::atomic<std::uint32_t> next_{0};
   alignas(64) static inline std::atomic<std::uint32_t> serving_{0};
@@ -51,7 +51,7 @@ class MpiTurn {
 /// Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
-/// For destructors: notes an error that cannot be thrown.
+/// Notes an error in a destructor, which cannot throw it.
 void release_mpi(int error, const char* call) noexcept;
 
 /// Starts a call, by `start(MPI_Request*)`, which returns MPI's error code.
@@ -62,7 +62,7 @@ MPI_Request begin(const char* call, Start start) {
   check_mpi(start(&request), call);
   return request;
 }
-/// Waits for it, with a turn for each test and `wait()` between them: the messages of other threads move meanwhile.
+/// Waits for a request, with a turn for each test and `wait()` between turns: messages of other threads move meanwhile.
 template <class Wait>
 void finish(MPI_Request request, const char* call, Wait wait) {
   for (int done = 0;; wait()) {

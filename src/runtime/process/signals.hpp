@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clean endings: SIGINT, SIGTERM and SIGHUP set a flag that the program checks, with a deadline; schedulers' warnings
-// (SIGUSR1, SIGUSR2, SIGXCPU) set one that it checks between points. Also the last actions of a process that ends at
-// once.
+// (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which it checks between points. Also the last actions of a process that
+// ends at once.
 #pragma once
 #include <signal.h>
 
@@ -19,7 +19,8 @@
 namespace gradmeter::runtime {
 
 /// Sets the last action of a process that ends at once: writing a line to a file. `last` is called once, in the thread
-/// that ends the process, and must neither throw nor wait for long. An empty one removes it. Any thread.
+/// that ends the process, and must neither throw nor wait for long. An empty `last` removes it. Any thread may call
+/// this.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
 /// Runs the action of `before_sudden_end`, then _exit: destructors would wait for ranks that hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
@@ -46,7 +47,8 @@ class SignalWatch {
 
   /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
-  /// The same, or else the first warning; to be asked between two points, so that the one under way is still measured.
+  /// The first signal, else the first warning, else 0. Ask between two points, so that the point under way is still
+  /// measured.
   int pending_or_warned() const noexcept {
     const int now = pending();
     return now != 0 ? now : warned_.load(std::memory_order_relaxed);
@@ -54,7 +56,7 @@ class SignalWatch {
 
   /// Sets what the last lines say of a rank of this process, "rank 2 waits for rank 3: ...", one for each `rank` (any
   /// address of its own). The watching thread calls it; when this returns, the former function of this rank is not
-  /// running and will not be called again. Empty: removes it. Any thread.
+  /// running and will not be called again. An empty function removes it. Any thread may call this.
   void describe_with(const void* rank, std::function<std::string()> describe);
 
  private:
@@ -69,7 +71,7 @@ class SignalWatch {
   const std::chrono::milliseconds grace_;
   std::atomic<int> pending_{0}, warned_{0};
   std::mutex describe_mutex_;
-  std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;  ///< in the order of their making
+  std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;  ///< in the order of their setting
   sigset_t watched_{}, before_{};
   Descriptor signals_, stop_;
   std::thread thread_;

@@ -28,7 +28,7 @@ struct ActivitySnapshot {
 
 /// "rank 2 waits for rank 3: all-reduce ring, round 5 of 14", "rank 1 computes gemm", ...
 std::string describe(int rank, const ActivitySnapshot& doing);
-/// The watchdog's line: the same with the duration, and advice.
+/// The watchdog's line: the text of `describe`, the duration, and advice.
 std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds silent);
 
 /// One rank's board. Every call is a few relaxed loads and stores (about 1 ns), cheap enough for an idle loop. Only
@@ -38,7 +38,7 @@ class Activity {
   /// Says that something moved. Threads may beat at once: one of two beats may be lost, which does not matter, as both
   /// moved.
   void beat() noexcept { beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-  /// From now on the rank waits. What it computes is noted by `Computing`.
+  /// Notes that the rank waits from now on. `Computing` notes what it computes.
   void waiting(const ActivitySnapshot& note) noexcept {
     peer_.store(note.peer, std::memory_order_relaxed);
     round_.store(note.round, std::memory_order_relaxed);
@@ -67,7 +67,8 @@ class Activity {
 };
 
 /// While it lives, the rank computes `label` (a literal). This counts as silence: a computation longer than the
-/// time-out ends the run with this label. Start and end are beats. May nest; one thread of a rank at a time.
+/// time-out ends the run with this label. Its begin and end are beats. Objects may nest, on one thread of a rank at a
+/// time.
 class Computing {
  public:
   Computing(Activity& activity, const char* label) noexcept
@@ -133,7 +134,7 @@ class Watchdog {
   struct Ending {
     std::function<void(std::string_view line)> print;  ///< prints a line and adds its end
     std::function<void(int code)> exit;                ///< only tests return from it
-    core::Seconds grace{1.0};                          ///< time between the line and the exit, beyond one look
+    core::Seconds grace{1.0};  ///< time between the line and the exit, to which a period between looks is added
   };
   /// Prints on standard error, then ends at once (signals.hpp).
   static Ending usual_ending();

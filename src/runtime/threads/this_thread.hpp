@@ -18,9 +18,9 @@ struct SpinPolicy {
 /// `runnable`: busy threads on this node; `cores`: cores they may use.
 SpinPolicy spin_policy_for(int runnable, int cores);
 
-/// Keep one for many waits, since it learns. Each yield halves the polls before the next one, since the awaited thread
-/// may need this very core; each wait that ends without a yield doubles them again. So two ranks that the system has
-/// put on one core for a while hand it over at once.
+/// Waits in steps for another thread. Keep one object for many waits, since it learns. Each yield halves the polls
+/// before the next one, since the awaited thread may need this very core; each wait that ends without a yield doubles
+/// them again. So two ranks that the system has put on one core for a while hand it over at once.
 class Backoff {
  public:
   explicit Backoff(SpinPolicy p) : spin_policy_(p), spins_(p.spins) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process: a world of them without a launcher, for bare machines, sanitizers and tests.
+// Ranks as threads of one process: a world of ranks without a launcher, for bare machines, sanitizers and tests.
 #pragma once
 #include <functional>
 #include <stdexcept>

@@ -40,9 +40,9 @@ struct NetworkOptions {
   int world_rank = 0;                ///< this rank's number in the world, for the faults
 };
 
-/// Collective over the communicator, as are `connect` and the destructors of networks and transports, which free
-/// windows.
-/// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
+/// The network of a communicator's ranks. Its construction is collective, and so are `connect` and the destructors of
+/// networks and transports, which free windows. Errors: UsageError when shm is asked for over several nodes;
+/// BackendError when memory is short.
 class Network {
  public:
   Network(const Communicator& all, const NetworkOptions&);

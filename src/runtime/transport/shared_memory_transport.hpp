@@ -23,7 +23,7 @@ class Doorbell {
   /// Sleeps until there are more than `seen` rings, but no longer than `at_most` [s].
   void sleep(std::uint32_t seen, double at_most);
   void ring();
-  /// Rings, armed or not.
+  /// Rings whether the doorbell is armed or not.
   void wake();
 
  private:

@@ -34,8 +34,8 @@ struct Traffic {
 };
 
 /// Messages between two ranks in one channel arrive in the order of their posting; channels are independent. One thread
-/// at a time. Nothing blocks: a waiting caller calls `progress`, asks, and calls `idle` when nothing moved. Errors:
-/// BackendError when the layer below fails.
+/// at a time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and calls `idle`
+/// when nothing moved. Errors: BackendError when the layer below fails.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -60,14 +60,15 @@ class Transport {
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// Whether the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// Null: not yet. Else the address of the bytes: the landing buffer or the peer's memory, valid until `release`.
+  /// Null until the message is here, then the address of the bytes: the landing buffer or the peer's memory, valid
+  /// until `release`.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// Releases the bytes of this receive.
   virtual void release(MessageHandle&) {}
-  /// This rank's doorbell, which peers of this transport ring from now on when a message has arrived or one of this
-  /// rank's was read. All of them must call it. Null: the caller must poll.
+  /// This rank's doorbell, which peers of this transport ring from now on when they have sent a message to this rank or
+  /// read one of its own. All ranks must call this. Null: the caller must poll.
   virtual Doorbell* use_doorbell() { return nullptr; }
-  /// Must be called once a pass, before any `try_receive` or `send_done`.
+  /// Must be called in each pass over waiting messages, before any `try_receive` or `send_done`.
   virtual void progress() {}
 
   const Traffic& traffic() const { return traffic_; }
