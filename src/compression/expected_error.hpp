@@ -37,7 +37,7 @@ enum class Arrives : std::uint8_t {
   chosen,     ///< x at places that all ranks choose alike, times a factor; 0 elsewhere
   projected,  ///< the projection of the ranks' sum onto a space of few dimensions
 };
-/// `codec`: its canonical name, as above.
+/// `codec`: the canonical name, with every parameter written out.
 Arrives arrives(const core::ParsedName& codec);
 
 /// True where the mean error measured over `draws` encodings is as expected. Six standard deviations and 0.1 % are

@@ -38,14 +38,14 @@ void check_gradient_path(const std::filesystem::path&, bool replace);
 
 /// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged.
 RecordedGradient read_gradient(const std::filesystem::path&);
-/// Does the same from the bytes of a file; `label` names the file in errors.
+/// Does what `read_gradient` does with the bytes of a file; `label` names the file in errors.
 RecordedGradient parse_gradient(std::string_view bytes, const std::string& label);
 
 /// "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails. "sparse:density=0.05": that share of
 /// the elements is Gaussian, the rest zero. "file:PATH": a gradient that train --dump-gradients has recorded, repeated
 /// where more elements are asked for.
 /// Drawn values come from 2^17 numbers (a table of 2^16 and a sign), chosen by a counter: element i is a pure function
-/// of (seed, stream, i) with equal bits on every machine, no libm. Cost: O(n).
+/// of (seed, stream, i) with equal bits on every machine, since it needs no libm. Cost: O(n).
 /// The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
 /// Kozubowski, Podgorski 2001, section 2.2).
 class TestGradient {

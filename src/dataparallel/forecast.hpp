@@ -53,9 +53,9 @@ allreduce::Shape shape_of(const ForecastInput&);
 /// The time that the bytes of one rank take [s], at the bandwidth of the links between nodes where the axis is known to
 /// be on several nodes.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. Each then learns all of
-/// `bytes`, of which each has a part; or sums over all parties are complete somewhere. An all-reduce does both, so it
-/// needs twice as many.
+/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. So many are needed for each
+/// to learn all of `bytes`, of which each has a part, and as many for sums over all parties to be complete somewhere.
+/// An all-reduce does both, so it needs twice as many.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the input's axis, by its algorithm's stated cost. Codecs do not apply.

@@ -13,16 +13,15 @@ namespace gradmeter::kernels {
 
 /// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whoever
 /// submitted them: some elements of each result, drawn at random, are overwritten before the call and afterwards held
-/// against float64 on the operands as they are in memory. So a call that writes nothing, or half, or an older result is
-/// found.
+/// against float64 on the operands as they are in memory. So a call is found that writes nothing, only half, or an
+/// older result.
 /// - Products, convolutions and what packs their operands, in fp32, bf16 and int8: numbers must be right within what
 ///   rounding may do.
-/// - Products whose operands have up to 2^20 elements together: each row of the result, times a vector of ±1 that is
-/// drawn, must be
-///   the product of the operands with it (Freivalds 1977), so that one wrong element among all is found.
+/// - Products whose operands have up to 2^20 elements together: each row of the result, times a drawn vector of ±1,
+///   must be the product of the operands with it (Freivalds 1977), so that one wrong element among all is found.
 /// - Other operations in floats, which are the recurrent layers: elements must have been written.
 /// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case; a pass over the
-/// operands. At most one at a time lives on a thread.
+/// operands. At most one check at a time lives on a thread.
 class CallCheck {
  public:
   explicit CallCheck(std::uint64_t seed);

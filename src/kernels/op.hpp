@@ -52,7 +52,7 @@ struct OpOptions;
 ///   output [steps x batch x hidden], states [batch x hidden], weights [input x gates x hidden], recurrent [hidden in x
 ///   gates x hidden out], bias [gates x hidden]. Backward: these, the output, `kept` and the output gradient to the
 ///   gradients of all inputs. Those of weights, recurrent and bias are added to.
-/// One call at a time, by threads that have the compute_threads() of the one that prepared it.
+/// One thread at a time calls it, with the compute_threads() of the thread that prepared it.
 class Op {
  public:
   virtual ~Op() = default;
@@ -83,7 +83,8 @@ class Op {
   /// Runs the operation; called within work of a queue of the device. Errors: std::invalid_argument when a buffer's
   /// length is not its operand's.
   virtual void execute(Inputs, Outputs) = 0;
-  /// Makes within such work what the backend keeps for these buffers, so that their first call takes as long as others.
+  /// Makes what the backend keeps for these buffers, within work of such a queue, so that their first call takes as
+  /// long as others.
   virtual void bind(Inputs, Outputs) = 0;
 
   /// Submits a call, which reads its operands only when it runs. The operation must live until the work is done.

@@ -40,7 +40,7 @@ std::span<const ModelEntry> model_table();
 /// "mlp" takes its outer widths from the data and two hidden layers of 1024; "mlp:784-100-10" gives all widths.
 /// "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp), with shrink=2 their widths are halved.
 /// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
-/// no such precision, and when it cannot be split, or not so.
+/// no such precision, and when it cannot be split into such parts.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
 /// Whether software rounds to the precision in some of the model's operations, so that its times say nothing of it.
 bool is_rounded_by_software(std::string_view name, const ModelRequest&);

@@ -55,10 +55,10 @@ GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) 
   if (length <= dependent * before && std::isfinite(before)) return 0;
   return std::isfinite(length) ? 1 / length : std::numeric_limits<double>::quiet_NaN();
 }
-/// The columns of P become orthonormal (Gram-Schmidt, twice over, in doubles by pieces, detail/tree_sum.hpp: equal bits
-/// for equal P). A column that is zero, or within 1e-5 of its length in the span of those before it, becomes zero; a
-/// column with numbers that are not finite becomes NaN, and so does all that is made of it. Cost: 2·rows·rank^2
-/// multiply-adds.
+/// Makes the columns of P orthonormal by Gram-Schmidt, done twice. Sums are in doubles, in the order of
+/// detail/tree_sum.hpp, so equal P gives equal bits. A column that is zero, or within 1e-5 of its length in the span of
+/// those before it, becomes zero; a column with numbers that are not finite becomes NaN, and so does all that is made
+/// of it. Cost: 2·rows·rank^2 multiply-adds.
 void orthonormalise(const Matrix&, std::size_t rank, std::span<float> p);
 
 /// One column of P, whose elements are `stride` apart.

@@ -18,9 +18,10 @@
 namespace gradmeter::compression {
 
 /// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N the bucket's largest |x| (norm=max) or its Euclidean length
-/// (norm=l2); q = sgn(x)·min(floor(s·|x|/N + u), s) with u uniform in [0, 1), or 1/2 (rounding=nearest); decoded N·q/s;
-/// two's complement, -2^(b-1) never appears. Error: (N/s)²·Σ f(1-f), f = frac(s·|x|/N), and unbiased, with
-/// rounding=stochastic. Cost: 4 + b/8 bytes of memory an element to encode or decode, 8 + b/8 to decode and add.
+/// (norm=l2); q = sgn(x)·min(floor(s·|x|/N + u), s) with u uniform in [0, 1), or 1/2 (rounding=nearest); it decodes to
+/// N·q/s. Codes are in two's complement, without -2^(b-1). Error: with rounding=stochastic (N/s)²·Σ f(1-f), f =
+/// frac(s·|x|/N), without bias. Cost: 4 + b/8 bytes of memory an element to encode or decode, 8 + b/8 to decode and
+/// add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Alistarh et al., NeurIPS 2017; the max norm as in Markov et al. (CGX), Middleware 2022.
 std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
@@ -41,7 +42,7 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 
 /// QSGD as in its paper: the bucket's L2 norm, with which most codes are zero, and a code that is short for zeros.
 /// q = sgn(x)·min(floor(s·|x|/N + u), s), N the L2 norm of the bucket, s = `levels` (1 to 127), u uniform [0, 1);
-/// decodes to N·q/s. Held as integers of 2^-24, as `qsgd8` does.
+/// decodes to N·q/s. s·|x|/N is held as an integer in units of 2^-24, as in `qsgd8`.
 /// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first: for each q that is not 0 the gap
 ///         to the last such one (to place -1 for the first) and after it a sign bit and |q|; at the end the gap to
 ///         place n. Gaps and |q| are in Elias' gamma code: as many zeros as there are bits behind the leading 1, the 1,
@@ -85,8 +86,8 @@ void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<f
 
 namespace gradmeter::compression::detail {
 
-/// |q| = min(floor(s·|x|/N + u), s) of one number. s·|x|/N and u are held as integers of 2^-24: for s up to 127 their
-/// sum stays below 2^31, and its floor is a shift. `cap`: s as such an integer; c: factors_to(cap, N).
+/// |q| = min(floor(s·|x|/N + u), s) of one number. s·|x|/N and u are held as integers in units of 2^-24: for s up to
+/// 127 their sum stays below 2^31, and its floor is a shift. `cap`: s in these units; c: factors_to(cap, N).
 GRADMETER_HOST_DEVICE inline std::uint32_t level_of(Coefficients c, float cap, float x, std::uint32_t draw) {
   return (static_cast<std::uint32_t>(core::lesser(std::fabs(x) * c.first * c.second, cap)) + draw) >> 24;
 }

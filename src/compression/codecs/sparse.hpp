@@ -174,8 +174,8 @@ namespace gradmeter::compression {
 /// drawn from each. So every element is sent with probability k/n exactly, all places differ, and they come out in
 /// order with no table. A place is a function of (seed, step, tensor, n) alone. With error feedback (`ef=on`) values
 /// decode as they are: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual brings back the rest. Without error feedback
-/// they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. A residual of these would grow by
-/// a factor of n/k - 1 a step.
+/// they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. The residual of such values would
+/// grow by a factor of n/k - 1 a step.
 /// Cost:    O(k) for each function but `scatter`, which writes n.
 /// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (a shared seed makes it linear).
 class RandomK {

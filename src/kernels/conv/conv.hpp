@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution by its definition, in float64, one element of the result at a time, so that a big result can be sampled.
-// Cross-correlation, as all deep learning libraries define it; zeros outside the input.
+// It is a cross-correlation, as in all deep learning libraries, with zeros outside the input.
 #pragma once
 #include <functional>
 #include <span>

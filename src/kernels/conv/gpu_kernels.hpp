@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution on a GPU by our own kernels, as products that gather one operand from the images where it is used. There
-// is no unfolded copy. One thread (or some pieces) adds each sum, so nothing is added atomically.
+// is no unfolded copy. One thread adds each sum, or each piece of it, so nothing is added atomically.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -49,7 +49,7 @@ class CudnnLibrary {
 /// Takes fp32, bf16 and fp16. Errors: std::logic_error for others.
 cudnnDataType_t cudnn_type(Precision);
 core::Element cudnn_element(Precision);
-/// Multiplies fp32 as it is, never cut to tf32; halves on tensor cores.
+/// fp32 is multiplied as it is, never cut to tf32; bf16 and fp16 are multiplied on tensor cores.
 cudnnMathType_t cudnn_math(Precision);
 /// Narrows an extent. Errors: BackendError when the library's int cannot hold it.
 int cudnn_int(std::size_t);

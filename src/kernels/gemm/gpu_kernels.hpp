@@ -100,7 +100,8 @@ struct MatrixForm {
   constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
-/// Follows the numbers of an fp8 operand: the factor that cuBLASLt multiplies them by, and the number it is made of.
+/// Lies behind the numbers of an fp8 operand: the factor that cuBLASLt multiplies them by, and the number from which
+/// this factor is computed.
 struct Fp8Scale {
   float factor;
   std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32

@@ -28,9 +28,9 @@ struct Lns16 {
 };
 
 struct LnsEvents {
-  std::uint64_t underflows = 0;  ///< not zero, became zero
-  std::uint64_t overflows = 0;   ///< became the largest number
-  std::uint64_t nans = 0;        ///< not a number, became zero
+  std::uint64_t underflows = 0;  ///< nonzero results that became zero
+  std::uint64_t overflows = 0;   ///< results that became the largest number
+  std::uint64_t nans = 0;        ///< results that are not a number, and became zero
   bool operator==(const LnsEvents&) const = default;
 };
 

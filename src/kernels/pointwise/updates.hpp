@@ -19,8 +19,8 @@ namespace gradmeter::kernels {
 /// them.
 struct LossScaleCounts {
   std::int64_t skips = 0;    ///< 1: this step's gradients cannot be used
-  std::int64_t skipped = 0;  ///< steps so far
-  std::int64_t good = 0;     ///< steps since the scale changed
+  std::int64_t skipped = 0;  ///< number of skipped steps so far
+  std::int64_t good = 0;     ///< number of steps with usable gradients since the scale changed
 };
 inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
 
@@ -43,7 +43,7 @@ struct UpdateNumber {
   std::uint64_t value = 1;
   runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
-  /// For host code, within work.
+  /// These two are for host code within work of a queue.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
   std::uint64_t counted() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);
@@ -85,9 +85,9 @@ struct TensorPiece {
 struct TwoSums {
   double first = 0, second = 0;
 };
-/// The order of such a sum: blocks; in a block, element i in lane i mod lanes, then the lanes in order, then the
-/// elements after the last whole row of lanes; then the blocks in order. So neither threads nor vectors nor a device
-/// change a bit.
+/// The order of such a sum. In a block element i is added to lane i mod `lanes`, then the lanes are added in order,
+/// then the elements after the last whole row of lanes. The blocks are added in order. So neither threads nor vectors
+/// nor a device change a bit.
 struct NormBlocks {
   static constexpr std::size_t length = 4096, lanes = 8;
   GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }

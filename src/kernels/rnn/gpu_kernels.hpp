@@ -37,7 +37,7 @@ void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, 
                  DeviceSpan<float> scratch, cudaStream_t);
 
 /// The results of forward, over which backpropagation through time runs. It adds to the gradients of weights, recurrent
-/// and bias; to a bias's in the order of rows.
+/// and bias. Terms of a bias are added in the order of rows.
 /// Cost:   twice forward's FLOP.
 struct RnnForwardState {
   DeviceSpan<const float> output, kept, output_gradient;

@@ -61,7 +61,7 @@ struct RnnGradients {
 /// 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
-/// One element of the gradient of W or U; `at` as in RnnInputs. Cost: 2·rows·steps FLOP.
+/// One element of the gradient of W, U or b; `at` is its index in that tensor (RnnInputs). Cost: 2·rows·steps FLOP.
 double weights_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
 double recurrent_gradient_at(const RnnInputs&, const RnnTrace&, const RnnGradients&, std::size_t at);
 double bias_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);

@@ -35,7 +35,7 @@ struct DrawnSamples {
 
 /// Name:   "digits:seed=1,samples=60000", and ",offset=N" where the offset is not 0.
 /// Cost:   none until a sample is read: then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
-///         The first 65,536 are kept; then all are dropped, and spans of them become invalid.
+///         Drawn samples are kept up to 65,536; then all are dropped, and spans of them become invalid.
 /// Errors: UsageError when no samples are asked for, or more than there can be.
 std::shared_ptr<const ImageDataset> make_digits(const DrawnSamples&);
 
@@ -59,8 +59,7 @@ std::vector<std::uint8_t> read_idx_labels(const std::string& path);
 /// .gz) and keeps at most the first `train_most` and `validation_most` samples.
 /// Name:   "idx:DIRECTORY" for both parts.
 /// Errors: UsageError as for one file, on a missing file, on images and labels that differ in number, on parts that
-/// differ in
-///         image size.
+///         differ in image size.
 DataSplit read_idx_directory(const std::string& directory, std::size_t train_most, std::size_t validation_most);
 
 // A language that the program draws. Its entropy is known, so a model's loss has a floor to be compared with.
@@ -68,8 +67,8 @@ DataSplit read_idx_directory(const std::string& directory, std::size_t train_mos
 /// "language" or "language:vocabulary=16,steps=20".
 bool is_language(std::string_view source);
 
-/// Sentences of `steps` tokens over `vocabulary` words; the seed determines the language and its sentences. The inputs
-/// are the first token, which is word 0, and all but the last; the labels are the tokens after the first. After each
+/// Sentences of `steps` drawn tokens over `vocabulary` words, before which stands word 0; the seed determines the
+/// language and its sentences. The labels are the drawn tokens, the inputs the token before each of them. After each
 /// pair of words (before the first, both count as word 0) four words can follow, chosen by the seed, with probabilities
 /// 1/2, 1/4, 1/8, 1/8: a label has 1.75 bits (1.2130 nats) given all words before it, and only the last two of these
 /// tell anything about it. Sentence i is a function of (seed, i) alone, the same on every machine. Cost: 16 bytes and a
@@ -80,10 +79,10 @@ std::shared_ptr<const Dataset> make_language(std::string_view source, const Draw
 /// the end of a line is the word <eos>. Samples are windows of `steps` words, one after another; each word is to be
 /// predicted from those before it in the window and the one before the window. Words that only the validation text has
 /// are <unk>. The validation text is the file whose name has `valid` where this one has `train` (ptb.train.txt,
-/// ptb.valid.txt); without such a file, the last tenth of the windows. At most the first windows of each limit are
-/// kept. Word numbers are by falling frequency, then by spelling. Cost: the text's bytes, 4 bytes a word. Errors:
-/// UsageError of one line on a file that cannot be read, has no window or over 2^24 different words. Source: Marcus et
-/// al. 1993; Mikolov et al. 2010, for the cut and <unk>.
+/// ptb.valid.txt); without such a file, the last tenth of the windows. At most the first `train_most` and
+/// `validation_most` are kept. Word numbers are by falling frequency, then by spelling. Cost: the text's bytes, 4 bytes
+/// a word. Errors: UsageError of one line on a file that cannot be read, has no window or over 2^24 different words.
+/// Source: Marcus et al. 1993; Mikolov et al. 2010, for the cut and <unk>.
 DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t validation_most);
 
 }  // namespace gradmeter::model

@@ -53,7 +53,7 @@ std::size_t elements(const LayerTensor&);
 enum class Cut : std::uint8_t {
   outputs,  ///< each rank has some outputs; the gradients by the layer's input must be added
   inputs,   ///< each rank has some inputs; the partial sums of outputs must be added
-  between,  ///< layers between such two: each rank has some features, or heads, of input and output alike
+  between,  ///< layers between two cut ones: each rank has some features, or heads, of input and output alike
   within    ///< layers that contain layers: input and output are whole on each rank, pairs of layers within are cut
 };
 /// The sums that a part of a layer needs over the ranks that share it: buffers in memory of its peers.
@@ -155,13 +155,13 @@ class Layer {
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
 
-/// The first reason why no backend takes one of these in another precision; empty: all are taken.
+/// The first reason why no backend takes one of these problems in this precision; empty: all are taken.
 std::string backend_refusal(kernels::Precision, std::vector<kernels::Problem>);
 
 /// Selects the layers that tensor ranks share: pairs of layers, a first that can be cut by outputs and a later one by
-/// inputs, with only layers that can be cut `between` in between. By layer: one rank's part, or null if all ranks have
-/// the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its heads, evenly. Source: Shoeybi
-/// et al., "Megatron-LM", 2019, section 3.
+/// inputs, with only layers that can be cut `between` in between. Returns by layer one rank's part, or null if all
+/// ranks have the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its heads, evenly.
+/// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 std::vector<std::unique_ptr<Layer>> cut_pairs(std::span<const Layer* const>, std::size_t rank, std::size_t ranks);
 
 }  // namespace gradmeter::model

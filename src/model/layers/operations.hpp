@@ -76,8 +76,8 @@ kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, s
 
 /// Softmax cross-entropy of logits [samples × classes]; it reads the batch's labels and scale. `delta`: the scaled
 /// gradient of the batch's mean loss by the logits; empty: not wanted. It costs little more than the exponentials, so
-/// it is computed here and not again in backward. outcome: added to; null: another rank reports it. The precision is
-/// fp32, or one whose sums are logarithms: then all of it is computed in logarithms.
+/// it is computed here and not again in backward. outcome: the result is added to it; null: another rank reports it.
+/// The precision is fp32, or one whose sums are logarithms: then all of it is computed in logarithms.
 void submit_loss(Queue&, const ConstBuffer& logits, const Batch&, const Buffer& delta, const OutcomePlace& outcome,
                  kernels::Precision = kernels::Precision::fp32);
 /// Sets `delta` to zero where the output of a ReLU is zero.

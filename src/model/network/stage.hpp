@@ -18,22 +18,22 @@ namespace gradmeter::model {
 inline constexpr std::size_t of_other_stage = std::numeric_limits<std::size_t>::max();
 
 /// Stages are runs of layers, as equal in the FLOP of a forward pass as runs can be (backward costs each layer twice
-/// that, but for the first one): weights would not do, since convolutions and recurrent layers use theirs many times.
-/// Tensors: last layer first, and each layer's in its own order; each starts on a multiple of 16 floats, the gaps
-/// between are zero in both buffers and stay so.
+/// that, but for the first one). The number of weights is no measure, since convolutions and recurrent layers use
+/// theirs many times. Tensors: last layer first, and each layer's in its own order; each starts on a multiple of 16
+/// floats, the gaps between are zero in both buffers and stay so.
 /// Tensor ranks share pairs of layers, the first cut by outputs and the second by inputs (`cut_pairs`), and those
 /// within layers of layers; they all hold the others whole. A stage may end inside such a pair, but not within a layer.
 /// Layers that all of them hold have equal gradients, to the bit: a sum has equal bits on all ranks, and whole layers
 /// compute what follows, forward and backward, by the same operations from equal numbers.
 /// Errors: UsageError when a layer does not take what the one before gives, the last one gives no features, there are
-/// more stages than layers or stages of layers that share a weight with one before the last, or tensor ranks that find
-/// no pair or cannot share one evenly.
+/// more stages than layers, there are stages although a layer before the last shares the first one's weight, or tensor
+/// ranks find no pair or cannot share one evenly.
 class HeldLayers {
  public:
   /// layers: those of the whole network, whatever the part.
   HeldLayers(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part&);
 
-  const std::string& name() const { return name_; }  ///< these four describe the whole network
+  const std::string& name() const { return name_; }  ///< this and the next three describe the whole network
   std::size_t input_features() const { return input_features_; }
   std::size_t classes() const { return classes_; }
   std::size_t labels() const { return labels_; }  ///< one for each step where the last layer gives tokens
@@ -123,7 +123,7 @@ class Stage {
   };
   /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);
-  /// Goes from the slot's top delta, which it may overwrite, to its input gradient. `ready(i)`, i ascending, when
+  /// Goes from the slot's top delta, which it may overwrite, to its input gradient. Calls `ready(i)`, i ascending, when
   /// tensor i's gradient and the gap behind it are submitted.
   void backward(const Pass&, const StageSlot&, const Buffer& gradients, const Model::Ready&);
 

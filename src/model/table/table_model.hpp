@@ -64,7 +64,7 @@ struct TableSetting {
 };
 
 /// The calls of all layers for one number of samples: their operations and memory. Owns the operations and the memory
-/// that layers keep; scratch, flows and random gradients are the runner's. Equal problems share an operation.
+/// that layers keep; `TablePasses` has scratch, flows and random gradients. Equal problems share an operation.
 struct TableCalls {
   std::vector<LayerCalls> layers;
   std::size_t scratch_bytes = 0;
@@ -86,7 +86,7 @@ TableCalls make_table_calls(std::span<const TableLayer>, std::span<const TensorP
 /// Calls kernels::fill_repeating within work of the buffer's device.
 void fill_random(const runtime::Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);
 
-/// The two passes over a table's layers at one number of samples. For the queue's device and the calling thread's
+/// The two passes over a table's layers at one number of samples, for the queue's device and the calling thread's
 /// compute_threads(). Layers and tensor places must outlive it. Errors: those of make_table_calls.
 class TablePasses {
  public:

@@ -34,7 +34,7 @@ struct Traffic {
 };
 
 /// Messages between two ranks in one channel arrive in the order of their posting; channels are independent. One thread
-/// at a time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and calls `idle`
+/// at a time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and lets the core go
 /// when nothing moved. Errors: BackendError when the layer below fails.
 class Transport {
  public:

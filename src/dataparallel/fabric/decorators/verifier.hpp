@@ -64,9 +64,9 @@ class MessageVerifier {
 /// may be received after the step, by a receive that says so (Fabric::receive_of_last_step).
 /// All-reduces with a codec must have the same bits on all ranks, and be the sum of all ranks' inputs and of the
 /// differences that encoding makes (allreduce::CodingDifference), as each rank's compressor reports them. That holds
-/// for all codecs within fp32, with and without feedback, since what is lost, or kept for later, is known to the bit
-/// where it is encoded. The tolerance is twice that of sums, applied to what was given, kept and lost. Only known data
-/// can show that no more is lost than the codec may lose.
+/// for all codecs up to the rounding of fp32, with and without feedback, since what is lost, or kept for later, is
+/// known to the bit where it is encoded. The tolerance is twice that of sums, applied to what was given, kept and lost.
+/// Only known data can show that no more is lost than the codec may lose.
 ///
 /// Cost: nothing unless it is armed; else two passes over inputs and outputs. A rank keeps a few numbers for a call,
 /// and P for a reduce-scatter and for messages. With a codec it keeps as many numbers as the call has, and where they
