@@ -24,8 +24,8 @@ struct TensorPart {
 };
 
 /// The change that a codec makes to this rank's contribution: the residual that error feedback sends now is added, and
-/// what is lost or kept is subtracted. Within fp32, the result is the sum over ranks of contribution plus difference
-/// (divided by the ranks, for an average).
+/// what is lost or kept is subtracted. Up to the rounding of fp32, the result is the sum over ranks of contribution
+/// plus difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
   /// The sum of the squares of all terms added and subtracted in fp32, which scales the rounding errors.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions (sum, minimum, maximum, product) of blocks in host memory, which is the work of the step recv_reduce.
+// Reductions (sum, minimum, maximum, product) of blocks in host memory, which is the work of a schedule's step
+// `recv_reduce`.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -84,8 +84,8 @@ std::string only_even_nodes(const Request&);
 /// The value of a parameter. Errors: UsageError unless it is a plain number of at least `least`.
 std::uint32_t number(const Request&, std::string_view parameter, std::uint32_t least);
 
-/// The places of ranks on nodes, as the schedules see them: equally many on each node, node after node.
-/// `ranks_per_node` is 0 where nodes hold different numbers of ranks or a node's ranks are not consecutive.
+/// The shape of ranks on nodes. Schedules need equally many consecutive ranks on each node: `ranks_per_node` is 0 where
+/// nodes hold different numbers of ranks or a node's ranks are not consecutive.
 Shape shape_of(std::span<const int> node_of);
 
 }  // namespace gradmeter::allreduce

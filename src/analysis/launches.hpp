@@ -34,7 +34,7 @@ struct Side {
 /// Selects the points to compare, the factors that identify a point, and the metric.
 struct Selection {
   core::Metric metric = core::Metric::time_s;
-  std::map<core::Factor, std::string> only;  ///< values, as text
+  std::map<core::Factor, std::string> only;  ///< the values that points must have, as text
   std::vector<core::Factor> ignored;         ///< factors in which points of one key may differ
 };
 
@@ -114,14 +114,15 @@ struct MergedPoint {
 
 /// Merges points of equal experiment, status, factors, step and epoch, measured on machines of one fingerprint by one
 /// build (`origin_of`), in order of first appearance: each number and statistic becomes its median over launches; the
-/// 95 % interval of a summary, or of a metric whose ends are metrics (efficiency_ci95_low), becomes that over launches,
-/// or none if a value is not positive; a true or false metric is true if it is so in any launch; the verdict is that of
-/// the launches' mean candidates; the slowest rank is kept if two thirds name it; other whole numbers and texts are the
-/// last launch's. A point of one launch stays as it is, without its samples. Cost: O(n log n).
+/// 95 % interval of a summary, or of a metric whose interval is in other metrics (efficiency_ci95_low), becomes that
+/// over launches, or none if a value is not positive; a true or false metric is true if it is so in any launch; the
+/// verdict follows from the mean shares of the launches' candidates; the slowest rank is kept if two thirds name it;
+/// other whole numbers and texts are the last launch's. A point of one launch stays as it is, without its samples.
+/// Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
-// A directory of past results of machines, as the baseline of today's.
+// Past results in a directory, as the baseline of new ones.
 
 /// The result files in a directory, sorted by name. Errors: UsageError where the path is no directory.
 std::vector<std::filesystem::path> result_files(const std::filesystem::path& directory);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our algorithms: their rows of the registry, and the schedules that others are made of.
+// Our algorithms: their rows of the registry, and the schedules that others are made of. p is the number of ranks, and
+// n the size of the buffer. "Any p" means that an algorithm serves every number of ranks.
 #pragma once
 #include "allreduce/request.hpp"
 #include "allreduce/schedule/schedule.hpp"
@@ -25,14 +26,15 @@ extern const AlgorithmInfo ring_row;
 /// Source: MPI_Sendrecv round a ring, as nccl-tests' sendrecv does it.
 extern const AlgorithmInfo neighbour_row;
 
-/// In every round a binomial broadcast doubles the number of ranks that have the answer. Any p, any root. One block.
+/// In every round a binomial broadcast doubles the number of ranks that have the answer. Any p, any root. The buffer is
+/// one block.
 /// Cost:   ceil(log2 p) rounds, of which the longest chain of messages has floor(log2 p); p-1 messages; the root sends
 ///         ceil(log2 p) buffers.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
 /// In every round a binomial reduction halves the number of ranks that still hold a part. Any p; rank 0 ends with the
-/// finished sum. One block. Sums are in rank order, since each adds the values of neighbouring ranges of ranks. It is a
-/// part of other schedules, and completes no collective alone.
+/// finished sum. The buffer is one block. Sums are in rank order, since each adds the values of neighbouring ranges of
+/// ranks. It is a part of other schedules, and completes no collective alone.
 /// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.

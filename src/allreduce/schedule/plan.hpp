@@ -11,9 +11,9 @@
 
 namespace gradmeter::allreduce {
 
-/// `alternate` is scratch of the buffer's size. A block that a peer reads in this round is summed into the other of
-/// `out` and `alternate`, since reducing in place meanwhile would need a fence that deadlocks. `wire` holds blocks as a
-/// codec encoded them. With a codec all messages are sent from there, so sums need no alternate.
+/// `alternate` is scratch of the buffer's size. While a peer reads a block in `out`, the block is summed into
+/// `alternate`, and the other way round, since a sum in place would need a fence that deadlocks. `wire` holds blocks as
+/// a codec encoded them. With a codec all messages are sent from there, so sums need no alternate.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
@@ -75,7 +75,8 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round, of blocks that later go out in one message with blocks that came in.
+  /// Copies before the first round. They bring blocks to the place of received blocks, with which they are later sent
+  /// in one message.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< most blocks that land for reduction in one round
@@ -86,7 +87,8 @@ struct Plan {
 /// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a coded
 /// plan is refused (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// The plan's `uses_alternate`, without compiling the whole plan. In place, a yes is known after a round or two.
+/// The plan's `uses_alternate`, without compiling the whole plan. In place, a true answer is known after a round or
+/// two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal

@@ -42,8 +42,8 @@ enum class MpiMode : std::uint8_t {
   any_lengths   ///< blocking, and always the calls for blocks of any lengths
 };
 
-/// MPI's collective of any kind. Blocks are cut by `block_begin` over the whole buffer. Average: the sum, then one pass
-/// that divides. Types that MPI lacks go through operators made from our own `reduce`, which round after every
+/// MPI's collective of any kind. Blocks are cut by `block_begin` over the whole buffer. An average is a sum, then one
+/// pass that divides. Types that MPI lacks go through operators made from our own `reduce`, which round after every
 /// operation. With MPI's own operators the vendor decides what becomes of NaN and of zeros of both signs in min and
 /// max, and of integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Counts above 2^30 elements go in
 /// pieces where blocks stay whole (all-reduce, broadcast, send-receive). Errors: BackendError for other collectives
@@ -108,8 +108,8 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const Site&, const Exchang
 
 /// NCCL's collective of any kind, on buffers of the queue's GPU. Blocks are cut by `block_begin` over the whole buffer:
 /// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one a block.
-/// All-to-all and send-receive are groups of ncclSend and ncclRecv, in place by way of scratch. Average: NCCL's sum,
-/// then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
+/// All-to-all and send-receive are groups of ncclSend and ncclRecv, in place by way of scratch. An average is NCCL's
+/// sum, then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
 /// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
 /// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
 class NcclCollective final : public StreamCollective {

@@ -25,8 +25,8 @@ struct CollectiveEntry : SweepPoint {
   CollectivePoint point;
 };
 
-/// One point's times by rank. calls: of its calls, including waits for other ranks. alone: of the work that its limit
-/// measures, in which no rank waits; empty: it has no limit.
+/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the work that
+/// the point's limit measures, in which no rank waits; empty without a limit.
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
@@ -37,8 +37,8 @@ class CollectiveTurns {
  public:
   /// ranks: called on rank 0, may be null. All arguments must outlive the object.
   CollectiveTurns(Session&, const NodeMap&, const RanksListener& ranks);
-  /// Checks, measures and fills the rows of points that are to be compared. foresee: called before anything is measured
-  /// with the least time that they still take. Errors: Interrupted.
+  /// Checks, measures and fills the rows of points that are to be compared. foresee: called, before anything is
+  /// measured, with the least time that the points still take. Errors: Interrupted.
   void measure(CollectiveStage&, std::vector<CollectiveEntry*> group, const BenchmarkOptions&,
                const std::function<void(core::Seconds rest)>& foresee);
 

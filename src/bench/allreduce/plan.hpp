@@ -25,10 +25,10 @@ enum class Reduction : std::uint8_t { rank0, average, min, max, span };
 std::string_view name(Reduction);
 std::span<const Reduction> reductions();
 
-/// The memory of a call's buffers. arena: memory that the transport moves best, shared by a node's ranks where it
-/// shares any. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it, which is what
-/// most MPI programs have. registered: GPU memory that is registered with NCCL before the calls; host memory is then
-/// ordinary.
+/// The memory of a call's buffers. arena: memory that the transport moves best, which a node's ranks share if the
+/// transport shares memory. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it,
+/// which is what most MPI programs have. registered: GPU memory that is registered with NCCL before the calls; host
+/// memory is then ordinary.
 enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
@@ -63,14 +63,14 @@ struct CollectiveOptions {
   std::vector<OverlapLoad> overlaps;
   std::vector<int> roots;
   std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
-  /// Numbers of launches in which a timed iteration makes its calls as a graph; 0: calls are not captured.
+  /// The numbers of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::vector<std::size_t> cudagraphs{0};
   int threads = 1;             ///< threads of the matrix product that overlaps
   std::string device = "cpu";  ///< device whose memory is exchanged
   std::string interconnect;
   core::StoppingRule rule = {};
-  std::size_t exact_samples = 0;                 ///< -n; 0: as many samples as the stopping rule takes
-  std::optional<std::size_t> exact_warmup = {};  ///< -w
+  std::size_t exact_samples = 0;                 ///< value of -n; 0: as many samples as the stopping rule takes
+  std::optional<std::size_t> exact_warmup = {};  ///< value of -w
   std::optional<TimeBudget> time_budget = {};    ///< for all points together, shared out evenly
   bool check = true;
   core::Injection injection = {};  ///< faults to inject
@@ -93,7 +93,7 @@ struct CollectivePoint {
   OverlapLoad overlap = OverlapLoad::none;
   int root = 0;
   std::size_t calls = 1;
-  /// Launches of `calls` calls as a graph, in one timed iteration; 0: calls are not captured.
+  /// The number of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::size_t cudagraph = 0;
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
   std::size_t group = 0;         ///< points of one group take turns

@@ -9,7 +9,8 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one iteration has sent, over all ranks; the same on every rank.
+/// The bytes that one iteration has sent: of the rank that sent most, and of all ranks in total, between nodes, and by
+/// their schedules (`due`). All ranks have the same numbers.
 struct SentBytes {
   std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
   bool right = true;  ///< every rank sent the sum of its schedule's messages

@@ -34,7 +34,7 @@ struct CodecError {
 
 struct CodecFindings {
   const CodecPoint& point;
-  const compression::Codec& codec;  ///< the codec of the point, or its steps
+  const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
   CodecError error;
   std::array<core::Summary, codec_call_count> times{};  ///< without samples where this codec lacks the call
@@ -63,7 +63,7 @@ class CodecCalls {
 /// The input of the calls on either device. All references must outlive the calls.
 struct CodecTask {
   const compression::CodecChoice& choice;
-  const compression::Codec& codec;  ///< the codec of the choice, or its steps
+  const compression::Codec& codec;  ///< the codec of the choice, or its CodecSteps
   std::span<const float> gradient;
   std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
   std::uint64_t seed = 1;
@@ -88,7 +88,7 @@ std::string device_calls_refusal(const compression::CodecChoice&, const runtime:
 /// other codecs this one is not immutable. decode takes an encoding that was made with the draw of the last encode.
 class CodecSteps final : public compression::Codec {
  public:
-  /// senders: the number of ranks that there would be.
+  /// senders: the number of ranks that a training with this codec would have.
   CodecSteps(const compression::CodecChoice&, std::size_t n, std::size_t senders);
   std::size_t grain() const override { return compression::whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override { return steps_->wire_bytes(n); }

@@ -57,17 +57,16 @@ struct CodedSum {
 
 /// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
 /// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked:
-///   all         the error is at most what the identity expects of every encoding on the way, a quarter more, and six
-///               standard deviations; and of every rank's own numbers at least 3/4 and at most 5/4 are in the sum, less
-///               six standard deviations of this share, sqrt(error · |exact|^2)/n: a dropped contribution is found
-///               where
-///               they are under 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on)
+///   all         the error is at most what the identity expects of all encodings on the way, plus a quarter of that and
+///               six standard deviations; and of every rank's own numbers at least 3/4 and at most 5/4 are in the sum,
+///               give or take six standard deviations of this share, sqrt(error · |exact|^2)/n: a dropped contribution
+///               is found where they are under 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on)
 ///   encoded     the sum is that of the ranks' own encodings, within fp32; where sums are encoded again on the way,
-///   only
-///               the error is checked, against the worst case
-///   chosen      the exact sum at the places that arrived, within fp32, and as many places as the codec keeps
-///   projected   the result's product with the exact sum is its own square (it is a projection of it), within 1e-3;
-///               engine/projected_sum
+///               only the error is checked, against the worst case
+///   chosen      the exact sum at the places that arrived, within fp32; the codec's number of places, or up to a tenth
+///               fewer
+///   projected   the result's product with the exact sum is its own square (it is a projection of it), within 1e-3
+///               (`ProjectedSum`)
 /// Signs, of a codec that keeps them, whatever arrives: the result is the known sum within fp32, except for three
 /// elements and as many as rounding near a level loses. A dropped contribution is found where it is more than 3/n of
 /// the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.

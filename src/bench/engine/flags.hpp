@@ -91,8 +91,8 @@ std::string read_label(const Flags&, const std::string& name);
 /// The help texts of --time-budget, --min-samples, --precision-goal and --strict, for every command that measures
 /// points until they are known well.
 struct StoppingHelp {
-  const char* budget = "";           ///< the time for all points together, and what it is where none is given
-  const char* samples = "";          ///< what the samples of a point are
+  const char* budget = "";           ///< says that it is the time for all points together, and what holds without it
+  const char* samples = "";          ///< says what the samples of a point are
   const char* least_samples = "10";  ///< the least number of samples of a point
   const char* goal = "a point is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %";
   const char* strict = "refuse a --time-budget that cannot be kept, instead of saying so and taking longer";

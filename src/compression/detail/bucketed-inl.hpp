@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loop over buckets with vectors; codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire; random draws;
-// stores of decoded numbers. Included once for each instruction set, so the include guard is unusual. A codec overloads
-// two functions for its rule (bucketed.hpp):
+// stores of decoded numbers. The file is included once for each instruction set, hence its unusual include guard. A
+// codec overloads two functions for its rule (bucketed.hpp):
 //   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw), in the low bits, lanes in [-128, 255]
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code), where the code is at the top of its lane.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.

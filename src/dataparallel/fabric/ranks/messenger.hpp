@@ -88,7 +88,7 @@ class SendQueue {
   /// Frees the memory of a message that has left.
   void finish(const OutgoingMessage&);
 
-  // The poll calls these two, the first under the mutex too.
+  // The poll calls `take_posted` and `move`, the former under the mutex.
   void take_posted();
   /// Starts what was posted, and calls `left` with each message that has left. Returns whether anything moved.
   bool move(const std::function<void(const OutgoingMessage&)>& left);
