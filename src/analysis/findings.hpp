@@ -28,7 +28,7 @@ enum class FindingKind : std::uint8_t {
   slow_host,         ///< a host whose links are slower than those of the others
   slow_link,         ///< a link that is slower than its ends explain
   disturbance,       ///< a soak's disturbances, drift and long windows
-  change,            ///< one value of a factor instead of another, all others equal
+  change,            ///< the effect of changing one factor's value, with all other factors equal
   fastest_exchange,  ///< the fastest algorithm of one collective at one size
   small_batch,       ///< a larger mini-batch raises efficiency much, beyond doubt
   lost_to,           ///< the causes of a step's lost time
@@ -71,9 +71,9 @@ core::Json to_json(const Finding&);
 /// 0.66 is "two thirds"; shares that are near no simple fraction are "41 %".
 std::string share_in_words(double share);
 
-/// Says, for the largest gradient of a `codecs` sweep, how many times as fast each codec makes the exchange as the
-/// dense one: w0/(w + (w0 - w)·L/X) with X the link below which it pays (compression/crossover.hpp). The interval is
-/// that of the codec's times. None where no point has such a link.
+/// For the largest gradient of a `codecs` sweep, says how many times as fast as the dense exchange the exchange with
+/// each codec is: w0/(w + (w0 - w)·L/X) with X the link below which the codec pays (compression/crossover.hpp). The
+/// interval is that of the codec's times. None where no point has such a link.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 
 }  // namespace gradmeter::analysis

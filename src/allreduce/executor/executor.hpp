@@ -88,7 +88,7 @@ class Pipeline {
   std::size_t round_ = 0;
   Phase phase_ = Phase::encode;
   std::uint32_t next_receive_ = 0,
-                next_reduction_ = 0;  ///< number of them that are done in this round
+                next_reduction_ = 0;  ///< numbers of receives and reductions that are done in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> views_;  ///< by receive of this round: its data; null: not arrived
   Sources sources_;
@@ -131,7 +131,7 @@ struct ExchangeSpec {
   }
 };
 
-/// Scratch is kept between calls. Values that are summed beside their block may be read by peers, so their memory is
+/// Scratch is kept between calls. Values that are summed into `alternate` may be read by peers, so their memory is
 /// taken from `scratch`, for at most as many slices as are under way; data that are received for a reduction go to
 /// private memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels
 /// there are fewer lanes.
@@ -189,8 +189,8 @@ class Executor final : public Collective {
   ExchangeSpec options_;
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
-  // True for a device that is staged. The scratch is then device memory; where its messages pass through the host's
-  // memory, it is a device's copy of what is taken from the host's arena.
+  // True for a device that is staged. The scratch is then device memory. If messages pass through host memory, the
+  // device maps the scratch beside memory of the host's arena.
   bool on_device_ = false;
   std::shared_ptr<void> pinned_landings_;
   std::vector<runtime::OwnedBuffer> device_scratch_;

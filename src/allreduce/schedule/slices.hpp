@@ -43,7 +43,7 @@ struct Slice {
   Cut cut = Cut::run;
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
-  std::size_t number = 0, count = 1;  ///< number of `count` slices; of_each_block takes that share of each block
+  std::size_t number = 0, count = 1;  ///< index among `count` slices; of_each_block takes that share of each block
   std::size_t grain = 1;              ///< for run: its blocks begin at multiples of this [elements]
   /// For of_each_block, several blocks at once are allowed only where there is one slice.
   Extent extent(Blocks) const;

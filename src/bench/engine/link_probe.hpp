@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the best rate at which bytes reach a rank, repeatedly, on the ranks of the steps that are compared with it.
+// Measures the best rate at which bytes reach a rank. Rounds are repeated, on the ranks whose steps are compared with
+// the rate.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -66,9 +67,9 @@ class LinkProbe {
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
   /// Measures one round. Collective. Nothing else may move meanwhile.
   void round();
-  /// Fills in three facts: the number of ranks on the fullest node (0: all are on one, and several), the bandwidth at
-  /// which the best rank reads a peer's memory on its node, if it has one, and the rate at which a node's port sends to
-  /// another node. Collective.
+  /// Fills in three facts: the number of ranks on the fullest node (0 where several ranks are all on one node), the
+  /// bandwidth at which the best rank reads a peer's memory on its node, if it has one, and the rate at which a node's
+  /// port sends to another node. Collective.
   void fill(core::Machine&) const;
 
  private:

@@ -84,8 +84,8 @@ class Rounds {
  private:
   static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
-  /// The time of one iteration [s], with what is between samples. Where ranks have fewer free cores than they need,
-  /// each barrier before a call of 1 us takes some milliseconds.
+  /// The time of one iteration [s], including the time between samples. Where ranks have fewer free cores than they
+  /// need, each barrier before a call of 1 us takes some milliseconds.
   double iteration_s() const { return std::max(last_median_, paced_s_); }
   std::size_t discarded() const;
   core::Stop decide() const;
@@ -96,7 +96,7 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
-  double paced_s_ = 0;      ///< time of one iteration in the last block, with what is between its samples
+  double paced_s_ = 0;      ///< time of one iteration in the last block, including the time between its samples
   double first_begin_ = 0;  ///< begin of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };
@@ -139,7 +139,7 @@ core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& 
 /// The rank with the longest median, where it is more than 10 % longer than the median rank's (with two in the middle,
 /// the shorter of these).
 std::optional<int> straggler(std::span<const double> medians);
-/// As the other `straggler`, but only where its interval is above the median rank's as well.
+/// As the other `straggler`, but only where the rank's interval is above that of the median rank too.
 std::optional<int> straggler(std::span<const OwnTime>);
 /// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing where they are
 /// not known.

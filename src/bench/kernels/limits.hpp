@@ -45,8 +45,8 @@ class KernelLimits {
   /// host, the rate of bare multiply-adds where that is higher; 0 where there is no such product. On a host it is at
   /// most kernels::most_of_fma times the rate of bare multiply-adds.
   core::FlopsPerSecond peak(kernels::Precision);
-  /// For a call that was faster than its bound: measures again the limit that set it, in the machine's present state.
-  /// The better of both measurements counts from then on.
+  /// Must be called for a call that was faster than its bound. It measures the limit behind the bound again, in the
+  /// machine's present state. The better of both measurements counts from then on.
   void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds `resident_bytes`. Cold operands are in memory.

@@ -73,7 +73,8 @@ core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// Without a device: its operand sets, and for the check one of them in float64. With a device: the latter alone.
+  /// Without a device: its operand sets, and for the check one of them in float64. With a device: only the set in
+  /// float64.
   std::size_t host = 0;
   std::size_t device = 0;  ///< sets of operands on the device
 };
@@ -92,7 +93,7 @@ struct TimeShare {
 
 /// `least`: the least times of the points still to come [s], the next one first. When all of them fit, each point gets
 /// its least time and an equal share of the rest. When they do not, the longest are skipped until the rest fits; if the
-/// next point takes more than an equal part, only half of the time counts for that. Cost: O(n log n).
+/// next point takes more than an equal part, they must fit into half of the time. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
 /// The factor by which one kind of work takes longer here than predicted: a moving mean that starts from a guess, since

@@ -88,7 +88,7 @@ class ChunkWeights {
 /// Weights that a worker has asked for.
 struct Read {
   int worker = 0;
-  MessageHeader header = {};  ///< header of a pull, or the one that a pull for the weights after a push would have
+  MessageHeader header = {};  ///< header of the pull; for weights that a push asks for, that of an equal pull
   double since = 0;           ///< time at which it came [s]
 };
 
@@ -175,7 +175,7 @@ class ServedChunk {
   const ServicePlan& plan_;
   SpareMemory& spare_;
   const Range range_;
-  const int group_;  ///< number of changes that make one step, except where a clock's changes do
+  const int group_;  ///< number of changes that make one step; with staleness 0 all changes of a clock make one
   ChunkWeights weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Admission admission_;
