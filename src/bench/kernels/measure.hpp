@@ -35,8 +35,8 @@ class KernelBenchmark {
   double probe(bool warm);
   /// Takes samples until the rule or the budget ends them. The probe is the warm-up's first sample and, where the
   /// budget allows no other, the only sample. Where a check ran before, results of timed calls are checked too, each by
-  /// about `flops_at_most` of the reference: in the first block that counts, of a drawn sample; in other blocks
-  /// likewise, as long as checks take up to a tenth of the time; and at the end, of one more sample.
+  /// about `flops_at_most` of the reference: a drawn sample in the first block that counts, and in each later block as
+  /// long as checks take up to a tenth of the time, and one more sample at the end.
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:

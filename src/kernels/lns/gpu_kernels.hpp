@@ -22,7 +22,7 @@ struct DeviceLnsTables {
 };
 
 /// Gives the tables of the calling thread's current device; they are made at first use and kept while the process
-/// lives. Any thread.
+/// lives. Any thread may call it.
 /// Errors: BackendError without memory for them; UsageError when fraction_bits is not 6, 7 or 8.
 const DeviceLnsTables& device_lns_tables(unsigned fraction_bits);
 

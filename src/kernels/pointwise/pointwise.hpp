@@ -28,7 +28,7 @@ CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std:
 
 /// The bits of a number in bf16. It is only stored so: arithmetic is fp32, and stores round to nearest even.
 enum class Bf16 : std::uint16_t {};
-/// The bits of a number in IEEE 754's 16-bit format, stored likewise.
+/// The bits of a number in IEEE 754's 16-bit format, which too is only stored so.
 enum class Fp16 : std::uint16_t {};
 
 /// Cost: 6 bytes an element.

@@ -42,7 +42,7 @@ struct Bounds {
 /// says how to read it), experiment, needs (columns that a row must have to be in it), `along`, `order` on the page,
 /// and where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`: {"x", "y", "top",
 /// "log"} put each series' name behind the last of its points, pushed up where two would overlap. Its marks name each
-/// row's `series` and `panel`: no mark stands for rows that differ in anything but what the chart names.
+/// row's `series` and `panel`. So rows that share a mark differ in nothing but what the chart names.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;

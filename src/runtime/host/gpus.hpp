@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine and the libraries around them; none is required. Says which can be used, or why none can,
-// and which device a rank drives.
+// The GPUs of this machine and the libraries around them; none is required. It says which GPUs can be used, or why none
+// can, and which one a rank drives.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -38,7 +38,8 @@ CudaFacts read_cuda();
 /// "NVIDIA H100 80GB HBM3, sm_90, 79.1 GiB, PCI 0000:65:00.0".
 std::string describe(const GpuFacts& gpu);
 
-/// For `machine_fingerprint` and the run's record: "4 x NVIDIA H100, 2 x NVIDIA A100"; empty without GPUs.
+/// A text such as "4 x NVIDIA H100, 2 x NVIDIA A100" for `machine_fingerprint` and the run's record; empty without
+/// GPUs.
 std::string accelerator_names(const CudaFacts& cuda);
 
 // The choice of a rank's device. It takes plain values: neither CUDA nor a communicator is needed to decide, or to test

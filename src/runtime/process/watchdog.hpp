@@ -145,7 +145,7 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Watches this rank until `forget`, after which `activity` is not touched any more. A time-out of 0 or less watches
-  /// nothing. Any thread.
+  /// nothing. Any thread may call it.
   void watch(const Activity& activity, int rank, core::Seconds timeout);
   /// Stops watching. A rank that ends while its line is out ends its own way, if no other rank stands still.
   void forget(const Activity& activity);
