@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions (sum, minimum, maximum, product) of blocks in host memory, which is the work of a schedule's step
-// `recv_reduce`.
+// Reductions (sum, minimum, maximum, product) of blocks in host memory: the work of StepKind::recv_reduce.
 #pragma once
 #include <cstddef>
 #include <span>

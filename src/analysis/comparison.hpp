@@ -70,9 +70,8 @@ struct Comparison {
 /// launches. Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point does not pass a bar on the ratio: the ratio is below the bar, its interval contains the bar
-/// or is not known, the point is missing, or the second side has a launch that failed or is not trusted. None if the
-/// point passes.
+/// The reason why a point does not pass a bar on the ratio: the interval lies below the bar, contains it or is unknown,
+/// the point is missing, or the second side has a launch that failed or is not trusted. None if it passes.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

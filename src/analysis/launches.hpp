@@ -80,8 +80,7 @@ core::Factor find_factor(const std::string& name);
 // The conditions, beside the points' factors, in which two sides' launches differ, and whether their order in time
 // confounds them.
 
-/// A line such as "commit: 1a2b to 3c4d" for each condition that differs: program, hosts, processor, MPI, libraries,
-/// environment, GPUs.
+/// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, libraries, environment, GPUs.
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
 /// Whether every launch of one side began before every launch of the other: then a drift of the machine looks like a
@@ -116,8 +115,8 @@ struct MergedPoint {
 /// build (`origin_of`), in order of first appearance: each number and statistic becomes its median over launches; the
 /// 95 % interval of a summary, or of a metric whose interval is in other metrics (efficiency_ci95_low), becomes that
 /// over launches, or none if a value is not positive; a true or false metric is true if it is so in any launch; the
-/// verdict follows from the mean shares of the launches' candidates; the slowest rank is kept if two thirds name it;
-/// other whole numbers and texts are the last launch's. A point of one launch stays as it is, without its samples.
+/// verdict follows from the candidates' mean shares; the slowest rank is kept if two thirds name it; other whole
+/// numbers and texts are the last launch's. A point of one launch stays as it is, without its samples.
 /// Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);

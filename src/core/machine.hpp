@@ -66,11 +66,9 @@ struct Machine {
 
   /// Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;
-  /// Returns the rate of the entry that fits with the fewest empty texts (the first of several), or flops_per_s where
-  /// none fits.
+  /// Returns the rate of the entry that fits with the fewest empty texts (the first of several), else flops_per_s.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// Returns this machine with `times` the bandwidth of links and ports. A message of `times` the bytes takes the same
-  /// time on it.
+  /// Returns this machine with `times` the bandwidth of links and ports, where `times` the bytes take the same time.
   Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };

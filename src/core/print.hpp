@@ -16,8 +16,7 @@ namespace gradmeter::core {
 /// Writes printable_lines(text). Errors: std::system_error if standard output does not take it; what standard error
 /// does not take is lost.
 void print_text(std::FILE*, std::string_view text);
-/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: std::system_error as of
-/// `print_text`.
+/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: std::system_error.
 void print_unchanged(std::string_view text);
 
 template <class... T>

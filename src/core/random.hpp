@@ -24,8 +24,7 @@ constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uin
 /// Philox4x32-10, which tests compare with known answers. It is in the header because a GPU's threads draw too.
 constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   using detail::high_half, detail::low_half;
-  // These are plain variables because a sanitizer watches every access to arrays: most tests under it would spend their
-  // time here.
+  // These are no array, since a sanitizer watches accesses to arrays: most tests under it would spend their time here.
   std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < philox_rounds; ++round) {
     const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;

@@ -122,8 +122,8 @@ class ResultWriter {
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
 /// Points of earlier runs that need not be measured again: the last one of each key, if its status is ok, unsupported
-/// or skipped (failed, wrong and mistrusted points are measured again). Their machine is that of `now`, and so are
-/// their other conditions unless `any` is true.
+/// or skipped (failed, wrong and mistrusted points are measured again). Their machine is that of `now`, and unless
+/// `any` is true so are other conditions.
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
   /// number of the experiment's points that other conditions exclude, by the first condition that differs

@@ -42,8 +42,7 @@ struct Codec {
     const F32 df;
     const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
     const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
-    // With the exponent of the lowest normal number 2^e, a subnormal of mantissa m reads (1 + m)·2^e. Subtracting 2^e
-    // leaves its value, m·2^e.
+    // With the lowest normal exponent e a subnormal m·2^e reads (1 + m)·2^e, from which 2^e is subtracted.
     const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
     const Words first = hn::Set(du, 1u << f.mantissa_bits);
     const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));

@@ -87,8 +87,7 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Stop::none while sampling should go on. spread: time from the first block's begin to the last one's end; spent:
-  /// time that counts against the budget.
+  /// Stop::none while sampling should go on. spread, spent: the times to compare with `min_time` and `budget`.
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 

@@ -16,8 +16,7 @@ struct Column {
   std::string header;
   std::string unit;  ///< second header row ("s", "GB/s"); the row is left out when no column has a unit
   Align align = Align::right;
-  /// A column with 0 is always shown. A table that is too wide leaves out all columns with the highest number, then
-  /// those with the next.
+  /// 0: always shown. A table that is too wide leaves out all columns of the highest number, then those of the next.
   unsigned expendable = 0;
   /// Whether the column is prose, whose cells take several lines in a table that is still too wide. Cells of other text
   /// do so only if the table is too wide even then.

@@ -96,8 +96,7 @@ class Loops {
   virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
-  /// unscale, check_finite and end_step adapt a loss' scale [1] with its counts (LossScaleCounts) [3]. unscale
-  /// multiplies by the inverse.
+  /// Multiplies by the inverse of a loss' scale [1], which `end_step` adapts by its counts [3] (LossScaleCounts).
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
   /// Notes in `counts` whether one of the gradients is infinite or no number.
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;

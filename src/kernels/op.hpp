@@ -83,8 +83,7 @@ class Op {
   /// Runs the operation; called within work of a queue of the device. Errors: std::invalid_argument when a buffer's
   /// length is not its operand's.
   virtual void execute(Inputs, Outputs) = 0;
-  /// Makes what the backend keeps for these buffers, within work of such a queue, so that their first call takes as
-  /// long as others.
+  /// Makes, within such work, what the backend keeps for these buffers: their first call then takes as long as others.
   virtual void bind(Inputs, Outputs) = 0;
 
   /// Submits a call, which reads its operands only when it runs. The operation must live until the work is done.

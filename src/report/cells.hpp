@@ -51,9 +51,8 @@ inline constexpr std::string_view whole_legend_line = "--legend explains all col
 /// A line above a table of these points: how steady the machine was, by the canary in their turns, the cores that
 /// others took and the points' own waiting for a core. It says how many points are disturbed, and by what.
 std::string machine_line(std::span<const core::Point* const>);
-/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. If a point on several
-/// nodes waited for cores, it also names the host whose cores other programs used, since medians of short calls do not
-/// show it.
+/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. For a point on
+/// several nodes that waited for cores, it names the host whose cores other programs used.
 std::string slow_and_busy(const core::Point&);
 /// A number with its noun: "1 rank", "2 ranks".
 std::string counted(std::integral auto n, std::string_view what) {
@@ -114,8 +113,7 @@ class Columns {
   std::vector<Cell> cells_;
 };
 
-/// Columns of a CSV file with one line for each point, from `status` and `reason` on. Names of columns have units; null
-/// gives an empty cell.
+/// Columns of a CSV file of points, after `status` and `reason`. Their names have units; null gives an empty cell.
 class CsvColumns {
  public:
   CsvColumns();

@@ -74,8 +74,7 @@ class BasicBuffer {
         count_(device.size()),
         element_(core::element_of<std::remove_const_t<T>>),
         on_device_(true) {}
-  /// Takes memory of a type that is known at run time. Errors: std::logic_error when it is not a whole number of
-  /// elements.
+  /// Takes memory of a type known at run time. Errors: std::logic_error when it is not a whole number of elements.
   BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host.data(), host.size(), false) {}
   BasicBuffer(core::Element element, DeviceSpan<Byte> device)
       : BasicBuffer(element, device.device_address(), device.bytes(), true) {}
@@ -91,8 +90,7 @@ class BasicBuffer {
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
   bool on_device() const { return on_device_; }
-  /// The address on either side, for `DeviceAccess::copy` and comparisons. Only the device can read at a device's
-  /// address.
+  /// The address on either side, for `DeviceAccess::copy` and comparisons. The host cannot read at a device's address.
   Byte* address() const { return address_; }
 
   Byte* host() const {

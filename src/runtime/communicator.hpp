@@ -138,8 +138,7 @@ class Communicator {
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
 
-  /// These move a message between two ranks, and are not collective. They block; both ranks know the size, and there is
-  /// one message at a time.
+  /// Between two ranks, not collective: both calls block, and move one message at a time, whose size both ranks know.
   template <class T>
   void send_value(int peer, const T& value) const {
     member_->send(peer, std::as_bytes(std::span<const T>(&value, 1)));

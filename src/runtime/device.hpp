@@ -29,8 +29,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  ///< "host"
-  /// The memory is zeroed, and aligned to a cache line or more. Errors: BackendError or std::bad_alloc when none is
-  /// left.
+  /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
   /// Gives this device a view of process memory that transports reach, so that its queues can work on it. The memory
   /// stays the caller's and outlives the result.
@@ -40,8 +39,7 @@ class Device {
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// Whether it is a stand-in for tests: its results are right, its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach a copy of its memory, which `DeviceAccess::to_transport` and `from_transport` keep up to
-  /// date.
+  /// Whether transports reach a copy of its memory, which `DeviceAccess::to_transport` and `from_transport` update.
   virtual bool is_staged() const { return false; }
   /// The address at which transports, and sums on the way, reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
@@ -106,8 +104,7 @@ class Queue {
   /// The device whose memory its work may use.
   virtual Device& device() { return host_device(); }
   /// Submits work under a label, which is a literal ("forward.gemm"). The work is a kernel call, nothing else, so that
-  /// the times of all work add up to the time inside kernels. Buffers may be asked for their memory only within the
-  /// work.
+  /// times of work add up to the time inside kernels. Buffers give their memory only within the work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
   /// Assigns work that is submitted from now on to this layer of the model, counted from 0, or with `no_layer` to none.
   virtual void enter_layer(int) {}

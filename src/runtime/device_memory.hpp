@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device as a type of its own: host spans and device spans do not mix, and the host cannot index a device
-// span.
+// Memory of a device as a type of its own: device spans do not mix with host spans, and the host cannot index them.
 #pragma once
 #include <cassert>
 #include <cstddef>

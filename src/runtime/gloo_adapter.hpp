@@ -29,8 +29,7 @@ class GlooGroup {
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
 
-  /// Collective; blocks. in == out: in place. Errors: BackendError for a type that `gloo_has` denies, or with gloo's
-  /// text.
+  /// Collective; blocks. in == out: in place. Errors: BackendError where gloo lacks the type, or with gloo's text.
   void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine, GlooAlgorithm);
 
  private:

@@ -26,8 +26,7 @@ extern const AlgorithmInfo ring_row;
 /// Source: MPI_Sendrecv round a ring, as nccl-tests' sendrecv does it.
 extern const AlgorithmInfo neighbour_row;
 
-/// In every round a binomial broadcast doubles the number of ranks that have the answer. Any p, any root. The buffer is
-/// one block.
+/// In every round a binomial broadcast doubles the number of ranks that have the answer, in one block. Any p, any root.
 /// Cost:   ceil(log2 p) rounds, of which the longest chain of messages has floor(log2 p); p-1 messages; the root sends
 ///         ceil(log2 p) buffers.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.

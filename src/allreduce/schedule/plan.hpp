@@ -75,8 +75,7 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round. They bring blocks to the place of received blocks, with which they are later sent
-  /// in one message.
+  /// Copies before the first round, which bring blocks beside received ones that later leave in the same message.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< most blocks that land for reduction in one round
@@ -87,8 +86,7 @@ struct Plan {
 /// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a coded
 /// plan is refused (`coded_refusal`).
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// The plan's `uses_alternate`, without compiling the whole plan. In place, a true answer is known after a round or
-/// two.
+/// The plan's `uses_alternate`, without compiling the whole plan. In place, true is known after a round or two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal

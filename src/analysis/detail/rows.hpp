@@ -44,8 +44,7 @@ Relation compare(const Estimate& a, const Estimate& b);
 /// a/b with the widest interval that both intervals allow.
 Estimate ratio(const Estimate& a, const Estimate& b);
 
-/// Whether the efficiency is too high to be true: its whole interval is above 105 %, or it is above 110 % and has no
-/// interval.
+/// Whether the efficiency is too high to be true: its interval lies above 105 %, or without one it is above 110 %.
 bool is_implausible(const MergedRow&);
 /// Whether the row has an efficiency with an interval that is not implausible: only such rows of `scale` give
 /// conclusions.

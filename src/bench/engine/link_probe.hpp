@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the best rate at which bytes reach a rank. Rounds are repeated, on the ranks whose steps are compared with
-// the rate.
+// Measures the best rate at which bytes reach a rank, in rounds, on the ranks whose steps are compared with it.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -12,8 +12,7 @@
 
 namespace gradmeter::bench {
 
-/// The ranks that a point takes. packed: they fill a node before the next. spread: a rank of each node is taken in
-/// turn.
+/// The ranks that a point takes. packed: they fill a node before the next. spread: each node gives one rank in turn.
 enum class Placement : std::uint8_t { packed, spread };
 std::string_view name(Placement);
 std::span<const Placement> placements();

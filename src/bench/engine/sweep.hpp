@@ -86,8 +86,8 @@ class SweepRows {
   /// What is left of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
   /// Warns, once, that the budget cannot be kept. needs: the least that the rest of the sweep takes from now on, as
-  /// known on the first peer; why: the text that says what takes so long. Errors: UsageError on all peers, where the
-  /// budget must be kept.
+  /// known on the first peer; why: says what takes so long. Errors: UsageError on all peers, where the budget must be
+  /// kept.
   void foresee(core::Seconds needs, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);

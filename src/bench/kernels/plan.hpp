@@ -73,8 +73,7 @@ core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// Without a device: its operand sets, and for the check one of them in float64. With a device: only the set in
-  /// float64.
+  /// The operand sets, unless a device has them, and for the check one set in float64.
   std::size_t host = 0;
   std::size_t device = 0;  ///< sets of operands on the device
 };

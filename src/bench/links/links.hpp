@@ -27,8 +27,7 @@ namespace gradmeter::bench {
 ///   bisection         all ranks of the first half with those of the second, both ways at once
 ///   bisection-random  the same with halves and pairs drawn anew for every window
 ///                     (Hoefler, Schneider & Lumsdaine, CLUSTER 2008)
-///   groups            rings of ranks in groups that are halved, to find slow ranks where pairs are too many
-///   (group_search)
+///   groups            rings in groups of ranks that are halved, to find slow ranks where pairs are too many
 enum class LinkPattern : std::uint8_t { one_way, both_ways, multi_pair, bisection, bisection_random, groups };
 std::string_view name(LinkPattern);
 std::vector<LinkPattern> link_patterns();

@@ -34,9 +34,9 @@ std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName&);
 std::unique_ptr<Codec> make_lns4(const core::ParsedName&);
 
 /// Natural compression: powers of two.
-/// Wire: 8 + 16/bucket bits an element; an int16 E = ceil(log2 max|x|) a bucket. Bit 7 of a code is the sign, the others
-/// are c: 0 is zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias;
-/// below the lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), at most ‖x‖²/8.
+/// Wire: 8 + 16/bucket bits an element; an int16 E = ceil(log2 max|x|) a bucket. A code is the sign (bit 7) and c: 0 is
+/// zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
+/// lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), at most ‖x‖²/8.
 /// A bucket that is not finite has E = -32768. A code of 2^128 decodes to the largest float.
 /// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.

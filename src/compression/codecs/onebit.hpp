@@ -24,7 +24,7 @@ namespace gradmeter::compression {
 /// With two (`means=2`) it decodes to the mean of the elements with the same bit; 0 where there are none.
 /// Wire:   one fp32 a bucket, or two (bit 1's first); then one bit an element.
 /// Error:  |C-x|^2 = (1-delta)|x|^2, delta = |x|_1^2/(n|x|^2) a bucket; two means: |x|^2 - S+^2/n+ - S-^2/n-, S the sum
-///         of the n elements of a sign.
+///         of a sign's n elements.
 /// Bits:   equal on every instruction set: sums run in 16 doubles, element i in sum i mod 16, then pairwise.
 /// Cost:   one read of the input; 4 + 1/8 bytes an element to encode or decode, 8 + 1/8 to decode and add.
 /// Source: Seide et al., Interspeech 2014 (two means); Karimireddy et al., ICML 2019 (sign times mean, feedback).

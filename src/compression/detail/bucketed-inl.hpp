@@ -88,9 +88,8 @@ HWY_INLINE Words draw_of(Words numbers, Words second) {
 HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
   const I32 di;
   const hn::Repartition<std::int16_t, F32> d16;
-  // A block of 16 bytes of `ab` has four numbers of a, then four of b; one of `cd`, of c and d. In a block of `both`
-  // the bytes of `ab` and `cd` alternate, in one of `sorted` those of `ab` come first. The look-up at the end sorts
-  // blocks.
+  // A block of 16 bytes has four numbers of a, then four of b (`ab`), or of c and d (`cd`). In `both` bytes of `ab` and
+  // `cd` alternate; in `sorted` those of `ab` come first. The last look-up puts blocks in order.
   const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(di, a), hn::BitCast(di, b));
   const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(di, c), hn::BitCast(di, d));
   const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));

@@ -13,15 +13,14 @@ namespace gradmeter::dataparallel {
 
 /// Gradient descent. For each tensor: trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where ‖w‖ or ‖g‖ is zero; v = mu·v +
 /// step·trust·(g + decay·w); w −= v. Biases are no exception. Shape: ranges are whole tensors, or parts whose scope has
-/// `parts`. Cost: 28 bytes an element; the state is as large as the weights. Errors: std::logic_error for other parts
-/// of a tensor. Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", arXiv:1708.03888,
-/// algorithm 1.
+/// `parts`. Cost: 28 bytes an element. State: 4 bytes an element. Errors: std::logic_error for other parts of a tensor.
+/// Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
 std::unique_ptr<Optimizer> make_lars(const core::ParsedName&, const OptimizerScope&);
 
 /// m and v as in adam; r = m̂/(√v̂ + epsilon) + decay·w; for each tensor w −= step·(‖w‖/‖r‖)·r, the ratio 1 where one
 /// of the norms is zero: the paper's φ is the identity. Biases are treated as all tensors are.
-/// Shape: ranges are whole tensors, or parts whose scope has `parts`. Cost: 40 bytes an element; the state is twice as
-/// large as the weights (r is computed twice instead of kept). Errors: std::logic_error for other parts of a tensor.
+/// Shape: ranges are whole tensors, or parts whose scope has `parts`. Cost: 40 bytes an element. State: 8 bytes an
+/// element (r is computed twice instead of kept). Errors: std::logic_error for other parts of a tensor.
 /// Source: You et al., "Large batch optimization for deep learning", ICLR 2020, algorithm 2.
 std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerScope&);
 

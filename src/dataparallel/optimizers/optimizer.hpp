@@ -125,7 +125,7 @@ struct OuterMomentum {
 ///
 /// follows_step_size: v = mu·(size/last size)·v + Δ, where size is UpdateStep's, which is not used otherwise. With
 /// v = -size·u that is SlowMo's u = mu·u - Δ/size and w -= step·size·u. Where a size was 0, v begins anew.
-/// Cost: 20 bytes an element; the state is as large as the weights.
+/// Cost: 20 bytes an element. State: 4 bytes an element.
 /// Source: Chen & Huo, ICASSP 2016; Douillard et al., "DiLoCo", 2023, algorithm 1; Wang et al., "SlowMo", ICLR 2020.
 std::unique_ptr<Optimizer> make_outer_momentum(const OptimizerScope&, OuterMomentum);
 

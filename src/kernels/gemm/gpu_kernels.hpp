@@ -100,8 +100,7 @@ struct MatrixForm {
   constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
-/// Lies behind the numbers of an fp8 operand: the factor that cuBLASLt multiplies them by, and the number from which
-/// this factor is computed.
+/// Lies behind the numbers of an fp8 operand, and gives the factor by which cuBLASLt multiplies them.
 struct Fp8Scale {
   float factor;
   std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32

@@ -87,10 +87,9 @@ std::unique_ptr<Layer> make_gelu_layer(const TokenShape&);
 /// each pass again. Initial values: gains 1, biases 0. Source: Ba, Kiros, Hinton 2016.
 std::unique_ptr<Layer> make_layer_norm_layer(const TokenShape&);
 
-/// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: those of
-/// the layers, last layer first, named "2.weight". Cost: that of the layers, and 12 bytes an element forward, 20
-/// backward. Source: He et al., CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`): the sum
-/// over them is added to x.
+/// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: the
+/// layers', last first, named "2.weight". Cost: the layers', and 12 bytes an element forward, 20 backward. Source: He
+/// et al., CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`), whose sum is added to x.
 /// Errors: std::logic_error when a layer does not take what the one before gives, or the last one's output is not of
 /// x's shape.
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers);

@@ -29,8 +29,8 @@ namespace gradmeter::report {
 ///  - `side`, `machine`, `build`: their words in `series` and `panel`, where rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
-///  - `codec_gain` of rows with a codec whose point was also measured without: the time without the codec divided by
-///    that with it, and its interval; also `series_over_links`, `panel_over_links`, which do not name the link and what
+///  - `codec_gain` of rows with a codec whose point was also measured without: the time without the codec over that
+///    with it, with its interval, and `series_over_links`, `panel_over_links`, which name neither the link nor what
 ///    belongs to it.
 class PageRow {
  public:

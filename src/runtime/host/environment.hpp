@@ -15,15 +15,13 @@ namespace gradmeter::runtime {
 /// sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
 
-/// The recorded variables among "NAME=value" strings, by name. `block` ends with a null pointer; by default this
-/// process'.
+/// The recorded variables by name. `block`: "NAME=value" strings, then a null pointer; by default this process'.
 std::map<std::string, std::string> named_environment(const char* const* block = nullptr);
 
 /// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
 std::map<std::string, std::string> library_versions();
 
-/// The launcher of this process, known from the environment alone: before MPI runs, and where MPI does not recognise
-/// it.
+/// The launcher of this process, from the environment alone: before MPI runs, and where MPI does not recognise it.
 struct Launcher {
   std::string name;  ///< "mpirun (Open MPI)", "mpiexec (MPICH)", "srun", "PMIx"; empty: nothing started us but a shell
   int rank = 0;

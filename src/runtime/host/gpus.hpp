@@ -38,8 +38,7 @@ CudaFacts read_cuda();
 /// "NVIDIA H100 80GB HBM3, sm_90, 79.1 GiB, PCI 0000:65:00.0".
 std::string describe(const GpuFacts& gpu);
 
-/// A text such as "4 x NVIDIA H100, 2 x NVIDIA A100" for `machine_fingerprint` and the run's record; empty without
-/// GPUs.
+/// "4 x NVIDIA H100, 2 x NVIDIA A100", for `machine_fingerprint` and a run's record; empty without GPUs.
 std::string accelerator_names(const CudaFacts& cuda);
 
 // The choice of a rank's device. It takes plain values: neither CUDA nor a communicator is needed to decide, or to test

@@ -34,8 +34,7 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// Holds at most two calls under way. MPI may use their buffers and cuts until `done` is true; the owner waits for
-/// that.
+/// Holds at most two calls under way. MPI may use their buffers and cuts until `done` is true, so its owner must wait.
 class MpiRequests {
  public:
   struct State;

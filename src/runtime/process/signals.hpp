@@ -19,8 +19,7 @@
 namespace gradmeter::runtime {
 
 /// Sets the last action of a process that ends at once: writing a line to a file. `last` is called once, in the thread
-/// that ends the process, and must neither throw nor wait for long. An empty `last` removes it. Any thread may call
-/// this.
+/// that ends the process, and must neither throw nor wait for long. An empty one removes it. Any thread may call it.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
 /// Runs the action of `before_sudden_end`, then _exit: destructors would wait for ranks that hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
@@ -47,7 +46,7 @@ class SignalWatch {
 
   /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
-  /// The first signal, else the first warning, else 0. Ask between two points, so that the point under way is still
+  /// The first signal, else the first warning, else 0. Ask between two points, so that the present one is still
   /// measured.
   int pending_or_warned() const noexcept {
     const int now = pending();

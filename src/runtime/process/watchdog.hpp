@@ -67,8 +67,7 @@ class Activity {
 };
 
 /// While it lives, the rank computes `label` (a literal). This counts as silence: a computation longer than the
-/// time-out ends the run with this label. Its begin and end are beats. Objects may nest, on one thread of a rank at a
-/// time.
+/// time-out ends the run with this label. Its begin and end are beats. Objects may nest, on one thread of a rank.
 class Computing {
  public:
   Computing(Activity& activity, const char* label) noexcept

@@ -60,8 +60,7 @@ class Transport {
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// Whether the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// Null until the message is here, then the address of the bytes: the landing buffer or the peer's memory, valid
-  /// until `release`.
+  /// Null until the message is here, then its address, in the landing buffer or the peer's memory, until `release`.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// Releases the bytes of this receive.
   virtual void release(MessageHandle&) {}
