@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module's interface: a codec encodes a span of fp32 as bytes for the wire, and decodes them. It keeps no state.
-// State, shapes and collectives are handled by the modules above (allreduce/compressed).
+// State, shapes and collectives are handled by the modules above (allreduce/coded).
 #pragma once
 #include <cstddef>
 #include <cstdint>

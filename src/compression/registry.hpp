@@ -24,7 +24,7 @@ enum class Exchange : std::uint8_t {
 /// One row of the table. `parameters`: those that may follow the colon, with their defaults ("bucket=512,norm=max").
 /// Every codec takes two more: ef=on|off (error feedback), whose default is `feedback`, and min=N, since tensors of
 /// fewer elements travel dense. `make` is given a name with every parameter written out, and refuses values that it
-/// cannot take. It is null for codecs that consist of collectives (allreduce/compressed); `check` refuses their values.
+/// cannot take. It is null for codecs that consist of collectives (allreduce/coded); `check` refuses their values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;

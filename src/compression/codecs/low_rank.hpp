@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PowerSGD's arithmetic: a gradient as a matrix, and two thin factors of it that ranks can add up. One step is
 //   multiply; all-reduce P; orthonormalise; multiply_transposed; all-reduce Q; reconstruct
-// with Q kept for the next step, and error feedback around it. The collectives are in allreduce/compressed.
+// with Q kept for the next step, and error feedback around it. The collectives are in allreduce/coded.
 #pragma once
 #include <cmath>
 #include <cstddef>
