@@ -25,6 +25,7 @@ FLAGS = {
     "replay": "overlap seconds interconnect timeout wide out force resume append help".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
+    "predict": "calibrate score leave-out rows json outliers fail-above help".split(),
     "list": ["json", "wide", "help"],
     "doctor": ["help"],
 }

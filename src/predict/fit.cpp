@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/fit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+namespace gradmeter::predict {
+namespace {
+
+/// Solves a · x = b for a symmetric positive matrix, n x n by rows. Source: Cholesky. False: a is not positive.
+bool solve(std::vector<double> a, std::vector<double>& b) {
+  const std::size_t n = b.size();
+  for (std::size_t j = 0; j < n; ++j) {
+    for (std::size_t k = 0; k < j; ++k) a[j * n + j] -= a[j * n + k] * a[j * n + k];
+    if (!(a[j * n + j] > 0)) return false;
+    a[j * n + j] = std::sqrt(a[j * n + j]);
+    for (std::size_t i = j + 1; i < n; ++i) {
+      for (std::size_t k = 0; k < j; ++k) a[i * n + j] -= a[i * n + k] * a[j * n + k];
+      a[i * n + j] /= a[j * n + j];
+    }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t k = 0; k < i; ++k) b[i] -= a[i * n + k] * b[k];
+    b[i] /= a[i * n + i];
+  }
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t k = i + 1; k < n; ++k) b[i] -= a[k * n + i] * b[k];
+    b[i] /= a[i * n + i];
+  }
+  return true;
+}
+
+class Posterior {
+ public:
+  Posterior(std::span<const Prior> priors, std::span<const Residual> residuals, double noise)
+      : priors_(priors), residuals_(residuals), noise_(noise) {}
+
+  std::vector<double> residuals_at(std::span<const double> x) const {
+    std::vector<double> out;
+    for (const Residual& r : residuals_) out.push_back(r(x) / noise_);
+    return out;
+  }
+  double cost(std::span<const double> x, std::span<const double> r) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += square((x[i] - std::log(priors_[i].middle)) / priors_[i].width);
+    for (const double e : r) sum += 2 * (std::sqrt(1 + e * e) - 1);
+    return std::isfinite(sum) ? sum : 1e300;
+  }
+  /// One step of Gauss and Newton from x, damped; empty: none is possible.
+  std::vector<double> step(const std::vector<double>& x, std::span<const double> r, double damping) const {
+    const std::size_t n = x.size();
+    std::vector<double> a(n * n, 0.0), b(n, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const double weight = 1 / square(priors_[i].width);
+      a[i * n + i] = weight;
+      b[i] = -weight * (x[i] - std::log(priors_[i].middle));
+    }
+    constexpr double h = 1e-4;
+    std::vector<std::vector<double>> slopes;
+    for (std::size_t i = 0; i < n; ++i) {
+      auto moved = x;
+      moved[i] += h;
+      slopes.push_back(residuals_at(moved));
+      for (std::size_t k = 0; k < r.size(); ++k) slopes[i][k] = (slopes[i][k] - r[k]) / h;
+    }
+    for (std::size_t k = 0; k < r.size(); ++k) {
+      const double weight = 1 / std::sqrt(1 + r[k] * r[k]);
+      for (std::size_t i = 0; i < n; ++i) {
+        b[i] -= weight * slopes[i][k] * r[k];
+        for (std::size_t j = 0; j <= i; ++j) a[i * n + j] += weight * slopes[i][k] * slopes[j][k];
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      a[i * n + i] *= 1 + damping;
+      for (std::size_t j = i + 1; j < n; ++j) a[i * n + j] = a[j * n + i];
+    }
+    if (!solve(std::move(a), b)) return {};
+    for (std::size_t i = 0; i < n; ++i) b[i] = x[i] + std::clamp(b[i], -1.0, 1.0);
+    return b;
+  }
+
+ private:
+  static double square(double v) { return v * v; }
+  std::span<const Prior> priors_;
+  std::span<const Residual> residuals_;
+  double noise_;
+};
+
+}  // namespace
+
+std::vector<double> fit_terms(std::span<const Prior> priors, std::span<const Residual> residuals, double noise) {
+  std::vector<double> x;
+  for (const Prior& p : priors) x.push_back(std::log(p.middle));
+  if (residuals.empty()) return x;
+  const Posterior posterior(priors, residuals, noise);
+  auto r = posterior.residuals_at(x);
+  double cost = posterior.cost(x, r), damping = 1e-2;
+  constexpr int most_steps = 60;
+  for (int i = 0; i < most_steps && damping < 1e8; ++i) {
+    auto next = posterior.step(x, r, damping);
+    if (next.empty()) {
+      damping *= 10;
+      continue;
+    }
+    auto next_r = posterior.residuals_at(next);
+    const double next_cost = posterior.cost(next, next_r);
+    if (!(next_cost < cost)) {
+      damping *= 5;
+      continue;
+    }
+    const bool settled = cost - next_cost < 1e-6 * cost;
+    x = std::move(next), r = std::move(next_r), cost = next_cost;
+    damping = std::max(1e-6, damping / 5);
+    if (settled) break;
+  }
+  return x;
+}
+
+}  // namespace gradmeter::predict

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/score.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "predict/scaled_step.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+/// The reason for rows that are no fault of a prediction.
+constexpr std::string_view experts = "experts";
+/// The most groups that are left out in turn; more are joined.
+constexpr std::size_t most_folds = 8;
+/// No interval is narrower, in the logarithm: sources state times to some percent.
+constexpr double least_spread = 0.05;
+/// The spread without any calibration row, and its growth with each doubling of GPUs beyond those calibrated on.
+constexpr double spread_of_priors = 0.35, spread_a_doubling = 0.03;
+
+Terms terms_of(std::span<const double> logs) {
+  Terms t;
+  for (std::size_t i = 0; i < term_count; ++i) t.values[i] = std::exp(logs[i]);
+  return t;
+}
+
+struct Row {
+  TransformerStep step;
+  double measured;
+  std::string group;
+};
+
+std::vector<double> fit(const Sheet& sheet, std::span<const Row* const> rows) {
+  const auto priors = priors_of(sheet);
+  std::vector<Residual> residuals;
+  for (const Row* row : rows)
+    residuals.emplace_back(
+        [row](std::span<const double> x) { return std::log(row->step.seconds(terms_of(x)) / row->measured); });
+  return fit_terms(priors, residuals);
+}
+
+double percentile(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+double mean(std::span<const double> values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum / static_cast<double>(values.size());
+}
+
+std::string_view largest(const StepParts& p) {
+  const std::array parts{std::pair{p.compute, "compute"},        std::pair{p.tensor_exchange, "tensor exchange"},
+                         std::pair{p.pipeline_wait, "pipeline"}, std::pair{p.data_exchange, "data exchange"},
+                         std::pair{p.update, "update"},          std::pair{p.fixed, "fixed"}};
+  return std::ranges::max_element(parts)->second;
+}
+
+}  // namespace
+
+std::string group_of(const MeasuredStep& s) {
+  return fmt::format("{} {} {} {} {} {}", s.model, s.hidden, s.tensor, s.pipeline, s.micro_batch, s.recompute);
+}
+
+Calibration::Calibration(std::vector<MeasuredStep> rows) : rows_(std::move(rows)) {
+  std::erase_if(rows_, [](const MeasuredStep& s) { return !(s.step_s > 0); });
+}
+
+const Calibration::System& Calibration::system_of(const MeasuredStep& s) const {
+  const auto [at, is_new] = systems_.try_emplace(s.system);
+  System& system = at->second;
+  if (!is_new) return system;
+  const Sheet sheet = sheet_of(s).sheet.value();
+  std::vector<Row> rows;
+  for (const MeasuredStep& r : rows_) {
+    if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
+    rows.push_back({TransformerStep(r, sheet), r.step_s, group_of(r)});
+    system.typical_gpus = std::max(system.typical_gpus, static_cast<double>(r.gpus));
+  }
+  std::vector<const Row*> all;
+  std::set<std::string> groups;
+  for (const Row& r : rows) all.push_back(&r), groups.insert(r.group);
+  system.log_terms = fit(sheet, all);
+  system.is_fitted = !all.empty();
+  system.spread = spread_of_priors;
+  if (all.empty()) return system;
+  // The residuals of what was fitted are too small: each group is predicted from the others.
+  std::vector<double> away;
+  const std::size_t folds = std::min(most_folds, groups.size());
+  for (std::size_t fold = 0; fold < folds; ++fold) {
+    std::vector<const Row*> kept, left;
+    for (const Row& r : rows) {
+      const auto number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.group)));
+      (number % folds == fold ? left : kept).push_back(&r);
+    }
+    const Terms terms = terms_of(fit(sheet, kept));
+    for (const Row* r : left) away.push_back(std::abs(std::log(r->step.seconds(terms) / r->measured)));
+  }
+  constexpr double ninety = 0.9;
+  system.spread = std::max(least_spread, percentile(away, ninety));
+  return system;
+}
+
+PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
+  if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
+  const auto sheet = sheet_of(s);
+  if (!sheet.sheet) return {{}, sheet.reason};
+  if (s.expert > 1) return {{}, std::string(experts)};
+  Prediction p;
+  double spread = 0, calibrated_gpus = 1;
+  if (s.sequence == 0 || !TransformerStep::refusal(s).empty()) {
+    const auto scaled = scaled_step(s, rows_, *sheet.sheet);
+    if (!scaled.seconds) return {{}, scaled.reason};
+    p.seconds = *scaled.seconds;
+    p.largest_part = "one GPU's step";
+    spread = scaled.spread;
+    calibrated_gpus = scaled.gpus;
+  } else {
+    const System& system = system_of(s);
+    const Terms terms = terms_of(system.log_terms);
+    const StepParts parts = TransformerStep(s, *sheet.sheet).parts(terms);
+    // What the terms miss of the same network in the same software they miss on more GPUs too.
+    double away = 0, rows = 0;
+    for (const MeasuredStep& r : rows_) {
+      if (r.system != s.system || r.strategy != s.strategy || r.sequence != s.sequence || r.layers != s.layers ||
+          r.precision != s.precision || group_of(r) != group_of(s) || !TransformerStep::refusal(r).empty())
+        continue;
+      away += std::log(TransformerStep(r, *sheet.sheet).seconds(terms) / r.step_s);
+      ++rows;
+    }
+    p.seconds = parts.step() * (rows > 0 ? std::exp(-away / (rows + 0.25)) : 1);
+    p.largest_part = largest(parts);
+    spread = system.spread;
+    calibrated_gpus = system.typical_gpus;
+  }
+  const double doublings = std::max(0.0, std::log2(static_cast<double>(s.gpus) / calibrated_gpus));
+  const double width = std::hypot(spread, spread_a_doubling * doublings);
+  p.low = p.seconds * std::exp(-width);
+  p.high = p.seconds * std::exp(width);
+  return {p, {}};
+}
+
+std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
+  const auto sheet = sheet_of(s);
+  if (!sheet.sheet || !TransformerStep::refusal(s).empty()) return std::nullopt;
+  std::vector<double> rates;
+  for (const MeasuredStep& r : rows_) {
+    if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
+    rates.push_back(TransformerStep(r, *sheet.sheet).flops() / (r.step_s * static_cast<double>(r.gpus)));
+  }
+  if (rates.empty()) return std::nullopt;
+  return TransformerStep(s, *sheet.sheet).flops() / (core::median(rates) * static_cast<double>(s.gpus));
+}
+
+std::optional<double> Calibration::linear(const MeasuredStep& s) const {
+  const auto batch_a_gpu = [](const MeasuredStep& r) {
+    return static_cast<double>(r.global_batch) / static_cast<double>(r.gpus);
+  };
+  const MeasuredStep* smallest = nullptr;
+  for (const MeasuredStep& r : rows_) {
+    const bool same = r.system == s.system && r.model == s.model && r.hidden == s.hidden && r.layers == s.layers &&
+                      r.sequence == s.sequence && r.precision == s.precision && r.micro_batch == s.micro_batch &&
+                      r.quantile == s.quantile && r.strategy == s.strategy && r.data == s.data;
+    if (same && (!smallest || r.gpus < smallest->gpus)) smallest = &r;
+  }
+  if (!smallest) return std::nullopt;
+  return smallest->step_s * batch_a_gpu(s) / batch_a_gpu(*smallest);
+}
+
+namespace {
+
+/// Collects rows and makes their score.
+class Scorer {
+ public:
+  void add(const Calibration& calibration, const MeasuredStep& s) {
+    ++rows_;
+    const auto [prediction, reason] = calibration.predict(s);
+    const std::string why = s.problem.empty() ? reason : s.problem;
+    if (!prediction || !why.empty()) {
+      ++reasons_[why];
+      constexpr double all_wrong = 100;
+      if (why != experts) with_unpredicted_.push_back(all_wrong);
+      return;
+    }
+    const double error = error_of(prediction->seconds, s.step_s);
+    errors_.push_back(error);
+    with_unpredicted_.push_back(error);
+    signs_.push_back(100 * (prediction->seconds - s.step_s) / s.step_s);
+    widths_.push_back(100 * (prediction->high - prediction->low) / 2 / prediction->seconds);
+    covered_ += s.step_s >= prediction->low && s.step_s <= prediction->high ? 1 : 0;
+    outliers_.push_back({s.id, prediction->largest_part, signs_.back() / 100});
+    if (const auto naive = calibration.constant_flops(s)) flops_errors_.push_back(error_of(*naive, s.step_s));
+    if (const auto naive = calibration.linear(s)) linear_errors_.push_back(error_of(*naive, s.step_s));
+  }
+
+  Score result(const std::string& file) {
+    Score out{.file = file, .rows = rows_, .unpredicted = rows_ - errors_.size(), .reasons = reasons_};
+    out.mape = mean_of(errors_);
+    out.mape_all = mean_of(with_unpredicted_);
+    out.bias = mean_of(signs_);
+    out.half_width = mean_of(widths_);
+    out.constant_flops_mape = mean_of(flops_errors_);
+    out.linear_mape = mean_of(linear_errors_);
+    if (!errors_.empty()) {
+      constexpr double middle = 0.5, ninety = 0.9;
+      out.median = percentile(errors_, middle);
+      out.p90 = percentile(errors_, ninety);
+      out.coverage = 100 * covered_ / static_cast<double>(errors_.size());
+    }
+    std::ranges::stable_sort(outliers_, std::greater(), [](const Score::Outlier& o) { return std::abs(o.error); });
+    out.outliers = outliers_;
+    return out;
+  }
+
+ private:
+  static double error_of(double predicted, double measured) { return 100 * std::abs(predicted - measured) / measured; }
+  static std::optional<double> mean_of(std::span<const double> values) {
+    return values.empty() ? std::nullopt : std::optional(mean(values));
+  }
+
+  std::size_t rows_ = 0;
+  double covered_ = 0;
+  std::vector<double> errors_, with_unpredicted_, signs_, widths_, flops_errors_, linear_errors_;  // in percent
+  std::map<std::string, std::size_t> reasons_;
+  std::vector<Score::Outlier> outliers_;
+};
+
+}  // namespace
+
+Score score(const Calibration& calibration, std::span<const MeasuredStep> rows, const std::string& file) {
+  Scorer scorer;
+  for (const MeasuredStep& s : rows) scorer.add(calibration, s);
+  return scorer.result(file);
+}
+
+Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
+                        const std::function<std::string(const MeasuredStep&)>& group) {
+  std::map<std::string, std::vector<MeasuredStep>> groups;
+  for (const MeasuredStep& s : rows) groups[group(s)].push_back(s);
+  Scorer scorer;
+  for (const auto& [name, left_out] : groups) {
+    std::vector<MeasuredStep> kept;
+    for (const auto& [other, of_other] : groups)
+      if (other != name) kept.insert(kept.end(), of_other.begin(), of_other.end());
+    const Calibration calibration(std::move(kept));
+    for (const MeasuredStep& s : left_out) scorer.add(calibration, s);
+  }
+  return scorer.result(file);
+}
+
+}  // namespace gradmeter::predict

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibrates machines on measured steps, predicts others, and scores the predictions beside naive ones.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "predict/fit.hpp"
+#include "predict/measurements.hpp"
+
+namespace gradmeter::predict {
+
+/// A step time with its 90 % interval [s].
+struct Prediction {
+  double seconds = 0, low = 0, high = 0;
+  std::string largest_part = {};  ///< the part of the step that is most in doubt, by size
+};
+struct PredictionOrReason {
+  std::optional<Prediction> prediction = {};
+  std::string reason = {};  ///< why there is none
+};
+
+/// All that calibration rows say of systems: fitted terms, and how far rows that were left out lay from the fit.
+class Calibration {
+ public:
+  explicit Calibration(std::vector<MeasuredStep> rows);
+  PredictionOrReason predict(const MeasuredStep&) const;
+
+  /// Naive predictions [s], nothing where calibration rows allow none. constant_flops: the median FLOP/s a GPU of the
+  /// system's calibration rows. linear: the throughput of the same model, batch and precision at its smallest number of
+  /// GPUs, times GPUs.
+  std::optional<double> constant_flops(const MeasuredStep&) const;
+  std::optional<double> linear(const MeasuredStep&) const;
+
+ private:
+  struct System {
+    std::vector<double> log_terms;
+    double spread = 0;        ///< 90th percentile of |log| of groups that were left out
+    double typical_gpus = 1;  ///< the largest number of GPUs among calibration rows
+    bool is_fitted = false;
+  };
+  const System& system_of(const MeasuredStep&) const;
+
+  std::vector<MeasuredStep> rows_;
+  mutable std::map<std::string, System> systems_;  ///< fitted when first asked for
+};
+
+/// Scores of one table, in percent; nothing where they cannot be had.
+struct Score {
+  std::string file = {};
+  std::size_t rows = 0, unpredicted = 0;
+  std::optional<double> mape = {};      ///< mean of |predicted − measured| ÷ measured, over predicted rows
+  std::optional<double> mape_all = {};  ///< an unpredicted row counts as 100; rows with experts are left out
+  std::optional<double> median = {}, p90 = {};
+  std::optional<double> bias = {};                                   ///< mean of (predicted − measured) ÷ measured
+  std::optional<double> coverage = {};                               ///< rows within their 90 % interval
+  std::optional<double> half_width = {};                             ///< mean of half the interval ÷ predicted
+  std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< of the naive predictions
+  std::map<std::string, std::size_t> reasons = {};                   ///< why rows are unpredicted, and how many
+  struct Outlier {
+    std::string id, part;  ///< part: the largest of the step
+    double error;          ///< (predicted − measured) ÷ measured
+  };
+  std::vector<Outlier> outliers = {};  ///< the worst first
+};
+Score score(const Calibration&, std::span<const MeasuredStep> rows, const std::string& file);
+/// Scores each row by a calibration on the rows of all other groups. group: what rows have in common that are left out
+/// together.
+Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
+                        const std::function<std::string(const MeasuredStep&)>& group);
+
+/// Rows of one group are not told apart by what is fitted: to learn how far a fit is off they are left out together.
+std::string group_of(const MeasuredStep&);
+
+}  // namespace gradmeter::predict

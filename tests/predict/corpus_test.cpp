@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Public measurements (data/predict): each row is predicted from rows of other groups only.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "core/format.hpp"
+#include "predict/score.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+std::vector<MeasuredStep> corpus(const std::string& name) {
+  const std::string path = std::string(GRADMETER_PREDICT_DATA "/") + name + ".csv";
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return read_measured_steps({std::istreambuf_iterator<char>(in), {}}, path);
+}
+
+struct Bar {
+  const char* name;
+  double mape;        ///< [percent]
+  double sheet_mape;  ///< with data sheets alone
+  std::string (*group)(const MeasuredStep&);
+};
+const Bar bars[]{{"vtrain_single", 7.5, 22,
+                  [](const MeasuredStep& s) { return fmt::format("{} {} {}", s.hidden, s.tensor, s.micro_batch); }},
+                 {"llm_foundry", 4.5, 22, [](const MeasuredStep& s) { return s.model + s.system; }},
+                 {"internevo", 6.5, 22, group_of},
+                 {"simumax_b200", 6.5, 22, group_of}};
+
+TEST(Corpora, RowsOfOtherGroupsPredictWithinTheBars) {
+  double covered = 0, rows = 0, widths = 0;
+  for (const Bar& bar : bars) {
+    const auto steps = corpus(bar.name);
+    const Score s = score_leaving_out(steps, bar.name, bar.group);
+    ASSERT_TRUE(s.mape) << bar.name;
+    EXPECT_LE(*s.mape, bar.mape) << bar.name;
+    EXPECT_LE(*s.mape_all, bar.mape) << bar.name << ": experts apart, all rows are predicted";
+    if (s.constant_flops_mape) EXPECT_LT(*s.mape, *s.constant_flops_mape) << bar.name << " beats the naive prediction";
+    const auto n = static_cast<double>(s.rows - s.unpredicted);
+    if (n >= 30) EXPECT_GE(*s.coverage, 80) << bar.name;
+    rows += n, covered += n * *s.coverage, widths += n * *s.half_width;
+    const Score sheets = score(Calibration({}), steps, bar.name);
+    EXPECT_LE(*sheets.mape, bar.sheet_mape) << bar.name << " by data sheets alone";
+  }
+  EXPECT_GE(covered / rows, 85) << "of 90 % intervals, over all corpora";
+  EXPECT_LE(covered / rows, 97);
+  EXPECT_LE(widths / rows, 20);
+}
+
+TEST(Corpora, AWrongMeshIsSeenInTheScore) {
+  auto steps = corpus("vtrain_single");
+  const double right = *score_leaving_out(steps, "", bars[0].group).mape;
+  for (MeasuredStep& s : steps) std::swap(s.tensor, s.pipeline);
+  EXPECT_GT(*score_leaving_out(steps, "", bars[0].group).mape, 1.5 * right);
+}
+
+TEST(Corpora, RowsThatCannotBePredictedAreCountedWithTheirReason) {
+  const Score s = score(Calibration({}), corpus("tf_benchmarks"), "tf");
+  EXPECT_EQ(s.unpredicted, s.rows);
+  EXPECT_DOUBLE_EQ(s.mape_all.value_or(0), 100);
+  EXPECT_FALSE(s.mape);
+  std::size_t counted = 0;
+  for (const auto& [why, n] : s.reasons) counted += n;
+  EXPECT_EQ(counted, s.rows);
+  const Score with_experts = score(Calibration({}), corpus("simumax_b200"), "b200");
+  EXPECT_EQ(with_experts.reasons.at("experts"), 6u);
+  EXPECT_EQ(with_experts.mape, with_experts.mape_all) << "rows with experts are left out";
+}
+
+TEST(Corpora, EveryTableIsRead) {
+  for (const char* name : {"bigscience", "deeplearningexamples", "dlperf", "dlperf_gpt", "internevo", "llm_foundry",
+                           "megatron_bridge", "pytorch_ddp", "simumax_b200", "tf_benchmarks", "vtrain_single"})
+    EXPECT_GT(corpus(name).size(), 10u) << name;
+}
+
+}  // namespace
+}  // namespace gradmeter::predict
