@@ -34,7 +34,7 @@ Terms terms_of(std::span<const double> logs) {
 struct Row {
   TransformerStep step;
   double measured;
-  std::string group;
+  std::string group, network;
 };
 
 std::vector<double> fit(const Sheet& sheet, std::span<const Row* const> rows) {
@@ -54,7 +54,26 @@ double percentile(std::vector<double> values, double share) {
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
-double mean(std::span<const double> values) {
+/// The 90th percentile of |log(predicted ÷ measured)| of rows that are left out by groups.
+double spread_of(const Sheet& sheet, std::span<const Row> rows, std::string Row::*group) {
+  std::set<std::string> groups;
+  for (const Row& r : rows) groups.insert(r.*group);
+  std::vector<double> away;
+  const std::size_t folds = std::min(most_folds, groups.size());
+  for (std::size_t fold = 0; fold < folds; ++fold) {
+    std::vector<const Row*> kept, left;
+    for (const Row& r : rows) {
+      const auto number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.*group)));
+      (number % folds == fold ? left : kept).push_back(&r);
+    }
+    const Terms terms = terms_of(fit(sheet, kept));
+    for (const Row* r : left) away.push_back(std::abs(std::log(r->step.seconds(terms) / r->measured)));
+  }
+  constexpr double ninety = 0.9;
+  return percentile(away, ninety);
+}
+
+double mean_of_all(std::span<const double> values) {
   double sum = 0;
   for (const double v : values) sum += v;
   return sum / static_cast<double>(values.size());
@@ -85,30 +104,22 @@ const Calibration::System& Calibration::system_of(const MeasuredStep& s) const {
   std::vector<Row> rows;
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
-    rows.push_back({TransformerStep(r, sheet), r.step_s, group_of(r)});
+    rows.push_back({TransformerStep(r, sheet), r.step_s, group_of(r), fmt::format("{} {}", r.model, r.hidden)});
     system.typical_gpus = std::max(system.typical_gpus, static_cast<double>(r.gpus));
   }
   std::vector<const Row*> all;
-  std::set<std::string> groups;
-  for (const Row& r : rows) all.push_back(&r), groups.insert(r.group);
+  for (const Row& r : rows) all.push_back(&r);
   system.log_terms = fit(sheet, all);
   system.is_fitted = !all.empty();
   system.spread = spread_of_priors;
   if (all.empty()) return system;
-  // The residuals of what was fitted are too small: each group is predicted from the others.
-  std::vector<double> away;
-  const std::size_t folds = std::min(most_folds, groups.size());
-  for (std::size_t fold = 0; fold < folds; ++fold) {
-    std::vector<const Row*> kept, left;
-    for (const Row& r : rows) {
-      const auto number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.group)));
-      (number % folds == fold ? left : kept).push_back(&r);
-    }
-    const Terms terms = terms_of(fit(sheet, kept));
-    for (const Row* r : left) away.push_back(std::abs(std::log(r->step.seconds(terms) / r->measured)));
-  }
-  constexpr double ninety = 0.9;
-  system.spread = std::max(least_spread, percentile(away, ninety));
+  // The residuals of what was fitted are too small: rows are predicted from those of other groups, and from those of
+  // other networks where there are several.
+  constexpr std::size_t several = 3;
+  system.spread = std::max(least_spread, spread_of(sheet, rows, &Row::group));
+  std::set<std::string> networks;
+  for (const Row& r : rows) networks.insert(r.network);
+  if (networks.size() >= several) system.spread = std::max(system.spread, spread_of(sheet, rows, &Row::network));
   return system;
 }
 
@@ -226,7 +237,7 @@ class Scorer {
  private:
   static double error_of(double predicted, double measured) { return 100 * std::abs(predicted - measured) / measured; }
   static std::optional<double> mean_of(std::span<const double> values) {
-    return values.empty() ? std::nullopt : std::optional(mean(values));
+    return values.empty() ? std::nullopt : std::optional(mean_of_all(values));
   }
 
   std::size_t rows_ = 0;

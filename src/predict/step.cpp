@@ -14,11 +14,11 @@ namespace {
 
 constexpr double element_bytes = 2;  // of activations and weights in 16 bits
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool mentions(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 /// Flash attention needs a GPU of 2020 or later, and software that came after it.
 bool is_fused(const MeasuredStep& s) {
-  return !has(s.strategy + s.note, "Megatron-DeepSpeed") && !plain_name(s.gpu).starts_with("v100") &&
+  return !mentions(s.strategy + s.note, "Megatron-DeepSpeed") && !plain_name(s.gpu).starts_with("v100") &&
          !plain_name(s.gpu).starts_with("p100");
 }
 
@@ -66,7 +66,7 @@ std::string_view name(Term t) {
 SheetOrReason sheet_of(const MeasuredStep& s) {
   const Device* device = find_device(s.gpu);
   if (!device) return {{}, fmt::format("no data sheet of '{}' is known", core::printable(s.gpu))};
-  Sheet sheet{.peak_16 = device->peak(has(s.precision, "fp32") ? "fp32" : "bf16"),
+  Sheet sheet{.peak_16 = device->peak(mentions(s.precision, "fp32") ? "fp32" : "bf16"),
               .memory_bytes_per_s = device->memory_bytes_per_s,
               .multiprocessors = device->multiprocessors,
               .within_bytes_per_s = device->link_bytes_per_s,
@@ -85,7 +85,7 @@ std::array<Prior, term_count> priors_of(const Sheet& s) {
   // Faster devices reach a smaller share of their peak.
   constexpr double usual_peak = 312e12, usual_share = 0.66, fall = 0.15;
   return {Prior{.middle = usual_share * std::pow(usual_peak / s.peak_16, fall), .width = 0.25},
-          {.middle = 1.5, .width = 0.5},
+          {.middle = 1.7, .width = 0.8},
           {.middle = s.fused ? 3e-4 : 8e-4, .width = 0.8},
           {.middle = 1.4, .width = 0.4},
           {.middle = 0.5, .width = 0.4},
@@ -138,12 +138,12 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const Sheet& sheet, Comp
   flash_ = sheet_.fused;
   recomputes_ = s.recompute.starts_with("full");
   selective_ = s.recompute.starts_with("selective");
-  fp8_ = has(s.precision, "fp8") || has(s.precision, "FP8");
-  fp4_ = has(s.precision, "fp4") || has(s.precision, "FP4");
-  adapts_ = has(about, "LoRA");
-  sequence_parallel_ = has(about, "sequence parallel");
-  overlaps_ = !has(about, "no gradient bucket");
-  if (has(about, "DEFAULT")) reduced_bytes_ = 4;  // FSDP's mixed precision of that name reduces in fp32
+  fp8_ = mentions(s.precision, "fp8") || mentions(s.precision, "FP8");
+  fp4_ = mentions(s.precision, "fp4") || mentions(s.precision, "FP4");
+  adapts_ = mentions(about, "LoRA");
+  sequence_parallel_ = mentions(about, "sequence parallel");
+  overlaps_ = !mentions(about, "no gradient bucket");
+  if (mentions(about, "DEFAULT")) reduced_bytes_ = 4;  // FSDP's mixed precision of that name reduces in fp32
 }
 
 double TransformerStep::layer_parameters() const {
@@ -197,7 +197,7 @@ TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
                           product(t, tokens, (gated_ ? 2 : 1) * ffn_ / tp, h) + product(t, tokens, h, ffn_ / tp);
   const double attention_flops = 4 * b * (heads_ / tp) * s * sequence_ * d;
   // Flash attention computes the lower half only; short sequences fill it badly.
-  constexpr double half_sequence = 512;
+  constexpr double half_sequence = 1024;
   const double attention_rate =
       t[Term::product_share] * sheet_.peak_16 * t[Term::attention_share] / (flash_ ? 1 + half_sequence / sequence_ : 1);
   const double attention =
