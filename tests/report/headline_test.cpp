@@ -40,6 +40,15 @@ TEST(Headline, IsOfTheFastestPointAtTheMostRanksThatIsNotInDoubt) {
   EXPECT_EQ(found.of, "lenet5, 4 ranks, ring; of 2 points at 4 ranks the one with most samples/s");
 }
 
+TEST(Headline, IsOfTheFirstPanelThatHasAFigureToRelyOn) {
+  PageTable table;
+  table.rows = {row(4, 700, 0.7), row(4, 500, 0.43), row(4, 900, 0.9)};
+  for (std::size_t i = 0; i < 3; ++i)
+    table.rows[i].put("panel", i == 0 ? "servers" : i == 1 ? "100 Gbit/s" : "400 Gbit/s");
+  table.rows[0].put("doubt", "more threads than cores");
+  EXPECT_EQ(headline(table).figures[0].value, "43 %");
+}
+
 TEST(Headline, MarksAFigureThatIsInDoubtAndNamesNoLossWhereLittleWasLost) {
   PageTable table;
   table.rows = {row(2, 900, 2.56)};

@@ -53,10 +53,12 @@ const PageRow* best(const Rows& rows, const std::function<double(const PageRow&)
   return out;
 }
 
-/// Rows of one link, scaling and so on: what is fastest on another link is no better choice on this one.
+/// Rows of one link, scaling and so on, the first that has a figure to rely on: what is fastest on another link is no
+/// better choice on this one.
 void keep_first_panel(Rows& rows) {
   if (rows.empty()) return;
-  const std::string panel = rows.front()->text("panel");
+  const auto sure = std::ranges::find_if(rows, [](const PageRow* row) { return !row->has("doubt"); });
+  const std::string panel = (sure == rows.end() ? rows.front() : *sure)->text("panel");
   std::erase_if(rows, [&](const PageRow* row) { return row->text("panel") != panel; });
 }
 
