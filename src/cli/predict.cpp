@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "bench/engine/flags.hpp"
 #include "cli/commands.hpp"
@@ -29,6 +30,24 @@ FlagList describe_predict() {
       d, "leave-out", "",
       "score the tables of --calibrate: each row by a fit to those that differ in these columns, such as model,tp");
   add_text(d, "rows", "", "tables whose steps are predicted, one line each; measured values are not needed");
+  add_text(d, "model", "", "a network by name, such as llama3-70b, gpt3-175b or gpt; predicts it on --gpus");
+  add_text(d, "layers", "", "its layers; --hidden, --heads and --vocab likewise, where the name does not say them");
+  add_text(d, "hidden", "", "its hidden size");
+  add_text(d, "heads", "", "its attention heads");
+  add_text(d, "vocab", "", "its vocabulary");
+  add_text(d, "seq", "4096", "tokens of a sequence");
+  add_text(d, "gpu", "H100", "the device, such as A100, H100 or B200");
+  add_text(d, "gpus", "8,64,512,4096", "how many, as a list");
+  add_text(d, "gpus-per-node", "8", "GPUs of a node");
+  add_text(d, "system", "", "the system of --calibrate whose fit is used");
+  add_text(d, "batch", "4", "sequences a GPU and step; with --batch-global the batch does not grow with the GPUs");
+  add_text(d, "batch-global", "", "sequences a step of all GPUs");
+  add_text(d, "micro-batch", "1", "sequences of one pass of a replica");
+  add_text(d, "mesh", "", "how a replica is split, such as tensor=8,pipeline=4,context=1");
+  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
+  add_text(d, "precision", "bf16", "fp32, fp16, bf16, fp8");
+  add_text(d, "recompute", "none", "none, selective, full");
+  add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
   add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
   add_text(d, "fail-above", "", "exit code 1 when the mean error of a scored table is above so many percent");
@@ -175,10 +194,163 @@ std::string verdict(const std::vector<predict::Score>& scores) {
   return text + ".\n";
 }
 
+/// The steps that flags describe, one for each number of GPUs.
+std::vector<predict::MeasuredStep> described_steps(const Flags& f) {
+  constexpr std::uint64_t most = 1u << 24, most_gpus = 65536;
+  const auto count = [&](const std::string& flag) {
+    return f.has(flag) ? static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most)) : 0;
+  };
+  const auto mesh = core::parse_name("mesh:" + (f.has("mesh") ? f.text("mesh") : "tensor=1")).parameters;
+  const auto degree = [&](const std::string& axis) {
+    const auto at = mesh.find(axis);
+    return at == mesh.end() ? std::size_t{1}
+                            : static_cast<std::size_t>(parse_count("--mesh " + axis, at->second, 1, most));
+  };
+  for (const auto& [axis, text] : mesh)
+    if (axis != "tensor" && axis != "pipeline" && axis != "context")
+      throw UsageError(
+          fmt::format("--mesh: no axis '{}'; the axes are tensor, pipeline, context", core::printable(axis)));
+  if (!predict::find_device(f.text("gpu"))) {
+    std::vector<std::string> names;
+    for (const auto& d : predict::devices()) names.push_back(d.name);
+    throw UsageError(fmt::format("--gpu: no data sheet of '{}' is known; there are {}", core::printable(f.text("gpu")),
+                                 fmt::join(names, ", ")));
+  }
+  std::vector<predict::MeasuredStep> out;
+  for (const std::uint64_t gpus : parse_counts("--gpus", f.text("gpus"), 1, most_gpus)) {
+    predict::MeasuredStep s{
+        .id = fmt::format("{} GPUs", gpus),
+        .system = "",
+        .gpu = f.text("gpu"),
+        .model = f.text("model"),
+        .precision = f.text("precision"),
+        .recompute = f.text("recompute"),
+        .strategy = "",
+        .data = "",
+        .note = "",
+        .gpus_per_node = count("gpus-per-node"),
+        .gpus = static_cast<std::size_t>(gpus),
+        .layers = count("layers"),
+        .hidden = count("hidden"),
+        .heads = count("heads"),
+        .sequence = count("seq"),
+        .vocabulary = count("vocab"),
+        .global_batch = f.has("batch-global") ? count("batch-global") : count("batch") * static_cast<std::size_t>(gpus),
+        .micro_batch = count("micro-batch"),
+        .tensor = degree("tensor"),
+        .pipeline = degree("pipeline"),
+        .context = degree("context"),
+        .zero = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3))};
+    if (s.tensor * s.pipeline * s.context > s.gpus || s.gpus % (s.tensor * s.pipeline * s.context) != 0)
+      throw UsageError(
+          fmt::format("--mesh: {} GPUs are no multiple of {}, which a replica takes; choose others for --gpus", gpus,
+                      s.tensor * s.pipeline * s.context));
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+/// One row of the table: a step, and its prediction.
+struct Predicted {
+  predict::MeasuredStep step;
+  predict::Prediction prediction;
+  double tokens_per_s() const { return static_cast<double>(step.global_batch * step.sequence) / prediction.seconds; }
+  double tokens_per_s_and_gpu() const { return tokens_per_s() / static_cast<double>(step.gpus); }
+  double of_peak() const {
+    const double peak = predict::find_device(step.gpu)->peak(step.precision);
+    return prediction.flops / prediction.seconds / static_cast<double>(step.gpus) / peak;
+  }
+  double exchange() const {
+    return (prediction.parts.tensor_exchange + prediction.parts.data_exchange + prediction.parts.pipeline_wait) /
+           prediction.seconds;
+  }
+};
+
+report::Columns<Predicted> columns() {
+  using enum core::Align;
+  const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
+  report::Columns<Predicted> c;
+  c.add({"GPUs", "", right}, [](const Predicted& p) { return fmt::format("{}", p.step.gpus); });
+  c.add({"batch", "of all", right, 3}, [](const Predicted& p) { return fmt::format("{}", p.step.global_batch); });
+  c.add({"step", "s", right}, [](const Predicted& p) { return report::digits(p.prediction.seconds); });
+  c.add({"90 %", "s", right}, [](const Predicted& p) {
+    return fmt::format("{}–{}", report::digits(p.prediction.low), report::digits(p.prediction.high));
+  });
+  c.add({"tokens/s", "", right, 2}, [](const Predicted& p) { return report::digits(p.tokens_per_s()); });
+  c.add({"tokens/s", "a GPU", right}, [](const Predicted& p) { return report::digits(p.tokens_per_s_and_gpu()); });
+  c.add({"of peak", "%", right, 1}, [=](const Predicted& p) { return percent(p.of_peak()); });
+  c.add({"exchange", "% of step", right}, [=](const Predicted& p) { return percent(p.exchange()); });
+  c.add({"mostly", "", left, 4}, [](const Predicted& p) { return p.prediction.largest_part; });
+  return c;
+}
+
+/// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
+std::string system_of(const Flags& f, std::span<const predict::MeasuredStep> known) {
+  std::set<std::string> systems;
+  for (const auto& s : known) systems.insert(s.system);
+  const std::string asked = f.has("system") ? f.text("system") : "";
+  if (systems.contains(asked)) return asked;
+  if (asked.empty() && systems.size() <= 1) return systems.empty() ? "" : *systems.begin();
+  throw UsageError(fmt::format(
+      "--system: name one of the systems of --calibrate: {}",
+      systems.empty() ? "there is no table" : core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
+}
+
+/// Prints a table, or an object a row, and the answer.
+void print_described(const Flags& f) {
+  auto known = read_steps(paths_of(f, "calibrate"));
+  const std::string system = system_of(f, known);
+  const predict::Calibration calibration(std::move(known));
+  std::vector<Predicted> rows;
+  for (auto& s : described_steps(f)) {
+    s.system = system;
+    if (const auto why = predict::TransformerStep::refusal(s); !why.empty())
+      throw UsageError(
+          fmt::format("{} cannot be predicted: {}; give --layers and --hidden", core::printable(s.model), why));
+    auto [p, reason] = calibration.predict(s);
+    if (!p) throw UsageError(fmt::format("{} cannot be predicted: {}", core::printable(s.model), reason));
+    rows.push_back({std::move(s), std::move(*p)});
+  }
+  if (f.on("json")) {
+    for (const Predicted& r : rows) {
+      const auto& [step, p] = r;
+      core::print("{}\n", core::Json{{"gpus", step.gpus},
+                                     {"predicted", true},
+                                     {"time_s", p.seconds},
+                                     {"ci90_low", p.low},
+                                     {"ci90_high", p.high},
+                                     {"compute_s", p.parts.compute},
+                                     {"tensor_exchange_s", p.parts.tensor_exchange},
+                                     {"pipeline_wait_s", p.parts.pipeline_wait},
+                                     {"data_exchange_s", p.parts.data_exchange},
+                                     {"update_s", p.parts.update},
+                                     {"fixed_s", p.parts.fixed},
+                                     {"tokens_per_s", r.tokens_per_s()}}
+                              .dump());
+    }
+    return;
+  }
+  const auto described = columns();
+  auto table = described.table();
+  for (const Predicted& r : rows) table.add_row(described.cells(r));
+  core::print("{} in {} on {}, predicted{}\n{}\n", core::printable(f.text("model")),
+              core::printable(f.text("precision")), predict::find_device(f.text("gpu"))->name,
+              f.has("calibrate") ? "" : " from its data sheet alone", table.to_string(table_width(f)));
+  const Predicted &first = rows.front(), &last = rows.back();
+  const double kept = last.tokens_per_s_and_gpu() / first.tokens_per_s_and_gpu();
+  core::print("{} GPUs take a step in {} ({} to {}) by prediction", last.step.gpus,
+              core::to_text(core::Seconds{last.prediction.seconds}), core::to_text(core::Seconds{last.prediction.low}),
+              core::to_text(core::Seconds{last.prediction.high}));
+  if (rows.size() > 1) core::print("; each keeps {:.0f} % of its rate on {} GPUs", 100 * kept, first.step.gpus);
+  core::print(".\n");
+}
+
 int run_predict(const Flags& f, const Invocation&) {
   const auto asked = paths_of(f, "rows");
-  if (!f.has("score") && !f.has("leave-out") && asked.empty())
-    throw UsageError("predict: name tables to --score, or whose --rows to predict; see gradmeter predict --help");
+  const bool is_described = f.has("model");
+  if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described)
+    throw UsageError(
+        "predict: name a --model, tables to --score, or whose --rows to predict; see gradmeter predict --help");
   if (f.has("leave-out") && !f.has("calibrate"))
     throw UsageError("--leave-out scores the tables of --calibrate; name some");
   const auto outliers = parse_count("--outliers", f.text("outliers"), 0, 1000);
@@ -186,6 +358,7 @@ int run_predict(const Flags& f, const Invocation&) {
   std::optional<double> most;
   if (f.has("fail-above")) most = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
   if (!asked.empty()) print_rows(predict::Calibration(read_steps(paths_of(f, "calibrate"))), asked, f.on("json"));
+  if (is_described) print_described(f);
   const auto scores = scores_of(f);
   bool is_above = false;
   for (const auto& s : scores) {
@@ -206,6 +379,7 @@ Usage predict_usage() {
               "gradmeter predict: steps of transformers and published networks on GPUs that are not here, with 90 %\n"
               "intervals, from data sheets and from measured steps of the same machine\n"
               "\n"
+              "gradmeter predict --model llama3-70b --gpu H100 --gpus 64,512,4096 --mesh tensor=8,pipeline=4\n"
               "gradmeter predict --calibrate known.csv --score others.csv\n"
               "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
               "gradmeter predict --calibrate mine.csv --rows planned.csv"};

@@ -140,7 +140,9 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
   } else {
     const System& system = system_of(s);
     const Terms terms = terms_of(system.log_terms);
-    const StepParts parts = TransformerStep(s, *sheet.sheet).parts(terms);
+    const TransformerStep step(s, *sheet.sheet);
+    p.parts = step.parts(terms);
+    p.flops = step.flops();
     // What the terms miss of the same network in the same software they miss on more GPUs too.
     double away = 0, rows = 0;
     for (const MeasuredStep& r : rows_) {
@@ -150,8 +152,10 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
       away += std::log(TransformerStep(r, *sheet.sheet).seconds(terms) / r.step_s);
       ++rows;
     }
-    p.seconds = parts.step() * (rows > 0 ? std::exp(-away / (rows + 0.25)) : 1);
-    p.largest_part = largest(parts);
+    constexpr double shrinkage = 0.25;
+    p.parts.scale(rows > 0 ? std::exp(-away / (rows + shrinkage)) : 1);
+    p.seconds = p.parts.step();
+    p.largest_part = largest(p.parts);
     spread = system.spread;
     calibrated_gpus = system.typical_gpus;
   }

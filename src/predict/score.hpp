@@ -16,7 +16,9 @@ namespace gradmeter::predict {
 /// A step time with its 90 % interval [s].
 struct Prediction {
   double seconds = 0, low = 0, high = 0;
-  std::string largest_part = {};  ///< the part of the step that is most in doubt, by size
+  StepParts parts = {};  ///< of a transformer's step; they add up to `seconds`
+  double flops = 0;      ///< of a transformer's products and attention, over all GPUs, without recomputation
+  std::string largest_part = {};
 };
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};

@@ -22,19 +22,27 @@ bool is_fused(const MeasuredStep& s) {
          !plain_name(s.gpu).starts_with("p100");
 }
 
-/// Published shapes of networks that tables give by name; others have four times the hidden size, and a key and value
-/// for each head. Sources: Touvron et al., 2023; Grattafiori et al., "The Llama 3 herd of models", 2024, table 3;
-/// InternLM's configuration of 7B.
+/// Published shapes of networks that tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of
+/// models", 2024, table 3; Touvron et al., "Llama 2", 2023; Brown et al., 2020, table 2.1; Scao et al., "BLOOM", 2022;
+/// MosaicML's configurations of MPT, InternLM's of 7B.
 struct Shape {
   std::string_view name;  ///< lower-case letters and digits
   std::size_t layers, hidden, heads, vocabulary;
   double ffn, kv_heads;
+  bool gated = true;
 };
 constexpr std::array shapes{
-    Shape{"llama38b", 32, 4096, 32, 128256, 14336, 8},      Shape{"llama370b", 80, 8192, 64, 128256, 28672, 8},
-    Shape{"llama3405b", 126, 16384, 128, 128256, 53248, 8}, Shape{"llama31405b", 126, 16384, 128, 128256, 53248, 8},
-    Shape{"llama27b", 32, 4096, 32, 32000, 11008, 32},      Shape{"llama270b", 80, 8192, 64, 32000, 28672, 8},
+    Shape{"llama38b", 32, 4096, 32, 128256, 14336, 8},
+    Shape{"llama370b", 80, 8192, 64, 128256, 28672, 8},
+    Shape{"llama3405b", 126, 16384, 128, 128256, 53248, 8},
+    Shape{"llama31405b", 126, 16384, 128, 128256, 53248, 8},
+    Shape{"llama27b", 32, 4096, 32, 32000, 11008, 32},
+    Shape{"llama270b", 80, 8192, 64, 32000, 28672, 8},
     Shape{"internlm7b", 32, 4096, 32, 103168, 11008, 32},
+    Shape{"gpt3175b", 96, 12288, 96, 50257, 49152, 96, false},
+    Shape{"bloom176b", 70, 14336, 112, 250880, 57344, 112, false},
+    Shape{"mpt7b", 32, 4096, 32, 50368, 16384, 32, false},
+    Shape{"mpt30b", 48, 7168, 56, 50368, 28672, 56, false},
 };
 
 const Shape* shape_of(const MeasuredStep& s) {
@@ -130,7 +138,7 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const Sheet& sheet, Comp
   micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
   micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(s.global_batch) / (data_ * micro_batch_)));
   if (const Shape* shape = shape_of(s)) {
-    gated_ = true;
+    gated_ = shape->gated;
     ffn_ = shape->ffn;
     kv_heads_ = shape->kv_heads;
   }

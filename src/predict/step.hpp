@@ -65,6 +65,9 @@ std::array<Prior, term_count> priors_of(const Sheet&);
 struct StepParts {
   double compute = 0, tensor_exchange = 0, pipeline_wait = 0, data_exchange = 0, update = 0, fixed = 0;
   double step() const { return compute + tensor_exchange + pipeline_wait + data_exchange + update + fixed; }
+  void scale(double factor) {
+    for (double* part : {&compute, &tensor_exchange, &pipeline_wait, &data_exchange, &update, &fixed}) *part *= factor;
+  }
 };
 
 /// A transformer's step, from a row that states layers, hidden size and sequence.

@@ -25,7 +25,8 @@ FLAGS = {
     "replay": "overlap seconds interconnect timeout wide out force resume append help".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
-    "predict": "calibrate score leave-out rows json outliers fail-above help".split(),
+    "predict": """calibrate score leave-out rows model layers hidden heads vocab seq gpu gpus gpus-per-node system batch batch-global
+                  micro-batch mesh zero precision recompute wide json outliers fail-above help""".split(),
     "list": ["json", "wide", "help"],
     "doctor": ["help"],
 }

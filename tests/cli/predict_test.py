@@ -40,13 +40,31 @@ def body(test):
     done = test.run("predict", "--rows", planned)
     test.check(done.code == 0 and "not predicted: no data sheet of 'abacus' is known" in done.out, "or the reason why not", done)
 
+    done = test.run("predict", "--model", "gpt3-175b", "--gpu", "A100", "--gpus", "1024", "--batch-global", 1536, "--mesh",
+                    "tensor=8,pipeline=8", "--seq", 2048, "--json")
+    step = json.loads(done.out)
+    # Narayanan et al., SC 2021, measured 140 TFLOP/s a GPU: 24 s a step by their count of operations.
+    test.check(done.code == 0 and step["ci90_low"] < 24 < step["ci90_high"] and step["predicted"], "a published step lies in its interval", step)
+    parts = sum(v for k, v in step.items() if k.endswith("_s") and k not in ("time_s", "tokens_per_s"))
+    test.check(abs(parts / step["time_s"] - 1) < 1e-9, "the parts add up", step)
+    done = test.run("predict", "--model", "llama3-70b", "--gpus", "64,4096", "--mesh", "tensor=8")
+    test.check(done.code == 0 and "predicted from its data sheet alone" in done.out and "4096 GPUs take a step in " in done.out.splitlines()[-1],
+               "a network by name: a table and a sentence", done)
+    done = test.run("predict", "--model", "internlm-7b", "--gpu", "A100", "--gpus", "8", "--batch", 8, "--micro-batch", 2, "--seq", 2048,
+                    "--calibrate", known, "--json")
+    fitted = json.loads(done.out)
+    test.check(done.code == 0 and abs(fitted["time_s"] / (64 * 2048 / (4062 * 8)) - 1) < 0.05 and
+               fitted["ci90_high"] / fitted["ci90_low"] < 1.25, "a fit to the same system narrows the interval", fitted)
+
     for text, said in ((HEAD + "a,b\n", ":2: 2 cells where 19 columns are named"), ("", ":1: an empty table"),
                        ("system,gpu\n", ":1: column gpus is missing")):
         planned.write_text(text)
         done = test.run("predict", "--score", planned)
         test.check(done.code == 2 and len(done.own_lines) == 1 and f"{planned.name}{said}" in done.err and not done.out,
                    f"a table that is none: {said}", done)
-    for arguments in ((), ("--leave-out", "model"), ("--calibrate", known, "--leave-out", "colour"), ("--score", test.path("none.csv"))):
+    for arguments in (("--model", "gpt"), ("--model", "llama3-8b", "--gpu", "abacus"), ("--model", "llama3-8b", "--mesh", "tensor=3"),
+                      ("--model", "llama3-8b", "--mesh", "colour=3"), ("--model", "llama3-8b", "--system", "x"),
+                      ("--model", "llama3-8b", "--calibrate", data / "llm_foundry.csv"), (), ("--leave-out", "model"), ("--calibrate", known, "--leave-out", "colour"), ("--score", test.path("none.csv"))):
         done = test.run("predict", *arguments)
         test.check(done.code == 2 and len(done.own_lines) == 1, f"predict {' '.join(map(str, arguments))}: one line", done)
 
