@@ -288,7 +288,7 @@ report::Columns<Predicted> columns() {
 std::string system_of(const Flags& f, std::span<const predict::MeasuredStep> known) {
   std::set<std::string> systems;
   for (const auto& s : known) systems.insert(s.system);
-  const std::string asked = f.has("system") ? f.text("system") : "";
+  std::string asked = f.has("system") ? f.text("system") : "";
   if (systems.contains(asked)) return asked;
   if (asked.empty() && systems.size() <= 1) return systems.empty() ? "" : *systems.begin();
   throw UsageError(fmt::format(
