@@ -57,7 +57,7 @@ function(gradmeter_cuda_library NAME SOURCES)
     return()
   endif()
   # Two threads: architectures side by side, where one file takes as long as all others together.
-  set(nvcc --fmad=false --expt-relaxed-constexpr --maxrregcount=128 --threads=2 -Xcompiler=-Wall,-Wextra)
+  set(nvcc --fmad=false --maxrregcount=128 --threads=2 -Xcompiler=-Wall,-Wextra)
   if(GRADMETER_WARNINGS_AS_ERRORS)
     list(APPEND nvcc -Werror=all-warnings)
   endif()

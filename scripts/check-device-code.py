@@ -1,14 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What nvcc makes of every .cu of a build: registers, spills and fused multiply-adds. Needs no GPU.
+"""What nvcc makes of every .cu of a build: traps, registers, spills and fused multiply-adds. Needs no GPU.
 
-  scripts/check-device-code.py [build/cuda]
+  scripts/check-device-code.py [build/cuda]            for two architectures, assembled
+  scripts/check-device-code.py --ptx-only [build/cuda] for one, which is not assembled: no registers and spills
 
 Kernels have the host's bits, so products and sums must stay two roundings. Fails when PTX has a fused multiply-add
 outside the files that say they do not have the host's bits, when a kernel spills registers, or when a block of 512
 threads would need more registers than a multiprocessor has.
+
+PTX may have no trap: nvcc makes one of each read of a constant that only the host has in memory, without a word, and
+the first launch that comes there ends the whole context. So constexpr functions of the host may not be called from
+kernels either (--expt-relaxed-constexpr), and every kernel is launched by runtime/cuda/launch.hpp, which checks the
+grid's limits.
 """
+import argparse
+import concurrent.futures
+import itertools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -16,9 +26,12 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Their exponentials are CUDA's, which are made of fused multiply-adds, or their sums are stated to be fused.
 OTHER_BITS = {"conv.cu", "gemm.cu", "loss.cu", "rnn.cu", "transformer.cu"}
 MOST_REGISTERS = 128  # 65,536 of a multiprocessor by 512 threads
+LAUNCHER = "launch.hpp"
+UNCHECKED_LAUNCH = re.compile(r"<<<|\bcuda(Launch(Cooperative)?Kernel(ExC)?|LaunchDevice)\b|\bcuLaunchKernel")
 
 
 def kernels_of(build):
@@ -53,31 +66,60 @@ def run(entry, extra, output):
     return done.stdout + done.stderr
 
 
-def examine(entry, architecture, folder):
-    name = pathlib.Path(entry["file"]).name
-    text = run(entry, [f"-arch=sm_{architecture}", "-Xptxas", "-v"], f"{folder}/code.o")
-    registers = max((int(n) for n in re.findall(r"Used (\d+) registers", text)), default=0)
-    spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", text))
+def unchecked_launches(entry):
+    """Lines of the file, and of the project's headers in its folder, that launch a kernel past the launcher."""
+    file = pathlib.Path(entry["file"])
+    for path in [file, *file.parent.glob("*.cuh"), *file.parent.glob("*.hpp")]:
+        if path.name == LAUNCHER:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if UNCHECKED_LAUNCH.search(line.split("//")[0]):
+                yield f"{path.name}:{number}"
+
+
+def examine(entry, architecture, folder, assembles):
+    name = pathlib.Path(entry["file"]).relative_to(ROOT) if pathlib.Path(entry["file"]).is_relative_to(ROOT) else entry["file"]
+    base, faults, said = pathlib.Path(entry["file"]).name, [], ""
+    if assembles:
+        text = run(entry, [f"-arch=sm_{architecture}", "-Xptxas", "-v"], f"{folder}/code.o")
+        registers = max((int(n) for n in re.findall(r"Used (\d+) registers", text)), default=0)
+        spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", text))
+        said = f"{registers:4} registers  {spilled:3} bytes spilled  "
+        if spilled:
+            faults.append("spills")
+        if registers > MOST_REGISTERS:
+            faults.append(f"more than {MOST_REGISTERS} registers")
     run(entry, [f"-arch=sm_{architecture}", "-ptx"], f"{folder}/code.ptx")
-    fused = len(re.findall(r"\bfma\.|\bmad\.(?:rn|rz|rm|rp)\.", pathlib.Path(f"{folder}/code.ptx").read_text()))
-    faults = []
-    if spilled:
-        faults.append("spills")
-    if registers > MOST_REGISTERS:
-        faults.append(f"more than {MOST_REGISTERS} registers")
-    if fused and name not in OTHER_BITS:
+    ptx = pathlib.Path(f"{folder}/code.ptx").read_text()
+    fused = len(re.findall(r"\bfma\.|\bmad\.(?:rn|rz|rm|rp)\.", ptx))
+    traps = len(re.findall(r"^\s*(?:@!?%p\d+\s+)?trap;", ptx, re.MULTILINE))
+    if fused and base not in OTHER_BITS:
         faults.append("fused multiply-adds: compile it with --fmad=false")
-    print(f"sm_{architecture}  {name:28} {registers:4} registers  {spilled:3} bytes spilled  {fused:3} fused", *faults)
+    if traps:
+        faults.append("traps: it reads a constant that only the host has in memory; make that a scalar or device code")
+    if "relaxed-constexpr" in entry["command"]:
+        faults.append("--expt-relaxed-constexpr: mark what kernels call GRADMETER_HOST_DEVICE")
+    faults += [f"{place} launches a kernel without gpu::launch, which checks its grid" for place in unchecked_launches(entry)]
+    print(f"sm_{architecture}  {name!s:44} {said}{fused:3} fused  {traps:2} traps", *faults, sep="  ", flush=True)
     return not faults
 
 
 def main():
-    build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/cuda")
-    entries = list(kernels_of(build))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", nargs="?", type=pathlib.Path, default=pathlib.Path("build/cuda"))
+    parser.add_argument("--ptx-only", action="store_true")
+    o = parser.parse_args()
+    entries = list(kernels_of(o.build))
     if not entries:
-        sys.exit(f"{build} compiles no .cu: configure it with cmake --preset cuda")
-    with tempfile.TemporaryDirectory() as folder:
-        results = [examine(entry, architecture, folder) for entry in entries for architecture in (80, 90)]
+        sys.exit(f"{o.build} compiles no .cu: configure it with cmake --preset cuda")
+    architectures = (90,) if o.ptx_only else (80, 90)
+
+    def examined(job):
+        with tempfile.TemporaryDirectory() as folder:
+            return examine(*job, folder, not o.ptx_only)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(examined, itertools.product(entries, architectures)))
     sys.exit(0 if all(results) else 1)
 
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/host_device.hpp"
+
 namespace gradmeter::compression {
 
 /// The key of random rounding. It has no clock, so codes depend neither on threads nor on the instruction set, and
@@ -24,13 +26,13 @@ struct Draw {
 };
 
 /// Rounds a number of bytes up to a multiple of 16, the unit of the wire.
-constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+GRADMETER_HOST_DEVICE constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
 /// The bytes of n packed codes of `bits` bits each, padded. It does not overflow for any n that memory holds.
-constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
+GRADMETER_HOST_DEVICE constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
   return padded(n / 8 * bits + (n % 8 * bits + 7) / 8);
 }
 /// The bytes of one fp32 for each bucket, padded.
-constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
+GRADMETER_HOST_DEVICE constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
   return padded(4 * (n / bucket + (n % bucket != 0)));
 }
 

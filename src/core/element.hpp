@@ -3,13 +3,14 @@
 // floats, for which C++ has no types.
 #pragma once
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include "core/host_device.hpp"
 
 namespace gradmeter::core {
 
@@ -71,22 +72,22 @@ struct SmallFormat {
   int exponent_bits, mantissa_bits;
   bool infinities = true;
 
-  constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
-  constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  constexpr std::uint16_t sign() const { return static_cast<std::uint16_t>(1u << (bits() - 1)); }
+  GRADMETER_HOST_DEVICE constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
+  GRADMETER_HOST_DEVICE constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  GRADMETER_HOST_DEVICE constexpr std::uint16_t sign() const { return static_cast<std::uint16_t>(1u << (bits() - 1)); }
   /// The code of the largest exponent with no mantissa: infinity, if the format has one.
-  constexpr std::uint16_t top_exponent() const {
+  GRADMETER_HOST_DEVICE constexpr std::uint16_t top_exponent() const {
     return static_cast<std::uint16_t>(((1u << exponent_bits) - 1) << mantissa_bits);
   }
   /// The quiet NaN of positive sign, to which every NaN is rounded.
-  constexpr std::uint16_t nan() const {
+  GRADMETER_HOST_DEVICE constexpr std::uint16_t nan() const {
     return static_cast<std::uint16_t>(infinities ? top_exponent() | 1u << (mantissa_bits - 1) : sign() - 1u);
   }
   /// The code of the largest finite number.
-  constexpr std::uint16_t largest() const {
+  GRADMETER_HOST_DEVICE constexpr std::uint16_t largest() const {
     return static_cast<std::uint16_t>(infinities ? top_exponent() - 1u : nan() - 1u);
   }
-  constexpr bool is_nan(std::uint16_t code) const {
+  GRADMETER_HOST_DEVICE constexpr bool is_nan(std::uint16_t code) const {
     const auto magnitude = static_cast<std::uint16_t>(code & (sign() - 1u));
     return infinities ? magnitude > top_exponent() : magnitude == nan();
   }
@@ -113,10 +114,10 @@ constexpr const SmallFormat& small_format(Element e) {
 enum class Overflow { honest, saturate };
 
 /// Converts exactly. A NaN keeps its sign and nothing more.
-constexpr float to_float(SmallFormat f, std::uint16_t code) {
+GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code) {
   const bool negative = code & f.sign();
   const auto magnitude = static_cast<std::uint32_t>(code & (f.sign() - 1u));
-  const auto signed_bits = [&](std::uint32_t bits) { return std::bit_cast<float>(bits | (negative ? 1u << 31 : 0u)); };
+  const auto signed_bits = [&](std::uint32_t bits) { return bits_as<float>(bits | (negative ? 1u << 31 : 0u)); };
   if (f.is_nan(code)) return signed_bits(0x7fc00000);
   if (f.infinities && magnitude == f.top_exponent()) return signed_bits(0x7f800000);
   const std::uint32_t exponent = magnitude >> f.mantissa_bits;
@@ -126,14 +127,15 @@ constexpr float to_float(SmallFormat f, std::uint16_t code) {
     return signed_bits((exponent + bias_step) << 23 | mantissa << (23 - f.mantissa_bits));
   }
   // Subnormal: mantissa * 2^(1 - bias - mantissa_bits), in two factors that are floats even for bf16.
-  const auto power = [](int p) { return std::bit_cast<float>(static_cast<std::uint32_t>(p + 127) << 23); };
+  const auto power = [](int p) { return bits_as<float>(static_cast<std::uint32_t>(p + 127) << 23); };
   const float value = static_cast<float>(mantissa) * power(1 - f.bias()) * power(-f.mantissa_bits);
   return negative ? -value : value;
 }
 
 /// Rounds to nearest, ties to even, in one rounding; subnormals included. A NaN becomes `f.nan()`.
-constexpr std::uint16_t from_double(SmallFormat f, double value, Overflow overflow = Overflow::honest) {
-  const auto bits = std::bit_cast<std::uint64_t>(value);
+GRADMETER_HOST_DEVICE constexpr std::uint16_t from_double(SmallFormat f, double value,
+                                                          Overflow overflow = Overflow::honest) {
+  const auto bits = bits_as<std::uint64_t>(value);
   const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
   const unsigned sign = bits >> 63 ? f.sign() : 0u;
   if (magnitude > 0x7ff0000000000000) return f.nan();
@@ -153,15 +155,16 @@ constexpr std::uint16_t from_double(SmallFormat f, double value, Overflow overfl
   if (overflow == Overflow::saturate) return static_cast<std::uint16_t>(sign | f.largest());
   return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
 }
-constexpr std::uint16_t from_float(SmallFormat f, float value, Overflow overflow = Overflow::honest) {
+GRADMETER_HOST_DEVICE constexpr std::uint16_t from_float(SmallFormat f, float value,
+                                                         Overflow overflow = Overflow::honest) {
   return from_double(f, static_cast<double>(value), overflow);
 }
 
 /// from_float in 32-bit integers, for a format known at compile time: for threads of GPUs, which have few 64-bit units.
 template <SmallFormat f>
-constexpr std::uint16_t rounded_code(float value, Overflow overflow = Overflow::honest) {
+GRADMETER_HOST_DEVICE constexpr std::uint16_t rounded_code(float value, Overflow overflow = Overflow::honest) {
   constexpr int cut = 23 - f.mantissa_bits, lowest = 127 + 1 - f.bias();
-  const auto bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
+  const auto bits = bits_as<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   const std::uint32_t sign = bits >> 31 ? f.sign() : 0u;
   if (magnitude > 0x7f800000) return f.nan();
   const int exponent = static_cast<int>(magnitude >> 23);

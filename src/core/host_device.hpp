@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic that the host and a GPU's kernels share: each rule is written once and compiled for both.
 #pragma once
+#include <limits>
+
 #ifdef __CUDACC__
 #define GRADMETER_HOST_DEVICE __host__ __device__
 #else
@@ -18,6 +20,20 @@ GRADMETER_HOST_DEVICE constexpr T lesser(T a, T b) {
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T greater(T a, T b) {
   return a < b ? b : a;
+}
+
+/// std::bit_cast, which is a function of the host to nvcc.
+template <class To, class From>
+GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+/// The quiet NaN: std::numeric_limits has functions of the host alone.
+template <class T>
+GRADMETER_HOST_DEVICE constexpr T quiet_nan() {
+  constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+  return nan;
 }
 
 }  // namespace gradmeter::core

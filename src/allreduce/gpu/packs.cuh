@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include "allreduce/gpu/reduce.hpp"
@@ -39,7 +38,7 @@ inline constexpr bool is_small = !std::is_same_v<typename Format::Memory, typena
 template <Op op, class T>
 __device__ T extreme(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+    if (a != a || b != b) return core::quiet_nan<T>();
     if (a == b) return (op == Op::min) == std::signbit(a) ? a : b;
   }
   return (op == Op::min) == (a < b) ? a : b;
@@ -61,7 +60,7 @@ __device__ T combine(T a, T b) {
 /// Replaces any NaN by the quiet NaN. It comes after the last operation, since a NaN's bits depend on the operands.
 template <class T>
 __device__ T settled(T v) {
-  if constexpr (std::is_floating_point_v<T>) return v == v ? v : std::numeric_limits<T>::quiet_NaN();
+  if constexpr (std::is_floating_point_v<T>) return v == v ? v : core::quiet_nan<T>();
   return v;
 }
 

@@ -2,7 +2,6 @@
 // Codecs with one scale for each bucket and a narrow number format for each element: fp8 rounds to nearest, lns4 and
 // natural8 round at random without bias.
 #pragma once
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -86,7 +85,7 @@ struct Lns4Rule {
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const float share = core::lesser(std::fabs(x) * c.first * c.second, 1.0f);
     const std::uint32_t place =
-        share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : std::bit_cast<std::uint32_t>(share) - base;
+        share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : core::bits_as<std::uint32_t>(share) - base;
     const std::uint32_t level = (place + (draw >> 1)) >> 23;
     return level == 0 ? 0 : level | (std::signbit(x) ? 8u : 0u);
   }
@@ -94,7 +93,7 @@ struct Lns4Rule {
   GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {norm, norm}; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
     const std::uint32_t level = code & 7;
-    const float magnitude = (level == 0 ? 0.0f : std::bit_cast<float>((level << 23) + base)) * c.first;
+    const float magnitude = (level == 0 ? 0.0f : core::bits_as<float>((level << 23) + base)) * c.first;
     return code & 8 ? -magnitude : magnitude;
   }
 };
@@ -125,7 +124,7 @@ struct NaturalRule {
     return {power(-half(e)), power(half(e) - e)};
   }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
-    const auto scaled = std::bit_cast<std::uint32_t>(std::fabs(x) * c.first * c.second);
+    const auto scaled = core::bits_as<std::uint32_t>(std::fabs(x) * c.first * c.second);
     const std::uint32_t exponent = (scaled + (draw >> 1)) >> 23;
     return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
   }
@@ -133,11 +132,11 @@ struct NaturalRule {
   /// 2^128 is not a float: with E = 128 the largest float stands for it, which is smaller by a factor of 1 - 2^-24.
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
-    if (e == not_finite) return {1.0f, std::numeric_limits<float>::quiet_NaN()};
+    if (e == not_finite) return {1.0f, core::quiet_nan<float>()};
     return {power(half(e)), power(e - half(e))};
   }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
-    const float magnitude = core::lesser(std::bit_cast<float>((code & 0x7f) << 23) * c.first, most) * c.second;
+    const float magnitude = core::lesser(core::bits_as<float>((code & 0x7f) << 23) * c.first, most) * c.second;
     return code & 0x80 ? -magnitude : magnitude;
   }
 };

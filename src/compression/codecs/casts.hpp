@@ -7,6 +7,7 @@
 #include "compression/codec.hpp"
 #include "compression/detail/bucketed.hpp"
 #include "core/element.hpp"
+#include "core/host_device.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::compression {
@@ -24,7 +25,9 @@ namespace gradmeter::compression::detail {
 
 // Casts to 16 bits without vectors. They are the reference, and serve the last elements of a span.
 
-constexpr core::SmallFormat cast_format(bool half) { return half ? core::fp16_format : core::bf16_format; }
+GRADMETER_HOST_DEVICE constexpr core::SmallFormat cast_format(bool half) {
+  return half ? core::fp16_format : core::bf16_format;
+}
 
 /// Encodes the elements from `at` on, and writes the padding behind them.
 inline void cast_encode(const EncodeJob& job, bool half, std::size_t at) {

@@ -2,7 +2,6 @@
 // Codecs of evenly spaced levels of either sign up to a norm, rounded at random without bias: QSGD with 2, 4 and 8 bits
 // an element, with one bit, and with the code of its paper; TernGrad, which has one scale for a whole span.
 #pragma once
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -112,7 +111,7 @@ struct QsgdRule {
   static constexpr float inverse = 1.0f / static_cast<float>(levels);
   GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {inverse, norm}; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
-    const auto q = std::bit_cast<std::int32_t>(code << (32 - bits)) >> (32 - bits);
+    const auto q = core::bits_as<std::int32_t>(code << (32 - bits)) >> (32 - bits);
     return static_cast<float>(q) * c.first * c.second;
   }
 };
@@ -148,7 +147,8 @@ GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std
   if (clip == 0 || !(most > 0)) return most;
   const double sigma = std::sqrt(squares / static_cast<double>(n));
   // sigma may become zero for a few tiny numbers among zeros, although these are not zero.
-  const double limit = core::greater(clip * sigma, double{std::numeric_limits<float>::denorm_min()});
+  constexpr double smallest = std::numeric_limits<float>::denorm_min();
+  const double limit = core::greater(clip * sigma, smallest);
   return limit < double{most} ? static_cast<float>(limit) : most;
 }
 

@@ -66,8 +66,8 @@ struct TopKWire {
   std::size_t n = 0, k = 0;
   bool bitmap = false;  ///< places are a bitmap, not indices
   /// The bytes of the places, behind which the values begin.
-  constexpr std::size_t places_bytes() const { return bitmap ? code_bytes(n, 1) : padded(4 * k); }
-  constexpr std::size_t bytes() const { return places_bytes() + padded(4 * k); }
+  GRADMETER_HOST_DEVICE constexpr std::size_t places_bytes() const { return bitmap ? code_bytes(n, 1) : padded(4 * k); }
+  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return places_bytes() + padded(4 * k); }
 };
 
 /// Sends the k = ceil(density·n) elements of largest |x| as they are, ties to the lowest place; all others decode to 0.
@@ -119,7 +119,7 @@ inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std:
 // The places that `randomk` sends: the arithmetic for one place, for the host and for a GPU's threads.
 
 /// Maps bits to [0, n) by multiply-shift; bias under 2^-32 for n up to 2^32.
-constexpr std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
+GRADMETER_HOST_DEVICE constexpr std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>(Wide{bits} * n >> 64);
 }
@@ -136,20 +136,20 @@ class RandomPlaces {
         wrapped_(first_wrapped()) {}
 
   /// Place number j in ascending order.
-  constexpr std::uint32_t place(std::uint64_t j) const {
+  GRADMETER_HOST_DEVICE constexpr std::uint32_t place(std::uint64_t j) const {
     if (k_ == n_) return static_cast<std::uint32_t>(j);
     return static_cast<std::uint32_t>(of_piece(wrapped_ + j < k_ ? wrapped_ + j : wrapped_ + j - k_));
   }
 
  private:
   /// The place drawn in piece j, which is [j·n/k, (j+1)·n/k) before the rotation.
-  constexpr std::uint64_t of_piece(std::uint64_t j) const {
+  GRADMETER_HOST_DEVICE constexpr std::uint64_t of_piece(std::uint64_t j) const {
     const std::uint64_t begin = j * n_ / k_, end = (j + 1) * n_ / k_;
     const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + turn_;
     return place < n_ ? place : place - n_;
   }
   /// The first piece whose place the rotation takes beyond n, back to the beginning: places from there on come first.
-  constexpr std::uint64_t first_wrapped() const {
+  GRADMETER_HOST_DEVICE constexpr std::uint64_t first_wrapped() const {
     std::uint64_t first = 0, last = k_;
     while (first < last) {
       const std::uint64_t middle = (first + last) / 2;

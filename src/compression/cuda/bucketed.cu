@@ -8,6 +8,7 @@
 #include "compression/codecs/onebit.hpp"
 #include "compression/codecs/quantized.hpp"
 #include "compression/cuda/bucketed.cuh"
+#include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
@@ -176,7 +177,7 @@ __device__ void write_means(const SignPiece& all, const Place& place, const Wire
   if (place.warp != 0) return;
   const std::size_t n = place.end - place.at;
   const detail::SignValues means =
-      detail::sign_means<two>(all.up, all.down, all.ones, n - all.ones, std::numeric_limits<float>::quiet_NaN());
+      detail::sign_means<two>(all.up, all.down, all.ones, n - all.ones, core::quiet_nan<float>());
   auto* to = reinterpret_cast<float*>(wire + place.bucket * sizeof(Scale));
   if (lane == 0) to[0] = means.one;
   if (lane == 0 && two) to[1] = means.zero;

@@ -9,6 +9,7 @@
 
 #include "compression/cuda/bucketed.hpp"
 #include "compression/detail/bucketed.hpp"
+#include "core/host_device.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
 
@@ -144,7 +145,7 @@ __device__ inline std::uint32_t magnitude_bits(float x) { return __float_as_uint
 /// detail::max_norm's result from the largest magnitude as an integer: there NaN and infinity are larger than any
 /// number.
 __device__ inline float norm_of_bits(std::uint32_t most) {
-  return most < infinity_bits ? __uint_as_float(most) : std::numeric_limits<float>::quiet_NaN();
+  return most < infinity_bits ? __uint_as_float(most) : core::quiet_nan<float>();
 }
 
 __device__ inline std::uint32_t largest_bits(const Piece& p) {
@@ -187,8 +188,9 @@ __device__ inline void add_tree(double* sums, std::size_t count) {
 
 /// detail::l2_of's root.
 __device__ inline float root_of(double sum) {
-  if (!(sum - sum == 0)) return std::numeric_limits<float>::quiet_NaN();
-  const double root = sqrt(sum), most = std::numeric_limits<float>::max();
+  if (!(sum - sum == 0)) return core::quiet_nan<float>();
+  constexpr double most = std::numeric_limits<float>::max();
+  const double root = sqrt(sum);
   return static_cast<float>(core::lesser(root, most));
 }
 

@@ -6,6 +6,7 @@
 
 #include "compression/codecs/sparse.hpp"
 #include "compression/cuda/bucketed.cuh"
+#include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
 #include "runtime/cuda/handles.hpp"
 
@@ -294,7 +295,7 @@ __global__ void write_taken(const float* x, TopKState state, TopKWire w, std::by
     const Count slot = finite ? first + static_cast<Count>(__popc(lanes & ((1u << lane) - 1))) : i;
     if (lane == 0 && i < bitmap_end) places[i / 32] = lanes;
     if (mine && !w.bitmap) places[slot] = static_cast<std::uint32_t>(i);
-    if (mine) values[slot] = finite ? x[i] : std::numeric_limits<float>::quiet_NaN();
+    if (mine) values[slot] = finite ? x[i] : core::quiet_nan<float>();
     first += static_cast<Count>(__popc(lanes));
   }
 }
@@ -324,7 +325,7 @@ void topk_encode(const float* x, const TopKWire& w, std::byte* wire, std::byte* 
 
 namespace {
 
-constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_finite = core::quiet_nan<float>();
 
 __device__ const std::uint32_t* places_of(const std::byte* wire) {
   return reinterpret_cast<const std::uint32_t*>(wire);

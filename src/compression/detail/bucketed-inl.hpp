@@ -78,10 +78,10 @@ HWY_INLINE Store store_for(const detail::DecodeJob& job) {
 HWY_INLINE Words draw_of(Words numbers, Words second) {
   using detail::DrawKeys;
   const U32 d;
-  Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::shift[0]>(numbers));
-  x = hn::Mul(x, hn::Set(d, DrawKeys::multiplier[0]));
-  x = hn::Xor(hn::Xor(x, second), hn::ShiftRight<DrawKeys::shift[1]>(x));
-  return hn::ShiftRight<8>(hn::Mul(x, hn::Set(d, DrawKeys::multiplier[1])));
+  Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
+  x = hn::Mul(x, hn::Set(d, DrawKeys::first_multiplier));
+  x = hn::Xor(hn::Xor(x, second), hn::ShiftRight<DrawKeys::second_shift>(x));
+  return hn::ShiftRight<8>(hn::Mul(x, hn::Set(d, DrawKeys::second_multiplier)));
 }
 
 /// The low bytes of four vectors in order. Lanes lie in [-128, 255].

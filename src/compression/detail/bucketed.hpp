@@ -84,7 +84,7 @@ struct Coefficients {
 
 /// Two factors which, multiplied one after the other, make `norm` into `top`. The first is a power of two, exact for
 /// every float, so that neither products nor 1/norm leave the range of floats.
-constexpr Coefficients factors_to(double top, float norm) {
+GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(double top, float norm) {
   const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
   return {prescale, static_cast<float>(top / (double{norm} * prescale))};
 }

@@ -4,11 +4,12 @@
 #include <cstdint>
 
 #include "compression/codec.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::compression::detail {
 
 /// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): every bit of the input reaches every bit of the output.
-constexpr std::uint64_t mixed(std::uint64_t x) {
+GRADMETER_HOST_DEVICE constexpr std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -20,15 +21,16 @@ constexpr std::uint64_t mixed(std::uint64_t x) {
 /// of the key is added before each round: with the first half alone, two keys would have the same draws at other
 /// places.
 struct DrawKeys {
-  static constexpr std::uint32_t multiplier[2] = {0x7feb352d, 0x846ca68b};
-  static constexpr int shift[2] = {16, 15};
+  // Scalars: of an array nvcc makes a trap, since device code may not read a host's constant in memory.
+  static constexpr std::uint32_t first_multiplier = 0x7feb352d, second_multiplier = 0x846ca68b;
+  static constexpr int first_shift = 16, second_shift = 15;
   std::uint32_t first = 0, second = 0;
 
   /// The draw of a number, in [0, 2^24).
-  constexpr std::uint32_t draw(std::uint32_t low) const {
+  GRADMETER_HOST_DEVICE constexpr std::uint32_t draw(std::uint32_t low) const {
     std::uint32_t x = low + first;
-    x = (x ^ (x >> shift[0])) * multiplier[0];
-    x = (x ^ (x >> shift[1]) ^ second) * multiplier[1];
+    x = (x ^ (x >> first_shift)) * first_multiplier;
+    x = (x ^ (x >> second_shift) ^ second) * second_multiplier;
     return x >> 8;
   }
 };
@@ -38,17 +40,19 @@ class Draws {
  public:
   explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
   /// The number of element i.
-  constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
+  GRADMETER_HOST_DEVICE constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
   /// The keys of all numbers that have the same high word as element i's.
-  constexpr DrawKeys keys(std::uint64_t i) const {
+  GRADMETER_HOST_DEVICE constexpr DrawKeys keys(std::uint64_t i) const {
     const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
   /// True where the numbers of elements [i, i + n) have two different high words.
-  constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
+  GRADMETER_HOST_DEVICE constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
     return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32;
   }
-  constexpr std::uint32_t draw(std::uint64_t i) const { return keys(i).draw(static_cast<std::uint32_t>(number(i))); }
+  GRADMETER_HOST_DEVICE constexpr std::uint32_t draw(std::uint64_t i) const {
+    return keys(i).draw(static_cast<std::uint32_t>(number(i)));
+  }
 
  private:
   std::uint64_t key_, first_;

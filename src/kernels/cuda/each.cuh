@@ -2,7 +2,6 @@
 // Helpers of kernels that have a thread or a warp for each element: the element's index, the launch, and loads and
 // stores of numbers.
 #pragma once
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -10,6 +9,7 @@
 #include <type_traits>
 
 #include "core/element.hpp"
+#include "core/host_device.hpp"
 #include "kernels/pointwise/pointwise.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
@@ -52,7 +52,7 @@ inline void check_lengths(const char* what, std::size_t given, std::size_t expec
 
 /// Loads and stores convert between the format in memory and fp32; 16-bit formats are rounded to nearest even.
 __device__ inline float load(const float* from) { return *from; }
-__device__ inline float load(const Bf16* from) { return std::bit_cast<float>(static_cast<std::uint32_t>(*from) << 16); }
+__device__ inline float load(const Bf16* from) { return core::bits_as<float>(static_cast<std::uint32_t>(*from) << 16); }
 __device__ inline float load(const Fp16* from) {
   return core::to_float(core::fp16_format, static_cast<std::uint16_t>(*from));
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/element.hpp"
+#include "core/host_device.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/pointwise/pointwise.hpp"
 #include "runtime/device_memory.hpp"
@@ -96,8 +97,8 @@ struct MatrixForm {
   std::size_t count = 1, rows = 0, columns = 0, stored_rows = 0, stored_columns = 0;
   bool transposed = false;
 
-  constexpr std::size_t plain_elements() const { return count * rows * columns; }
-  constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
+  GRADMETER_HOST_DEVICE constexpr std::size_t plain_elements() const { return count * rows * columns; }
+  GRADMETER_HOST_DEVICE constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
 /// Lies behind the numbers of an fp8 operand, and gives the factor by which cuBLASLt multiplies them.

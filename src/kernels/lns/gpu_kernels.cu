@@ -3,7 +3,6 @@
 #include "kernels/lns/gpu_kernels.hpp"
 
 #include <cstdint>
-#include <limits>
 
 #include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
@@ -199,8 +198,7 @@ __global__ void lns_each_row(System s, const float* logits, const std::int32_t* 
   const auto label = static_cast<std::size_t>(labels[row]);
   const std::size_t top = place_of_largest(in, classes);
   softmax(s, in, top, classes, p);
-  out.loss[row] = label < classes ? lns_negative_log(s.conversion.fraction_bits, p[label])
-                                  : std::numeric_limits<double>::quiet_NaN();
+  out.loss[row] = label < classes ? lns_negative_log(s.conversion.fraction_bits, p[label]) : core::quiet_nan<double>();
   out.correct[row] = top == label ? 1 : 0;
   if (!gradient) return;
   const Lns16 factor = s.encode((loss_scale ? *loss_scale : 1.0f) / static_cast<float>(rows));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <limits>
 
 #include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
@@ -223,8 +222,8 @@ __global__ void each_row(const float* logits, const std::int32_t* labels, std::s
     gradient[row * classes + j] = static_cast<float>((share - (j == label ? 1.0 : 0.0)) * static_cast<double>(scale));
   }
   if (lane != 0) return;
-  const double behind = label < classes ? static_cast<double>(in[label]) - static_cast<double>(top.value)
-                                        : std::numeric_limits<double>::quiet_NaN();
+  const double behind =
+      label < classes ? static_cast<double>(in[label]) - static_cast<double>(top.value) : core::quiet_nan<double>();
   out.loss[row] = log(sum) - behind;
   out.correct[row] = top.place == label ? 1 : 0;
 }

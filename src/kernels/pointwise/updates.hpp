@@ -2,7 +2,6 @@
 // The arithmetic of updates that the host and GPUs share: which update of a run an optimizer makes where a loss' scale
 // may skip steps, LARS and LAMB, and weights in bf16.
 #pragma once
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -152,17 +151,19 @@ void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v
 // Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
 
 /// Adds `added` to the half that is cut; a carry goes into the half that stays. Infinities and NaNs stay.
-constexpr float bf16_with(float x, std::uint32_t added) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
+GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
+  const auto bits = core::bits_as<std::uint32_t>(x);
   const bool finite = (bits & 0x7f800000) != 0x7f800000;
-  return std::bit_cast<float>(finite ? (bits + added) & 0xffff0000u : bits);
+  return core::bits_as<float>(finite ? (bits + added) & 0xffff0000u : bits);
 }
 /// Rounds to nearest, ties to even.
-constexpr float bf16_nearest(float x) { return bf16_with(x, 0x7fff + (std::bit_cast<std::uint32_t>(x) >> 16 & 1)); }
+GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
+  return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
+}
 
 /// w becomes `target` as near as bf16 can represent it; the carry, in bf16 too, keeps the rounding error. Source:
 /// Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
-constexpr void bf16_kahan(float& w, float target, float& carry) {
+GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& carry) {
   const float y = bf16_nearest((target - w) - carry);
   const float sum = bf16_nearest(w + y);
   carry = bf16_nearest((sum - w) - y);
@@ -173,7 +174,7 @@ constexpr void bf16_kahan(float& w, float target, float& carry) {
 /// serves four neighbours. Source: Gupta et al., ICML 2015.
 struct Bf16Stochastic {
   static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives 4 of 16 bits
-  static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
+  GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
     return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
   }
 };
