@@ -168,8 +168,10 @@ if $quick; then
   :
 elif has_nvcc; then
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
-  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests gradmeter &&
-    stage "refuse cuda" check_without_gpu && stage "device code" scripts/check-device-code.py --ptx-only
+  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests gradmeter && {
+    stage "refuse cuda" check_without_gpu
+    stage "device code" scripts/check-device-code.py --ptx-only
+  }
 else
   echo "CUDA code is not checked: no nvcc"
 fi
