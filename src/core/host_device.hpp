@@ -29,11 +29,15 @@ GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// The quiet NaN: std::numeric_limits has functions of the host alone.
+/// Numbers of std::numeric_limits, whose functions nvcc calls on the host alone: it takes the values of constants.
+template <class T>
+inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
+inline constexpr float infinite_float = std::numeric_limits<float>::infinity(),
+                       largest_float = std::numeric_limits<float>::max(),
+                       least_float = std::numeric_limits<float>::denorm_min();
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T quiet_nan() {
-  constexpr T nan = std::numeric_limits<T>::quiet_NaN();
-  return nan;
+  return quiet_nan_constant<T>;
 }
 
 }  // namespace gradmeter::core

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "core/host_device.hpp"
+
 namespace gradmeter::core {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
@@ -21,20 +23,23 @@ constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint
 constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 }  // namespace detail
 
-/// Philox4x32-10, which tests compare with known answers. It is in the header because a GPU's threads draw too.
-constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
-  using detail::high_half, detail::low_half;
-  // These are no array, since a sanitizer watches accesses to arrays: most tests under it would spend their time here.
-  std::uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+/// The four words of a block, which a GPU's threads draw too.
+struct PhiloxWords {
+  std::uint32_t c0, c1, c2, c3;
+};
+GRADMETER_HOST_DEVICE constexpr PhiloxWords philox_words(PhiloxWords c, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < philox_rounds; ++round) {
-    const std::uint64_t product0 = philox_multiplier0 * c0, product1 = philox_multiplier1 * c2;
-    c0 = high_half(product1) ^ c1 ^ k0;
-    c1 = low_half(product1);
-    c2 = high_half(product0) ^ c3 ^ k1;
-    c3 = low_half(product0);
+    const std::uint64_t product0 = philox_multiplier0 * c.c0, product1 = philox_multiplier1 * c.c2;
+    c = {static_cast<std::uint32_t>(product1 >> 32) ^ c.c1 ^ k0, static_cast<std::uint32_t>(product1),
+         static_cast<std::uint32_t>(product0 >> 32) ^ c.c3 ^ k1, static_cast<std::uint32_t>(product0)};
     k0 += philox_weyl0;
     k1 += philox_weyl1;
   }
+  return c;
+}
+/// Philox4x32-10, which tests compare with known answers.
+constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
+  const auto [c0, c1, c2, c3] = philox_words({counter[0], counter[1], counter[2], counter[3]}, key[0], key[1]);
   return {c0, c1, c2, c3};
 }
 
@@ -48,9 +53,12 @@ constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std
 std::uint64_t unpredictable_seed();
 
 /// The same bits as Random(seed, stream).bits(i).
-constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
-  const PhiloxBlock b = random_block(seed, stream, i);
-  return detail::join(b[0], b[1]);
+GRADMETER_HOST_DEVICE constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
+  constexpr int half = 32;
+  const PhiloxWords b = philox_words({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> half),
+                                      static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> half)},
+                                     static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> half));
+  return std::uint64_t{b.c1} << half | b.c0;
 }
 
 /// A stream of draws named by (seed, stream): draw i is a pure function of (seed, stream, i).

@@ -9,6 +9,7 @@
 #include "allreduce/reduce.hpp"
 #include "allreduce/schedule/schedule.hpp"
 #include "core/element.hpp"
+#include "core/host_device.hpp"
 
 namespace gradmeter::allreduce::cuda {
 
@@ -26,10 +27,12 @@ struct PeerWindow {
   std::size_t room;     ///< bytes of each place, a multiple of 16
   unsigned places = 2;  ///< number of places, with the two slots
 
-  static constexpr std::size_t counts() { return flag_bytes; }
-  constexpr std::size_t given(unsigned slot) const { return flag_bytes + count_bytes + slot * room; }
-  constexpr std::size_t result() const { return given(2); }  ///< the third place, for results
-  constexpr std::size_t bytes() const { return given(places); }
+  GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
+  GRADMETER_HOST_DEVICE constexpr std::size_t given(unsigned slot) const {
+    return flag_bytes + count_bytes + slot * room;
+  }
+  GRADMETER_HOST_DEVICE constexpr std::size_t result() const { return given(2); }  ///< the third place, for results
+  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return given(places); }
 };
 
 struct PeerCall {

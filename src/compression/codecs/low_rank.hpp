@@ -53,7 +53,7 @@ GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) 
   constexpr double dependent = 1e-5;
   // A NaN in either number does not count as dependent, and a column of infinite length must become NaN, not zeros.
   if (length <= dependent * before && std::isfinite(before)) return 0;
-  return std::isfinite(length) ? 1 / length : std::numeric_limits<double>::quiet_NaN();
+  return std::isfinite(length) ? 1 / length : core::quiet_nan<double>();
 }
 /// Makes the columns of P orthonormal by Gram-Schmidt, done twice. Sums are in doubles, in the order of
 /// detail/tree_sum.hpp, so equal P gives equal bits. A column that is zero, or within 1e-5 of its length in the span of

@@ -147,7 +147,7 @@ GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std
   if (clip == 0 || !(most > 0)) return most;
   const double sigma = std::sqrt(squares / static_cast<double>(n));
   // sigma may become zero for a few tiny numbers among zeros, although these are not zero.
-  constexpr double smallest = std::numeric_limits<float>::denorm_min();
+  constexpr double smallest = core::least_float;
   const double limit = core::greater(clip * sigma, smallest);
   return limit < double{most} ? static_cast<float>(limit) : most;
 }

@@ -189,7 +189,7 @@ __device__ inline void add_tree(double* sums, std::size_t count) {
 /// detail::l2_of's root.
 __device__ inline float root_of(double sum) {
   if (!(sum - sum == 0)) return core::quiet_nan<float>();
-  constexpr double most = std::numeric_limits<float>::max();
+  constexpr double most = core::largest_float;
   const double root = sqrt(sum);
   return static_cast<float>(core::lesser(root, most));
 }

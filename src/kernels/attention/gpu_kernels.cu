@@ -109,8 +109,7 @@ __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps,
   if (row >= rows) return;
   float* in = scores + row * steps;
   const std::size_t seen = row % steps + 1;
-  constexpr float lowest = -std::numeric_limits<float>::infinity();
-  float top = lowest;
+  float top = -core::infinite_float;
   for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) top = core::greater(top, in[j]);
   for (int with = 16; with > 0; with /= 2) top = core::greater(top, __shfl_xor_sync(~0u, top, with));
   double sum = 0;

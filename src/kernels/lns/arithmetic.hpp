@@ -3,7 +3,6 @@
 // is G±(d) (tables.hpp).
 #pragma once
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,13 +16,15 @@ struct Lns16 {
   static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< codes
   std::uint16_t bits = 0;
 
-  static constexpr Lns16 from(bool negative, std::int32_t code) {
+  GRADMETER_HOST_DEVICE static constexpr Lns16 from(bool negative, std::int32_t code) {
     return {static_cast<std::uint16_t>((negative ? sign_bit : 0) | code)};
   }
-  constexpr std::int32_t code() const { return bits & code_mask; }
-  constexpr bool negative() const { return (bits & sign_bit) != 0; }
-  constexpr bool zero() const { return code() == 0; }
-  constexpr Lns16 operator-() const { return zero() ? *this : Lns16{static_cast<std::uint16_t>(bits ^ sign_bit)}; }
+  GRADMETER_HOST_DEVICE constexpr std::int32_t code() const { return bits & code_mask; }
+  GRADMETER_HOST_DEVICE constexpr bool negative() const { return (bits & sign_bit) != 0; }
+  GRADMETER_HOST_DEVICE constexpr bool zero() const { return code() == 0; }
+  GRADMETER_HOST_DEVICE constexpr Lns16 operator-() const {
+    return zero() ? *this : Lns16{static_cast<std::uint16_t>(bits ^ sign_bit)};
+  }
   bool operator==(const Lns16&) const = default;
 };
 
@@ -35,7 +36,7 @@ struct LnsEvents {
 };
 
 /// Makes a word of a code that may be outside the range.
-constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
+GRADMETER_HOST_DEVICE constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
   if (code > Lns16::largest) {
     if (events) ++events->overflows;
     return Lns16::from(negative, Lns16::largest);
@@ -47,13 +48,13 @@ constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
   return Lns16::from(negative, code);
 }
 
-constexpr Lns16 lns_multiply(Lns16 x, Lns16 y, LnsEvents* events) {
+GRADMETER_HOST_DEVICE constexpr Lns16 lns_multiply(Lns16 x, Lns16 y, LnsEvents* events) {
   if (x.zero() || y.zero()) return {};
   return lns_word(x.negative() != y.negative(), x.code() + y.code() - Lns16::one, events);
 }
 
 /// Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
-constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
+GRADMETER_HOST_DEVICE constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
   if (y.zero() && x.zero()) {
     if (events) ++events->nans;
     return {};
@@ -64,11 +65,15 @@ constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
 }
 
 /// −log x of a number up to 1. Zero has no logarithm: it counts as the smallest number.
-constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
+GRADMETER_HOST_DEVICE constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
   constexpr double ln2 = 0.693147180559945309417;
   return (Lns16::one - (x.code() < 1 ? 1 : x.code())) * ln2 / static_cast<double>(1U << fraction_bits);
 }
 
+// The host's tables are none of a GPU's threads.
+#ifdef __CUDACC__
+#pragma nv_exec_check_disable
+#endif
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& table, LnsEvents* events) {
   if (x.zero()) return y.zero() ? Lns16{} : y;
@@ -106,9 +111,9 @@ struct LnsConversion {
 };
 
 /// Lns::encode of a float, without taking a logarithm.
-constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* events) {
+GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* events) {
   constexpr std::uint32_t hidden_one = 1U << LnsConversion::mantissa_bits;
-  const auto bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
+  const auto bits = core::bits_as<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   if (magnitude == 0) return {};
   if (magnitude > 0x7f800000) {
     if (events) ++events->nans;
@@ -127,7 +132,7 @@ constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* event
 }
 
 /// Lns::decode rounded to fp32.
-constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
+GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
 
 /// The tables of a system, built at first use by any thread.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.

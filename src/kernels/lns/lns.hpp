@@ -37,8 +37,11 @@ class Lns {
   Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_divide(x, y, events); }
   /// max + G±(d), d the difference of the codes. The order of x and y does not matter.
   Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
-    return lns_add(
-        x, y, [this](std::uint32_t d, bool opposite) { return tables_->g(d, opposite); }, events);
+    struct Table {
+      const LnsTables& tables;
+      std::int32_t operator()(std::uint32_t d, bool opposite) const { return tables.g(d, opposite); }
+    };
+    return lns_add(x, y, Table{*tables_}, events);
   }
   Lns16 subtract(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return add(x, -y, events); }
 
