@@ -22,6 +22,15 @@ GRADMETER_HOST_DEVICE constexpr T greater(T a, T b) {
   return a < b ? b : a;
 }
 
+/// The lesser of two numbers of which neither is NaN: one instruction of a GPU, where `lesser` has two.
+GRADMETER_HOST_DEVICE inline float lesser_number(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return fminf(a, b);
+#else
+  return lesser(a, b);
+#endif
+}
+
 /// std::bit_cast, which is a function of the host to nvcc.
 template <class To, class From>
 GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
@@ -35,6 +44,8 @@ inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
 inline constexpr float infinite_float = std::numeric_limits<float>::infinity(),
                        largest_float = std::numeric_limits<float>::max(),
                        least_float = std::numeric_limits<float>::denorm_min();
+template <class T>
+inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T quiet_nan() {
   return quiet_nan_constant<T>;

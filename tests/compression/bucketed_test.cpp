@@ -3,6 +3,7 @@
 #include "compression/detail/bucketed.hpp"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "compression/support.hpp"
@@ -142,6 +143,19 @@ TEST(Casts, RelativeErrorIsHalfAnUlp) {
       worst = std::max(worst, off / size);
     }
     EXPECT_GT(worst, 0.8 * f.error) << f.name;
+  }
+}
+
+TEST(Factors, OfFp32DivisionAreThoseOfFp64RoundedOnce) {
+  std::uint64_t state = 1;
+  for (const float top : {127 * 0x1p24f, 7 * 0x1p24f, 0x1p24f, 0x1p23f, 448.0f, 57344.0f, 1.0f}) {
+    for (int i = 0; i < 100'000; ++i) {
+      const auto bits = static_cast<std::uint32_t>((state = detail::mixed(state)) % 0x7f800000);
+      const float norm = i < 1000 ? std::bit_cast<float>(static_cast<std::uint32_t>(i + 1))
+                                  : std::bit_cast<float>(std::max(bits, std::uint32_t{1}));
+      const detail::Coefficients c = detail::factors_to(top, norm);
+      ASSERT_EQ(c.second, static_cast<float>(double{top} / (double{norm} * c.first))) << top << " / " << norm;
+    }
   }
 }
 

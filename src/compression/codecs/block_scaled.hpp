@@ -56,7 +56,7 @@ struct Fp8Rule {
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(double{most}, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(most, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t) {
     const float scaled = core::lesser(std::fabs(x) * c.first * c.second, most);
     return core::rounded_code<format>(std::copysign(scaled, x));
@@ -81,7 +81,7 @@ struct Lns4Rule {
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(1.0, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(1.0f, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const float share = core::lesser(std::fabs(x) * c.first * c.second, 1.0f);
     const std::uint32_t place =

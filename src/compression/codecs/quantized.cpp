@@ -225,7 +225,7 @@ class QsgdElias final : public Codec {
       const auto part = x.subspan(at, std::min(bucket_, n - at));
       const float norm = detail::l2_norm(part);
       std::memcpy(wire + 4 * b, &norm, 4);
-      if (norm > 0) next = encode_bucket(part, detail::factors_to(double{cap()}, norm), draws, at, next, bits);
+      if (norm > 0) next = encode_bucket(part, detail::factors_to(cap(), norm), draws, at, next, bits);
     }
     bits.gamma(n + 1 - next);
     std::byte* const end = bits.finish();

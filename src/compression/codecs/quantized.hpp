@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <span>
 
@@ -88,7 +87,7 @@ namespace gradmeter::compression::detail {
 /// |q| = min(floor(s·|x|/N + u), s) of one number. s·|x|/N and u are held as integers in units of 2^-24: for s up to
 /// 127 their sum stays below 2^31, and its floor is a shift. `cap`: s in these units; c: factors_to(cap, N).
 GRADMETER_HOST_DEVICE inline std::uint32_t level_of(Coefficients c, float cap, float x, std::uint32_t draw) {
-  return (static_cast<std::uint32_t>(core::lesser(std::fabs(x) * c.first * c.second, cap)) + draw) >> 24;
+  return (static_cast<std::uint32_t>(core::lesser_number(std::fabs(x) * c.first * c.second, cap)) + draw) >> 24;
 }
 
 /// QSGD's arithmetic for one number, with s = 2^(b-1) - 1 levels of either sign.
@@ -101,7 +100,7 @@ struct QsgdRule {
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
   static constexpr float cap = static_cast<float>(levels) * 0x1p24f;
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(double{cap}, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(cap, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const std::uint32_t q = level_of(c, cap, x, draw);
     return (std::signbit(x) ? 0 - q : q) & ((1u << bits) - 1);
@@ -123,7 +122,7 @@ struct Qsgd1Rule {
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(0x1p23, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(0x1p23f, norm); }
   /// The probability is held as an integer from 0 to 2^24, in units of 2^-24; rounding may take it slightly beyond.
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const auto chance = static_cast<std::int32_t>(x * c.first * c.second + 0x1p23f);

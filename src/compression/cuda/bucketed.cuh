@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "compression/cuda/bucketed.hpp"
 #include "compression/detail/bucketed.hpp"
@@ -20,13 +19,16 @@ struct Quad {
   float v[4];
 };
 
+/// `x` is a multiple of 16 bytes.
+__device__ inline Quad load_quad(const float* x) {
+  const float4 all = *reinterpret_cast<const float4*>(x);
+  return {all.x, all.y, all.z, all.w};
+}
+
 /// Elements i … i + 3, i a multiple of 4; those from `end` on are 0. `aligned`: x begins at a multiple of 16 bytes.
 __device__ inline Quad read_quad(const float* x, bool aligned, std::size_t i, std::size_t end) {
   Quad q{};
-  if (aligned && i + 4 <= end) {
-    const float4 all = *reinterpret_cast<const float4*>(x + i);
-    return {all.x, all.y, all.z, all.w};
-  }
+  if (aligned && i + 4 <= end) return load_quad(x + i);
   for (unsigned c = 0; c < 4; ++c) {
     if (i + c < end) q.v[c] = x[i + c];
   }
@@ -85,20 +87,26 @@ struct Piece {
 };
 
 struct FromFloats {
+  /// Two blocks of 640 threads, which no launch has, stand for five of 256: both leave a thread 48 registers.
+  static constexpr unsigned most_threads = 640;
   const float* x;
   bool aligned;
 
-  __device__ Piece piece(std::size_t, std::size_t first, std::size_t end) const {
+  bool gives_whole_pieces() const { return aligned; }
+  /// A piece that lies within the tensor.
+  __device__ Piece whole_piece(std::size_t, std::size_t first) const {
     Piece p;
-    for (std::size_t s = 0; s < steps; ++s) p.quads[s] = read_quad(x, aligned, first + s * step_elements, end);
+    for (std::size_t s = 0; s < steps; ++s) p.quads[s] = load_quad(x + first + s * step_elements);
     return p;
   }
+  __device__ Quad quad(std::size_t, std::size_t i, std::size_t end) const { return read_quad(x, aligned, i, end); }
   __device__ float one(std::size_t, std::size_t i) const { return x[i]; }
 };
 
 /// Sums in the order of the wires, as Reducer's: the first is decoded, the others are added.
 template <class Rule>
 struct FromWires {
+  static constexpr unsigned most_threads = 512;
   Wires wires;
   std::size_t scale_bytes;
 
@@ -107,22 +115,29 @@ struct FromWires {
     return Rule::decoder(load_at<Scale>(wires.of[w] + bucket * sizeof(Scale)));
   }
 
-  __device__ Piece piece(std::size_t bucket, std::size_t first, std::size_t end) const {
+  /// Adds the four numbers of wire w that begin with element i.
+  __device__ void add(unsigned w, const detail::Coefficients& c, std::size_t i, Quad& sum) const {
+    const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i);
+    for (unsigned k = 0; k < 4; ++k) {
+      const float value = Rule::value(c, word >> (k * Rule::bits) & ((1u << Rule::bits) - 1));
+      sum.v[k] = w == 0 ? value : sum.v[k] + value;
+    }
+  }
+
+  static bool gives_whole_pieces() { return true; }
+  __device__ Piece whole_piece(std::size_t bucket, std::size_t first) const {
     Piece p{};
     for (unsigned w = 0; w < wires.count; ++w) {
       const detail::Coefficients c = decoder(w, bucket);
-      for (std::size_t s = 0; s < steps; ++s) {
-        const std::size_t i = first + s * step_elements;
-        if (i >= end) break;
-        const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i);
-        for (unsigned k = 0; k < 4; ++k) {
-          const float value = Rule::value(c, word >> (k * Rule::bits) & ((1u << Rule::bits) - 1));
-          float& sum = p.quads[s].v[k];
-          sum = i + k >= end ? 0.0f : w == 0 ? value : sum + value;
-        }
-      }
+      for (std::size_t s = 0; s < steps; ++s) add(w, c, first + s * step_elements, p.quads[s]);
     }
     return p;
+  }
+  __device__ Quad quad(std::size_t bucket, std::size_t i, std::size_t end) const {
+    Quad q{};
+    for (unsigned w = 0; w < wires.count && i < end; ++w) add(w, decoder(w, bucket), i, q);
+    for (unsigned k = 0; k < 4; ++k) q.v[k] = i + k < end ? q.v[k] : 0.0f;
+    return q;
   }
   __device__ float one(std::size_t bucket, std::size_t i) const {
     float sum = 0;
@@ -148,12 +163,27 @@ __device__ inline float norm_of_bits(std::uint32_t most) {
   return most < infinity_bits ? __uint_as_float(most) : core::quiet_nan<float>();
 }
 
+/// Twice the bits of the largest magnitude. Signs are shifted out: a shift can be a product, and other units than those
+/// of comparisons compute these.
+__device__ inline std::uint32_t largest_doubled(const Quad& q) {
+  std::uint32_t most = 0;
+  for (const float v : q.v) most = core::greater(most, __float_as_uint(v) << 1);
+  return most;
+}
+/// The bits of the largest magnitude.
 __device__ inline std::uint32_t largest_bits(const Piece& p) {
   std::uint32_t most = 0;
-  for (const Quad& q : p.quads) {
-    for (const float v : q.v) most = core::greater(most, magnitude_bits(v));
+  for (const Quad& q : p.quads) most = core::greater(most, largest_doubled(q));
+  return most >> 1;
+}
+/// Of the piece of which this lane's first element is i, up to `end`.
+template <class Source>
+__device__ std::uint32_t largest_bits(const Source& source, std::size_t bucket, std::size_t i, std::size_t end) {
+  std::uint32_t most = 0;
+  for (std::size_t s = 0; s < steps; ++s) {
+    most = core::greater(most, largest_doubled(source.quad(bucket, i + s * step_elements, end)));
   }
-  return most;
+  return most >> 1;
 }
 
 /// Sixteen partial sums in lanes 0 … 15, pairwise; the sum is lane 0's.
@@ -194,16 +224,17 @@ __device__ inline float root_of(double sum) {
   return static_cast<float>(core::lesser(root, most));
 }
 
-// A bucket of up to 512 elements is a warp's;
-// a longer one has a warp for each 512 of its elements, up to a block of 16. Up to 8192 elements are held in registers
-// between the norm and the codes: one read, one write.
+// A bucket of up to 512 elements is a warp's; a longer one has a block, with a warp for each 512 of its elements, up to
+// 16. Where these are whole pieces, they are held in registers between the norm and the codes: one read, one write, and
+// no bounds. Others are read a second time, from the L1 or L2 cache where the bucket is short.
 
-/// The place of this warp: its bucket, and its pieces there.
+/// The place of this warp: its bucket, and its pieces there. 32 bits can count buckets for every n that memory holds,
+/// and hold the length of one that has an encoder.
 struct Place {
   __device__ explicit Place(const WireShape& s)
-      : warp(threadIdx.x / 32 % s.team),
-        bucket(std::size_t{blockIdx.x} * (blockDim.x / 32 / s.team) + threadIdx.x / 32 / s.team),
-        at(bucket * s.bucket),
+      : warp(s.team == 1 ? 0 : threadIdx.x / 32),
+        bucket(s.team == 1 ? blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x),
+        at(std::size_t{bucket} * static_cast<std::uint32_t>(s.bucket)),
         end(core::lesser(at + s.bucket, s.n)),
         codes_end(bucket + 1 == s.buckets ? s.codes_end : end),
         first(at + warp * piece_elements),
@@ -211,8 +242,8 @@ struct Place {
   /// This lane's first element of the piece at `from`.
   __device__ static std::size_t mine(std::size_t from) { return from + 4 * (threadIdx.x % 32); }
 
-  unsigned warp;
-  std::size_t bucket, at, end, codes_end, first, stride;
+  unsigned warp, bucket;
+  std::size_t at, end, codes_end, first, stride;
 };
 
 /// The largest of all threads of the team.
@@ -241,57 +272,135 @@ __device__ float team_l2(const Source& source, const Place& place, unsigned team
   return root_of(sums[0]);
 }
 
+/// The draws of a launch, and the keys that all its numbers share unless two of them have different high words.
+struct LaunchDraws {
+  LaunchDraws(const detail::Draws& draws, std::size_t n)
+      : each(draws),
+        keys(draws.keys(0)),
+        low(static_cast<std::uint32_t>(draws.number(0))),
+        crosses(draws.crosses(0, n)) {}
+  __device__ std::uint32_t draw(std::size_t i) const {
+    return crosses ? each.draw(i) : keys.draw(low + static_cast<std::uint32_t>(i));
+  }
+
+  detail::Draws each;
+  detail::DrawKeys keys;
+  std::uint32_t low;  ///< element 0's number
+  bool crosses;       ///< once in 2^32 numbers
+};
+
+/// The number of leading pieces that are read and written without bounds: none where buckets are not whole pieces.
+template <class Source>
+std::uint32_t whole_pieces(const Source& source, const WireShape& s, const LaunchDraws& draws) {
+  const bool any = source.gives_whole_pieces() && s.bucket == s.team * piece_elements && !draws.crosses;
+  return any ? static_cast<std::uint32_t>(s.n / s.bucket * s.team) : 0;
+}
+
+/// A warp's number in the grid. Where buckets are whole pieces, it is also that of the warp's piece in the tensor.
+__device__ inline std::uint32_t piece_of_warp() { return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
+/// A lane's first element of that piece.
+__device__ inline std::size_t first_of_lane(std::uint32_t piece) {
+  return Place::mine(std::size_t{piece} * static_cast<std::uint32_t>(piece_elements));
+}
+
+/// Writes the codes of a whole piece; `mine` is this lane's first element there.
 template <class Rule>
-__device__ void write_piece(const Piece& p, float norm, std::size_t from, const Place& place,
-                            const detail::Draws& draws, std::byte* codes) {
-  const auto keys = draws.keys(place.at);
-  const bool crosses = draws.crosses(place.at, place.end - place.at);  // once in 2^32 elements
-  const detail::Coefficients encoder = Rule::encoder(norm > 0 ? norm : 1.0f);
-  for (std::size_t s = 0; s < steps; ++s) {
-    const std::size_t i = Place::mine(from) + s * step_elements;
+__device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, const LaunchDraws& draws,
+                                  std::byte* codes) {
+  // Two lanes share a byte of codes of one bit. Behind the first address all offsets are constants.
+  constexpr unsigned group = Rule::bits == 1 ? 8 : 4, step = static_cast<unsigned>(step_elements);
+  std::byte* to = codes + mine / group * (group * Rule::bits / 8);
+  const auto at = static_cast<unsigned>(mine % group);
+  if (!(norm > 0)) {
+    for (unsigned s = 0; s < steps; ++s) write_codes<Rule::bits>(0, to, at + s * step, true);
+    return;
+  }
+  const detail::Coefficients encoder = Rule::encoder(norm);
+  const std::uint32_t low = draws.low + static_cast<std::uint32_t>(mine);
+  for (unsigned s = 0; s < steps; ++s) {
     std::uint32_t word = 0;
     for (unsigned c = 0; c < 4; ++c) {
-      std::uint32_t draw = detail::half_draw;
-      if (Rule::random) {
-        draw = crosses ? draws.draw(i + c) : keys.draw(static_cast<std::uint32_t>(draws.number(i + c)));
-      }
-      if (norm > 0 && i + c < place.end) word |= Rule::code(encoder, p.quads[s].v[c], draw) << (c * Rule::bits);
+      const std::uint32_t draw = Rule::random ? draws.keys.draw(low + (s * step + c)) : detail::half_draw;
+      word |= Rule::code(encoder, p.quads[s].v[c], draw) << (c * Rule::bits);
+    }
+    write_codes<Rule::bits>(word, to, at + s * step, true);
+  }
+}
+
+/// Writes the codes of the piece at `from`, which may be short. A lane reads a quad at a time, mostly from the cache,
+/// which takes few registers. `bucket`: whose scales the source's numbers have.
+template <class Rule, class Source>
+__device__ void write_piece(const Source& source, std::size_t bucket, float norm, std::size_t from, const Place& place,
+                            const LaunchDraws& draws, std::byte* codes) {
+  const detail::Coefficients encoder = Rule::encoder(norm > 0 ? norm : 1.0f);
+  const std::size_t until = core::lesser(from + piece_elements, place.codes_end);
+  for (std::size_t step = from; step < until; step += step_elements) {
+    const std::size_t i = Place::mine(step);
+    const Quad q = source.quad(bucket, i, place.end);
+    std::uint32_t word = 0;
+    for (unsigned c = 0; c < 4; ++c) {
+      const std::uint32_t draw = Rule::random ? draws.draw(i + c) : detail::half_draw;
+      if (norm > 0 && i + c < place.end) word |= Rule::code(encoder, q.v[c], draw) << (c * Rule::bits);
     }
     write_codes<Rule::bits>(word, codes, i, i < place.codes_end);
   }
 }
 
+/// Called by all lanes; the bucket's first warp writes.
 template <class Rule>
-__device__ void write_scale(float norm, const Place& place, const WireShape& s, std::byte* wire) {
+__device__ void write_scale(float norm, std::uint32_t bucket, bool is_first, const WireShape& s, std::byte* wire) {
   using Scale = typename Rule::Scale;
   const unsigned lane = threadIdx.x % 32;
-  if (place.warp != 0) return;
-  if (lane == 0) *reinterpret_cast<Scale*>(wire + place.bucket * sizeof(Scale)) = Rule::scale(norm);
+  if (!is_first) return;
+  if (lane == 0) *reinterpret_cast<Scale*>(wire + bucket * sizeof(Scale)) = Rule::scale(norm);
+  if (bucket + 1 != static_cast<std::uint32_t>(s.buckets)) return;
   const std::size_t padding = s.buckets * sizeof(Scale) + lane;
-  if (place.bucket + 1 == s.buckets && padding < s.scale_bytes) wire[padding] = std::byte{0};
+  if (padding < s.scale_bytes) wire[padding] = std::byte{0};
 }
 
+/// Encodes a whole piece of each warp. With norm=l2 it is loaded a second time, from the cache: the sum of squares
+/// leaves it no registers.
 template <class Rule, class Source>
-__global__ void encode_buckets(Source source, WireShape shape, detail::Norm kind, detail::Draws draws,
-                               std::byte* wire) {
-  const Place place(shape);
-  if (place.bucket >= shape.buckets) return;  // whole warps, and with several to a bucket none
-  Piece held = source.piece(place.bucket, Place::mine(place.first), place.end);
+__device__ void encode_whole(const Source& source, std::uint32_t piece, const WireShape& shape, detail::Norm kind,
+                             const LaunchDraws& draws, std::byte* wire) {
+  const std::uint32_t bucket = shape.team == 1 ? piece : blockIdx.x;
+  const std::size_t mine = first_of_lane(piece);
+  float norm = kind == detail::Norm::l2 ? team_l2(source, Place(shape), shape.team) : 0.0f;
+  const Piece held = source.whole_piece(bucket, mine);
+  if (kind == detail::Norm::max) norm = norm_of_bits(team_max(largest_bits(held), shape.team));
+  write_scale<Rule>(norm, bucket, shape.team == 1 || threadIdx.x < 32, shape, wire);
+  write_whole_piece<Rule>(held, norm, mine, draws, wire + shape.scale_bytes);
+}
+
+/// Encodes a bucket of any length, whose last piece may be short.
+template <class Rule, class Source>
+__device__ void encode_ragged(const Source& source, const Place& place, const WireShape& shape, detail::Norm kind,
+                              const LaunchDraws& draws, std::byte* wire) {
   float norm = 0;
   if (kind == detail::Norm::max) {
-    std::uint32_t most = largest_bits(held);
-    for (std::size_t from = place.first + place.stride; from < place.end; from += place.stride) {
-      most = core::greater(most, largest_bits(source.piece(place.bucket, Place::mine(from), place.end)));
+    std::uint32_t most = 0;
+    for (std::size_t from = place.first; from < place.end; from += place.stride) {
+      most = core::greater(most, largest_bits(source, place.bucket, Place::mine(from), place.end));
     }
     norm = norm_of_bits(team_max(most, shape.team));
   } else {
     norm = team_l2(source, place, shape.team);
   }
-  write_scale<Rule>(norm, place, shape, wire);
+  write_scale<Rule>(norm, place.bucket, place.warp == 0, shape, wire);
   for (std::size_t from = place.first; from < place.codes_end; from += place.stride) {
-    if (from != place.first) held = source.piece(place.bucket, Place::mine(from), place.end);
-    write_piece<Rule>(held, norm, from, place, draws, wire + shape.scale_bytes);
+    write_piece<Rule>(source, place.bucket, norm, from, place, draws, wire + shape.scale_bytes);
   }
+}
+
+template <class Rule, class Source>
+__global__ void __launch_bounds__(Source::most_threads, 2)
+    encode_buckets(Source source, WireShape shape, std::uint32_t whole, detail::Norm kind, LaunchDraws draws,
+                   std::byte* wire) {
+  const std::uint32_t piece = piece_of_warp();
+  if (piece < whole) return encode_whole<Rule>(source, piece, shape, kind, draws, wire);
+  const Place place(shape);
+  if (place.bucket >= shape.buckets) return;  // whole warps, and with several to a bucket none
+  encode_ragged<Rule>(source, place, shape, kind, draws, wire);
 }
 
 template <class Rule>
@@ -321,19 +430,23 @@ inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
           .shared_bytes = kind == detail::Norm::l2 && s.team > 1 ? static_cast<unsigned>(pieces * sizeof(double)) : 0};
 }
 
+template <class Rule, class Source>
+void launch_buckets(const Source& source, const WireShape& s, detail::Norm kind, const detail::Draws& draws,
+                    std::byte* wire, const char* name, cudaStream_t stream) {
+  const LaunchDraws numbers(draws, s.n);
+  runtime::check_cuda(gpu::launch(encode_buckets<Rule, Source>, team_shape(s, kind), stream, source, s,
+                                  whole_pieces(source, s, numbers), kind, numbers, wire),
+                      name);
+}
 template <class Rule>
 void launch_encode(const float* x, const WireShape& s, detail::Norm kind, const detail::Draws& draws, std::byte* wire,
                    cudaStream_t stream) {
-  runtime::check_cuda(gpu::launch(encode_buckets<Rule, FromFloats>, team_shape(s, kind), stream,
-                                  FromFloats{x, whole_quads(x)}, s, kind, draws, wire),
-                      "encode_buckets");
+  launch_buckets<Rule>(FromFloats{x, whole_quads(x)}, s, kind, draws, wire, "encode_buckets", stream);
 }
 template <class Rule>
 void launch_reduce(const Wires& wires, const WireShape& s, detail::Norm kind, const detail::Draws& draws,
                    std::byte* out, cudaStream_t stream) {
-  runtime::check_cuda(gpu::launch(encode_buckets<Rule, FromWires<Rule>>, team_shape(s, kind), stream,
-                                  FromWires<Rule>{wires, s.scale_bytes}, s, kind, draws, out),
-                      "encode_buckets of a sum");
+  launch_buckets<Rule>(FromWires<Rule>{wires, s.scale_bytes}, s, kind, draws, out, "encode_buckets of a sum", stream);
 }
 template <class Rule>
 void launch_decode(const std::byte* wire, const WireShape& s, const float* addend, float* out, cudaStream_t stream) {

@@ -41,7 +41,7 @@ class DeviceCodec {
   virtual void decode(DeviceSpan<const std::byte> wire, DeviceSpan<const float> addend, DeviceSpan<float> out,
                       DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
   /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum, as Reducer does. There is at
-  /// least one wire, and there are at most `most_wires`.
+  /// least one wire, and there are at most `most_wires`. `out` is none of them: kernels may read a wire twice.
   virtual void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
                       const Draw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
 };

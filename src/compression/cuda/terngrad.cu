@@ -32,8 +32,7 @@ __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partial
   const std::size_t p = element_of_warp(), first = p * piece_elements;
   if (first >= n) return;
   const std::size_t end = core::lesser(first + piece_elements, n);
-  const Piece piece = source.piece(0, first + 4 * (threadIdx.x % 32), end);
-  const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(piece));
+  const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(source, 0, Place::mine(first), end));
   const double squares = clips ? piece_squares(source, 0, first, end) : 0;
   if (threadIdx.x % 32 != 0) return;
   partials.most[p] = most;
@@ -52,15 +51,19 @@ __global__ void find_scale(Partials partials, std::size_t n, double clip, float*
 }
 
 template <class Source>
-__global__ void encode_pieces(Source source, WireShape shape, detail::Draws draws, std::byte* wire) {
+__global__ void __launch_bounds__(Source::most_threads, 2)
+    encode_pieces(Source source, WireShape shape, std::uint32_t whole, LaunchDraws draws, std::byte* wire) {
+  const std::uint32_t p = piece_of_warp();
+  if (p < whole) {
+    const std::size_t mine = first_of_lane(p);
+    return write_whole_piece<Rule>(source.whole_piece(0, mine), load_at<float>(wire), mine, draws, wire + 16);
+  }
   const Place place(shape);
   if (place.bucket >= shape.buckets) return;
-  const float scale = load_at<float>(wire);
-  const Piece piece = source.piece(0, Place::mine(place.first), place.end);
-  write_piece<Rule>(piece, scale, place.first, place, draws, wire + 16);
+  write_piece<Rule>(source, 0, load_at<float>(wire), place.first, place, draws, wire + 16);
 }
 
-__global__ void quantise(const float* x, std::size_t n, const float* scale, detail::Draws draws, std::int8_t* codes) {
+__global__ void quantise(const float* x, std::size_t n, const float* scale, LaunchDraws draws, std::int8_t* codes) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
   codes[i] = *scale > 0 ? detail::ternary_code(Rule::encoder(*scale), x[i], draws.draw(i)) : std::int8_t{0};
@@ -90,9 +93,10 @@ void encode(const Source& source, std::size_t n, double clip, const detail::Draw
   measure(source, n, clip, reinterpret_cast<float*>(wire), 4, workspace, stream);
   // Pieces stand for buckets: where they lie is all that is asked of the shape.
   const WireShape pieces({.bucket = piece_elements, .bits = Rule::bits}, n);
-  runtime::check_cuda(
-      gpu::launch(encode_pieces<Source>, warp_for_each(pieces.buckets), stream, source, pieces, draws, wire),
-      "encode_pieces");
+  const LaunchDraws numbers(draws, n);
+  runtime::check_cuda(gpu::launch(encode_pieces<Source>, warp_for_each(pieces.buckets), stream, source, pieces,
+                                  whole_pieces(source, pieces, numbers), numbers, wire),
+                      "encode_pieces");
 }
 
 template <class Sum>
@@ -143,8 +147,8 @@ void ternary_quantise(DeviceSpan<const float> x, DeviceSpan<const float> scale, 
                       const detail::Draws& draws, cudaStream_t stream) {
   check_lengths("terngrad: codes", codes.size(), x.size());
   check_lengths("terngrad: the scale", scale.size(), 1);
-  launch_each(quantise, "quantise", x.size(), stream, x.device_address(), x.size(), scale.device_address(), draws,
-              codes.device_address());
+  launch_each(quantise, "quantise", x.size(), stream, x.device_address(), x.size(), scale.device_address(),
+              LaunchDraws(draws, x.size()), codes.device_address());
 }
 
 void ternary_decode(DeviceSpan<const std::int8_t> sums, DeviceSpan<const float> scale, DeviceSpan<float> out,

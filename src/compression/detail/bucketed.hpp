@@ -83,10 +83,11 @@ struct Coefficients {
 };
 
 /// Two factors which, multiplied one after the other, make `norm` into `top`. The first is a power of two, exact for
-/// every float, so that neither products nor 1/norm leave the range of floats.
-GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(double top, float norm) {
+/// every float, so that neither products nor 1/norm leave the range of floats. In fp32, since each warp of a GPU
+/// divides.
+GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
   const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
-  return {prescale, static_cast<float>(top / (double{norm} * prescale))};
+  return {prescale, top / (norm * prescale)};
 }
 
 // The loop over buckets without vectors: the reference. A rule is a type with these static members:

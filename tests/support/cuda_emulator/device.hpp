@@ -16,6 +16,9 @@
 #undef __shared__
 #define __shared__ static_assert(false, "write GPU_SHARED(type, name, extent) or gpu::dynamic_shared<T>()");
 
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
 namespace cuda_emulator {
 
 using Site = std::source_location;
