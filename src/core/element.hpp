@@ -160,22 +160,29 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t from_float(SmallFormat f, float va
   return from_double(f, static_cast<double>(value), overflow);
 }
 
-/// from_float in 32-bit integers, for a format known at compile time: for threads of GPUs, which have few 64-bit units.
+// from_float in 32-bit arithmetic, for a format known at compile time: for threads of GPUs, which have few 64-bit
+// units.
+
+/// The code of a positive float from its bits, which are not a NaN's; beyond `f.largest()` where it is too large.
+template <SmallFormat f>
+GRADMETER_HOST_DEVICE constexpr std::uint32_t rounded_magnitude(std::uint32_t bits) {
+  constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents as floats have them
+  constexpr std::uint32_t below_half = (1u << (cut - 1)) - 1, rebase = static_cast<std::uint32_t>(lowest - 1) << 23;
+  if (lowest > 1 && bits < static_cast<std::uint32_t>(lowest) << 23) {
+    // Below the format's normal range its numbers lie as far apart as the floats from this one on: the sum is rounded
+    // to one of these, and they are counted.
+    constexpr std::uint32_t from = static_cast<std::uint32_t>(lowest + cut) << 23;
+    return bits_as<std::uint32_t>(bits_as<float>(bits) + bits_as<float>(from)) - from;
+  }
+  return (bits - rebase + below_half + (bits >> cut & 1)) >> cut;
+}
+
 template <SmallFormat f>
 GRADMETER_HOST_DEVICE constexpr std::uint16_t rounded_code(float value, Overflow overflow = Overflow::honest) {
-  constexpr int cut = 23 - f.mantissa_bits, lowest = 127 + 1 - f.bias();
   const auto bits = bits_as<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   const std::uint32_t sign = bits >> 31 ? f.sign() : 0u;
   if (magnitude > 0x7f800000) return f.nan();
-  const int exponent = static_cast<int>(magnitude >> 23);
-  // Below the format's normal range the implicit leading 1 moves into the mantissa, and more of it is rounded away.
-  const bool normal = exponent >= lowest;
-  const std::uint32_t kept = normal ? magnitude - (static_cast<std::uint32_t>(lowest - 1) << 23)
-                                    : (magnitude & 0x7fffff) | (exponent > 0 ? 0x800000u : 0u);
-  const int places = normal ? cut : cut + lowest - (exponent > 0 ? exponent : 1);
-  if (places > 24) return static_cast<std::uint16_t>(sign);
-  const std::uint32_t odd = kept >> places & 1, below_half = (1u << (places - 1)) - 1;
-  const std::uint32_t code = (kept + below_half + odd) >> places;
+  const std::uint32_t code = rounded_magnitude<f>(magnitude);
   if (code <= f.largest()) return static_cast<std::uint16_t>(sign | code);
   if (overflow == Overflow::saturate) return static_cast<std::uint16_t>(sign | f.largest());
   return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();

@@ -127,9 +127,10 @@ void expect_equal_codes() {
   };
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 4099) compare(static_cast<std::uint32_t>(bits));
   for (unsigned code = 0; code < 2u << (f.exponent_bits + f.mantissa_bits); ++code) {
-    const auto at = std::bit_cast<std::uint32_t>(to_float(f, static_cast<std::uint16_t>(code)));
-    const std::uint32_t middle = at + (1u << (22 - f.mantissa_bits));
-    for (const std::uint32_t bits : {at - 1, at, at + 1, middle - 1, middle, middle + 1}) compare(bits);
+    const float value = to_float(f, static_cast<std::uint16_t>(code)),
+                next = to_float(f, static_cast<std::uint16_t>(code + 1));
+    const auto at = std::bit_cast<std::uint32_t>(value), tie = std::bit_cast<std::uint32_t>(value / 2 + next / 2);
+    for (const std::uint32_t bits : {at - 1, at, at + 1, tie - 1, tie, tie + 1}) compare(bits);
   }
 }
 TEST(SmallFloatCodes, ThoseIn32BitIntegersAreTheSame) {

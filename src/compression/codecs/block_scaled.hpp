@@ -58,8 +58,9 @@ struct Fp8Rule {
 
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(most, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t) {
-    const float scaled = core::lesser(std::fabs(x) * c.first * c.second, most);
-    return core::rounded_code<format>(std::copysign(scaled, x));
+    const float scaled = core::lesser_number(std::fabs(x) * c.first * c.second, most);
+    return core::rounded_magnitude<format>(core::bits_as<std::uint32_t>(scaled)) |
+           (std::signbit(x) ? format.sign() : std::uint32_t{0});
   }
 
   static constexpr float inverse = 1.0f / most;
@@ -83,7 +84,7 @@ struct Lns4Rule {
 
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(1.0f, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
-    const float share = core::lesser(std::fabs(x) * c.first * c.second, 1.0f);
+    const float share = core::lesser_number(std::fabs(x) * c.first * c.second, 1.0f);
     const std::uint32_t place =
         share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : core::bits_as<std::uint32_t>(share) - base;
     const std::uint32_t level = (place + (draw >> 1)) >> 23;
