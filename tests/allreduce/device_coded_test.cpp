@@ -116,7 +116,7 @@ class Pair {
 };
 
 void expect_same(const Way& way, int ranks, bool differences = false) {
-  if (ranks > test::most_gpu_ranks()) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
   test::each_device_seed([&] {
     test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
       Pair pair(r, way);

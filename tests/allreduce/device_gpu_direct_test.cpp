@@ -16,7 +16,7 @@
 #include "core/random.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/threads/thread_group.hpp"
-#include "support/device_seeds.hpp"
+#include "support/gpu_ranks.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -61,7 +61,7 @@ constexpr int calls = 3;  // places are used in turn
 std::vector<std::vector<Bytes>> results(const DirectCase& c) {
   std::vector<std::vector<Bytes>> all(static_cast<std::size_t>(c.ranks));
   runtime::run_thread_ranks(c.ranks, [&](const runtime::Communicator& world) {
-    runtime::CudaDevice device(0);
+    runtime::CudaDevice device = test::gpu_of_rank(world.rank());
     // Another queue than the call's, which nothing orders but that the call says it is done.
     const auto queue = device.make_queue(), other = device.make_queue();
     runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
@@ -85,6 +85,7 @@ std::vector<std::vector<Bytes>> results(const DirectCase& c) {
 }
 
 void expect_sums_in_rank_order(const DirectCase& c) {
+  if (const auto why = test::lack_of_gpus(c.ranks); !why.empty()) GTEST_SKIP() << why;
   test::each_device_seed([&] {
     const auto found = results(c);
     for (int call = 0; call < calls; ++call) {
@@ -124,9 +125,10 @@ TEST(GpuDirect, WorksInPlace) {
 
 /// Each rank gives its call up, and with it the memory that peers' kernels may still read.
 TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
+  if (const auto why = test::lack_of_gpus(3); !why.empty()) GTEST_SKIP() << why;
   test::each_device_seed([] {
     runtime::run_thread_ranks(3, [](const runtime::Communicator& world) {
-      runtime::CudaDevice device(0);
+      runtime::CudaDevice device = test::gpu_of_rank(world.rank());
       const auto queue = device.make_queue();
       runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
       const auto link = network.connect(world, 1);

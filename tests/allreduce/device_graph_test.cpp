@@ -99,7 +99,7 @@ void expect_right(const GpuRank& r, const GraphCase& c) {
 }
 
 void expect_right(const GraphCase& c) {
-  if (c.ranks > test::most_gpu_ranks()) return;
+  if (const auto why = test::lack_of_gpus(c.ranks); !why.empty()) GTEST_SKIP() << why;
   test::each_device_seed<2>([&] { test::run_gpu_ranks(c.ranks, [&](const GpuRank& r) { expect_right(r, c); }); });
 }
 
@@ -151,7 +151,7 @@ TEST(CapturedCalls, OfSchedulesOverNcclHaveTheHostsResults) {
 
 /// Of a graph that is launched again, as of calls that are made again.
 TEST(CapturedCalls, CountWhatTheirLaunchesSend) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   test::run_gpu_ranks(2, [&](const GpuRank& r) {
     const Captured captured(r, "nccl-messages:schedule=ring", CollectiveKind::all_reduce, Placement::out_of_place);
     const auto in = r.device.allocate(core::Element::f32, 100), out = r.device.allocate(core::Element::f32, 100);
@@ -172,7 +172,7 @@ TEST(CapturedCalls, CountWhatTheirLaunchesSend) {
 /// A call before, between and after others, of one length and another: each has its own data.
 TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
   for (const char* const algorithm : {"nccl", "nccl-messages", "gpu-ring", gpu_direct}) {
-    if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+    if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {
         const Captured captured(r, algorithm, CollectiveKind::all_reduce, Placement::out_of_place);
@@ -193,7 +193,7 @@ TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
 
 /// What follows NCCL's call in a graph uses memory that goes with the collective.
 TEST(CapturedCalls, UnderWayCanBeGivenUp) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   for (const int polls : {0, 1, 2}) {
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {

@@ -50,7 +50,7 @@ class NcclMessages : public ::testing::TestWithParam<Course> {};
 
 TEST_P(NcclMessages, HasTheBitsOfTheHost) {
   const auto [schedule, kind, ranks] = GetParam();
-  if (ranks > test::most_gpu_ranks()) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
   const std::uint32_t root = kind == CollectiveKind::broadcast ? static_cast<std::uint32_t>(ranks) - 1 : 0;
   test::each_device_seed([&] {
     test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
@@ -139,7 +139,7 @@ std::string late_peer_error(int ranks, int late) {
 }
 
 TEST(NcclMessagesErrors, APeerThatDoesNotComeIsNamed) {
-  if (test::most_gpu_ranks() < 3) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(3); !why.empty()) GTEST_SKIP() << why;
   const std::string error = late_peer_error(3, 2);
   EXPECT_THAT(error, HasSubstr("ncclSend and ncclRecv"));
   EXPECT_THAT(error, HasSubstr("without this call so far: rank 2"));

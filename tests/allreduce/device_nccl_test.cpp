@@ -107,7 +107,7 @@ class Reported {
 class NcclRow : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    if (GetParam().ranks > test::most_gpu_ranks()) GTEST_SKIP() << "fewer GPUs than ranks";
+    if (const auto why = test::lack_of_gpus(GetParam().ranks); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
@@ -198,7 +198,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
   if (!runtime::nccl_registration_refusal().empty()) GTEST_SKIP() << runtime::nccl_registration_refusal();
   constexpr std::size_t count = 4 * 257;
   for (const int ranks : {1, 2, 3, 4}) {
-    if (ranks > test::most_gpu_ranks()) continue;
+    if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
     [[maybe_unused]] const std::uint64_t before = registered_calls();
     test::each_device_seed([&] {
       test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
@@ -261,7 +261,7 @@ TEST(NcclErrors, MemoryOfTheHostIsRefused) {
 }
 
 TEST(NcclErrors, AllToAllNeedsEqualBlocks) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   test::run_gpu_ranks(2, [](const GpuRank& r) {
     const Bound bound(r, "nccl", CollectiveKind::all_to_all, Placement::out_of_place, 0);
     const OnGpu on(r, core::Element::f32, 5);
@@ -295,7 +295,7 @@ std::string late_peer_error(int ranks, int late) {
 }
 
 TEST(NcclErrors, APeerThatDoesNotComeIsNamed) {
-  if (test::most_gpu_ranks() < 3) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(3); !why.empty()) GTEST_SKIP() << why;
   const std::string error = late_peer_error(3, 2);
   EXPECT_THAT(error, HasSubstr("ncclAllReduce"));
   EXPECT_THAT(error, HasSubstr("rank 0 of 3"));
@@ -304,7 +304,7 @@ TEST(NcclErrors, APeerThatDoesNotComeIsNamed) {
 }
 
 TEST(NcclErrors, ARankThatEndsByAnErrorEndsTheOthers) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   const Reported reported;
   const auto run = [] {
     test::run_gpu_ranks(2, [](const GpuRank& r) {
@@ -321,7 +321,7 @@ TEST(NcclErrors, ARankThatEndsByAnErrorEndsTheOthers) {
 
 /// What follows NCCL's call in the stream uses memory that goes with the collective.
 TEST(NcclErrors, ACallUnderWayCanBeGivenUp) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   for (const int polls : {0, 1, 2, 3}) {
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {

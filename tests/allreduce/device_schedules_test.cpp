@@ -47,7 +47,7 @@ class StagedSchedules : public ::testing::TestWithParam<Course> {};
 
 TEST_P(StagedSchedules, HaveTheBitsOfTheHost) {
   const auto [schedule, kind, ranks, copies] = GetParam();
-  if (ranks > test::most_gpu_ranks()) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
   const std::uint32_t root = kind == CollectiveKind::broadcast ? static_cast<std::uint32_t>(ranks) - 1 : 0;
   test::each_device_seed([&, over = copies ? &test::CopyingTransport::over : nullptr] {
     test::run_gpu_ranks(ranks, [&](const GpuRank& r) {

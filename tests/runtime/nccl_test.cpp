@@ -66,7 +66,7 @@ std::vector<float> all_reduced(const test::GpuRank& r, bool polls) {
 
 TEST(Nccl, SumsInAStream) {
   for (const int ranks : {1, 2, 3, 4}) {
-    if (ranks > test::most_gpu_ranks()) continue;
+    if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
     test::each_device_seed<5>([&] {
       test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r, true), sums(ranks)); });
     });
@@ -102,7 +102,7 @@ void issue_all_reduce(NcclCommunicator& nccl, const Stream& stream, DeviceBuffer
 
 TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
   for (const int ranks : {1, 2, 3, 4}) {
-    if (ranks > test::most_gpu_ranks()) continue;
+    if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
     test::each_device_seed<5>([&] {
       test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
         const Stream stream;
@@ -140,7 +140,7 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 TEST(Nccl, APeerThatDoesNotComeToTheMeetingIsAnError) {
-  if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
   std::string error;
   const auto run = [&] {
     test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
