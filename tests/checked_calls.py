@@ -4,6 +4,7 @@
 
     tests/checked_calls.py SOURCES
 
+Also cudaMemcpy and cudaMemset, which return before all is there for our streams: runtime::upload and fill wait.
 Allowed are cudaGetLastError, which clears an error that was looked at, and (void) with a comment that says why.
 """
 import pathlib
@@ -12,6 +13,7 @@ import sys
 
 CALL = re.compile(r"\b(?:cuda|cublasLt|cudnn|cusparse|cusparseLt|nccl|nvml|MPI_|MPI_T_|MPIX_)[A-Za-z]\w*\s*\(")
 CLEARS = ("cudaGetLastError", "cudaPeekAtLastError")
+UNORDERED = re.compile(r"\bcudaMem(?:cpy|set)\s*\(")
 # What a checked call is an argument, an operand or the result of.
 CONTROL = [
     ("void f() {\n  cudaFree(p);\n}", 1),
@@ -48,8 +50,17 @@ def unchecked(text):
             yield number + 1, lines[number].strip()
 
 
+def unordered(text):
+    code = blanked(blanked(text, r'"(?:\\.|[^"\\\n])*"'), r"//[^\n]*")
+    for match in UNORDERED.finditer(code):
+        number = code.count("\n", 0, match.start())
+        yield number + 1, text.splitlines()[number].strip()
+
+
 def main():
     wrong = [text for text, count in CONTROL if len(list(unchecked(text))) != count]
+    wrong += [t for t, count in (("check_cuda(cudaMemcpy(a, b, 1, kind), c);", 1), ("check_cuda(cudaMemsetAsync(a, 0, 1, s), c);", 0))
+              if len(list(unordered(t))) != count]
     if wrong:
         sys.exit("checked_calls: its own control fails:\n" + "\n".join(wrong))
     sources = [p for p in sorted(pathlib.Path(sys.argv[1]).rglob("*")) if p.suffix in {".cpp", ".hpp", ".cu", ".cuh"}]
@@ -60,7 +71,10 @@ def main():
         for number, line in unchecked(text):
             found += 1
             print(f"{path}:{number}: nobody looks at this call's error: {line}")
-    print(f"{len(sources)} sources, {calls} places that name a call, {found} unchecked")
+        for number, line in unordered(text):
+            found += 1
+            print(f"{path}:{number}: returns before our streams may read what it writes; use runtime::upload or fill: {line}")
+    print(f"{len(sources)} sources, {calls} places that name a call, {found} wrong")
     sys.exit(1 if found or calls == 0 else 0)
 
 

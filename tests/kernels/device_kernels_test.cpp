@@ -268,6 +268,23 @@ TEST(DeviceLnsGemm, HasTheReferencesBits) {
   });
 }
 
+#ifdef GRADMETER_CUDA_EMULATED
+/// The launch is accepted; the kernel itself, of 17 million threads, is not run.
+TEST(DeviceLnsGemm, TakesMoreRowsThanAGridHasInY) {
+  cuda_emulator::set_seed(0);
+  const GemmShape s{.m = 16 * 65'536, .n = 1, .k = 1};
+  const Lns lns(6);
+  const runtime::Stream stream;
+  const auto table = on_device<std::int16_t>(lns.tables().doubled(), stream);
+  const runtime::DeviceBuffer<Lns16> a(s.m), b(1);
+  runtime::DeviceBuffer<Lns16> c(s.m);
+  cuda_emulator::fail_kernel(1);
+  EXPECT_NO_THROW(cuda::lns_gemm(s, table.span(), a.span(), b.span(), c.span(), stream.get()));
+  EXPECT_THROW(stream.synchronize(), core::BackendError) << "it was launched";
+  EXPECT_TRUE(cuda_emulator::take_reports().empty());
+}
+#endif
+
 TEST(DeviceKernels, RefuseWrongLengths) {
   runtime::DeviceBuffer<float> four(4), five(5);
   EXPECT_THROW(cuda::sgd(four.span(), five.span(), 1, {}, nullptr), std::invalid_argument);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/cuda/handles.hpp"
@@ -143,6 +144,43 @@ TEST(CudaEmulatorCalls, HostFunctionsRunInTheirStreamAndMayNotCallCuda) {
     EXPECT_EQ(state.error, cudaErrorNotPermitted);
     EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
     EXPECT_EQ(take_reports().size(), 1u);
+  }
+}
+
+/// The mistake is cudaMemcpy, whose last part is under way when it returns, and whose stream no other one waits for.
+TEST(CudaEmulatorCalls, ACopyFromPageableMemoryHasNotEndedWhenItReturns) {
+  const std::vector<float> values(100, 3.0f);
+  for (const bool waits : {true, false}) {
+    set_seed(0);
+    const Stream reader;
+    DeviceBuffer<float> to(values.size());
+    auto* const address = reinterpret_cast<std::byte*>(to.span().device_address());
+    if (waits) {
+      upload(DeviceSpan<std::byte>(address, to.span().bytes()), std::as_bytes(std::span(values)));
+    } else {
+      ASSERT_EQ(cudaMemcpy(address, values.data(), to.span().bytes(), cudaMemcpyHostToDevice), cudaSuccess);
+    }
+    EXPECT_EQ(test::read_back<float>(to.span(), reader) == values, waits);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  EXPECT_TRUE(take_reports().empty());
+}
+
+TEST(CudaEmulatorCalls, AThreadThatHasChosenNoGpuIsReported) {
+  set_seed(0);
+  const CudaEvent event;
+  for (const bool chooses : {true, false}) {
+    const auto before = cuda_emulator::counts().unchosen;
+    std::jthread([&] {
+      int devices = 0;
+      EXPECT_EQ(cudaGetDeviceCount(&devices), cudaSuccess) << "needs no context";
+      if (chooses) {
+        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+      }
+      EXPECT_TRUE(event.done());
+    }).join();
+    EXPECT_EQ(cuda_emulator::counts().unchosen - before, chooses ? 0 : 1);
+    EXPECT_EQ(take_reports().size(), chooses ? 0U : 1U);
   }
 }
 

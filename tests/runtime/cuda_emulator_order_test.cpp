@@ -195,6 +195,7 @@ TEST(CudaEmulatorOrder, KernelsOfSeveralThreadsMeet) {
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
+        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
         const Stream stream;
         unsigned* const at = flags.span().device_address();
         check_cuda(
@@ -216,6 +217,7 @@ TEST(CudaEmulatorOrder, WhoWaitsLeavesTheRuntimeToOthers) {
   std::atomic<bool> may_go = false;
   std::atomic<bool> began = false;
   std::jthread waiter([&] {
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
     const auto wait = [](void* p) { static_cast<std::atomic<bool>*>(p)->wait(false); };
     EXPECT_EQ(cudaLaunchHostFunc(waits.get(), wait, &may_go), cudaSuccess);
     began = true;
@@ -261,7 +263,7 @@ TEST(CudaEmulatorOrder, AKernelThatWaitsForNobodyIsAHang) {
     const Stream stream;
     const auto flags = test::on_device<unsigned>(std::vector<unsigned>{0, 0}, stream);
     auto* const at = const_cast<unsigned*>(flags.span().device_address());
-    ASSERT_EQ(gpu::launch(meet, {.grid = dim3(1), .block = dim3(32)}, stream.get(), at, at + 1), cudaSuccess);
+    ASSERT_EQ(gpu::launch(meet, {.grid = dim3(1), .block = dim3(32)}, stream.get(), at, at + 1).error, cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaErrorLaunchTimeout);
     const auto reports = take_reports();
     ASSERT_FALSE(reports.empty());

@@ -25,11 +25,15 @@ gradmeter::test::DeviceMessages counted;
 
 bool is_device(const void* p) {
   cudaPointerAttributes a{};
-  return cudaPointerGetAttributes(&a, p) == cudaSuccess && a.type == cudaMemoryTypeDevice;
+  return cudaSetDevice(0) == cudaSuccess && cudaPointerGetAttributes(&a, p) == cudaSuccess &&
+         a.type == cudaMemoryTypeDevice;
 }
 
 void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  if (cudaMemcpy(to, from, bytes, kind) == cudaSuccess) return;
+  // A copy from pageable memory has not ended when cudaMemcpy returns.
+  const bool is_chosen = cudaSetDevice(0) == cudaSuccess;
+  if (is_chosen && cudaMemcpy(to, from, bytes, kind) == cudaSuccess && cudaStreamSynchronize(nullptr) == cudaSuccess)
+    return;
   std::fputs("cuda_aware_mpi: cudaMemcpy failed\n", stderr);
   std::abort();
 }

@@ -425,7 +425,7 @@ __global__ void decode_buckets(const std::byte* wire, WireShape shape, const flo
 inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
   const unsigned warps = s.team == 1 ? 8 : s.team, buckets_a_block = warps / s.team;
   const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;
-  return {.grid = dim3(static_cast<unsigned>((s.buckets + buckets_a_block - 1) / buckets_a_block)),
+  return {.grid = dim3(gpu::blocks_of(s.buckets, buckets_a_block)),
           .block = dim3(32 * warps),
           .shared_bytes = kind == detail::Norm::l2 && s.team > 1 ? static_cast<unsigned>(pieces * sizeof(double)) : 0};
 }
@@ -451,7 +451,7 @@ void launch_reduce(const Wires& wires, const WireShape& s, detail::Norm kind, co
 template <class Rule>
 void launch_decode(const std::byte* wire, const WireShape& s, const float* addend, float* out, cudaStream_t stream) {
   constexpr std::size_t threads = 256;
-  const auto blocks = static_cast<unsigned>((s.n + 4 * threads - 1) / (4 * threads));
+  const unsigned blocks = gpu::blocks_of(s.n, 4 * threads);
   const bool aligned = whole_quads(out) && (!addend || whole_quads(addend));
   runtime::check_cuda(gpu::launch(decode_buckets<Rule>, {.grid = dim3(blocks), .block = dim3(threads)}, stream, wire, s,
                                   addend, out, aligned),

@@ -40,19 +40,21 @@ __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const 
   }
 }
 
-/// A thread multiplies a column of M with four of P.
+/// A thread multiplies a column of M with four of P at a time.
 __global__ void multiply_columns(Matrix m, std::size_t rank, const float* x, const float* p, float* q) {
-  const std::size_t c = element_of_thread(), first = 4 * std::size_t{blockIdx.y};
+  const std::size_t c = element_of_thread();
   if (c >= m.columns) return;
   const std::size_t rows = core::lesser(m.rows, m.count > c ? (m.count - c - 1) / m.columns + 1 : 0);
-  float sums[4] = {};
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float v = x[r * m.columns + c];
-    for (std::size_t j = 0; j < 4; ++j) {
-      if (first + j < rank) sums[j] += p[r * rank + first + j] * v;
+  for (std::size_t first = 4 * std::size_t{blockIdx.y}; first < rank; first += 4 * std::size_t{gridDim.y}) {
+    float sums[4] = {};
+    for (std::size_t r = 0; r < rows; ++r) {
+      const float v = x[r * m.columns + c];
+      for (std::size_t j = 0; j < 4; ++j) {
+        if (first + j < rank) sums[j] += p[r * rank + first + j] * v;
+      }
     }
+    for (std::size_t j = 0; j < 4 && first + j < rank; ++j) q[(first + j) * m.columns + c] = sums[j];
   }
-  for (std::size_t j = 0; j < 4 && first + j < rank; ++j) q[(first + j) * m.columns + c] = sums[j];
 }
 
 __global__ void add_products(Matrix m, std::size_t rank, const float* p, const float* q, float* out) {
@@ -132,7 +134,8 @@ void multiply_transposed(const Matrix& m, std::size_t rank, DeviceSpan<const flo
   check_shape(m, rank, x.size(), q.size(), p.size());
   if (m.count == 0) return;
   constexpr unsigned threads = 128;
-  const dim3 grid(static_cast<unsigned>((m.columns + threads - 1) / threads), static_cast<unsigned>((rank + 3) / 4));
+  const dim3 grid(gpu::blocks_of(m.columns, threads),
+                  core::lesser(gpu::blocks_of(rank, 4), gpu::most_blocks_in_y_or_z));
   runtime::check_cuda(gpu::launch(multiply_columns, {.grid = grid, .block = dim3(threads)}, stream, m, rank,
                                   x.device_address(), p.device_address(), q.device_address()),
                       "multiply_columns");

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 
 #include "compression/codecs/sparse.hpp"
 #include "compression/cuda/bucketed.cuh"
@@ -119,7 +120,7 @@ __device__ std::size_t chunk_place(unsigned r) {
 }
 
 gpu::Shape chunk_shape(std::size_t chunks) {
-  return {.grid = dim3(static_cast<unsigned>(chunks)), .block = dim3(chunk_threads)};
+  return {.grid = dim3(gpu::blocks_of(chunks, 1)), .block = dim3(chunk_threads)};
 }
 constexpr unsigned one_block_threads = 512;
 
@@ -127,7 +128,10 @@ constexpr unsigned one_block_threads = 512;
 
 constexpr unsigned most_counting_blocks = 1024;
 
-void check(cudaError_t error, const char* kernel) { runtime::check_cuda(error, kernel); }
+template <class Result>
+void check(const Result& result, const char* call, std::source_location where = std::source_location::current()) {
+  runtime::check_cuda(result, call, where);
+}
 
 /// body(i, inside) for the elements of the block, whose whole warps stay together.
 template <class Body>

@@ -23,8 +23,7 @@ __device__ inline std::size_t element_of_warp() { return std::size_t{blockIdx.x}
 
 /// The grid of a kernel that uses `element_of_warp`.
 inline gpu::Shape warp_for_each(std::size_t n) {
-  return {.grid = dim3(static_cast<unsigned>((n + warps_for_each - 1) / warps_for_each)),
-          .block = dim3(threads_for_each)};
+  return {.grid = dim3(gpu::blocks_of(n, warps_for_each)), .block = dim3(threads_for_each)};
 }
 
 /// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows.
@@ -38,9 +37,8 @@ template <class... P>
 void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStream_t stream,
                  std::type_identity_t<P>... arguments) {
   if (n == 0) return;
-  const auto blocks = static_cast<unsigned>((n + threads_for_each - 1) / threads_for_each);
-  runtime::check_cuda(
-      gpu::launch(kernel, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream, arguments...), name);
+  const gpu::Shape shape{.grid = dim3(gpu::blocks_of(n, threads_for_each)), .block = dim3(threads_for_each)};
+  runtime::check_cuda(gpu::launch(kernel, shape, stream, arguments...), name);
 }
 
 /// Writes its text by hand, since nvcc does not compile fmt's checks of formats.

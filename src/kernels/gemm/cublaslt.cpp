@@ -3,6 +3,7 @@
 // operands that are scaled by their largest number; int8 by int8 with sums in int32.
 // Operands in fp8 and int8 are packed: the library takes them with k contiguous in both, and extents that are multiples
 // of 16. Results are packed if these extents are larger than their own.
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -233,9 +234,7 @@ class LtOp final : public DeviceOp {
     quantum_ = q.quantum;
     zero_ = static_cast<float>(q.zero_point - 128);
     quanta_ = device.allocate(Element::f32, q.weight_quanta.size());
-    runtime::check_cuda(
-        cudaMemcpy(address_of(quanta_.buffer), q.weight_quanta.data(), quanta_.buffer.bytes(), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
+    runtime::upload(quanta_.buffer.device(), std::as_bytes(std::span(q.weight_quanta)));
   }
   const float* device_quanta() const {
     if (!quanta_.memory) return nullptr;

@@ -86,9 +86,9 @@ struct TrialOperands {
   TrialOperands(const LtProblem& p, runtime::Device& device) {
     const GemmShape& s = p.shape;
     const auto fill = [&](runtime::OwnedBuffer& to, std::size_t bytes) {
-      constexpr int byte = 0x3c;  // 1.5 in e4m3, 1.06 in fp16, 0.01 in bf16 and fp32
+      constexpr unsigned char byte = 0x3c;  // 1.5 in e4m3, 1.06 in fp16, 0.01 in bf16 and fp32
       to = device.allocate(core::Element::i8, bytes);
-      runtime::check_cuda(cudaMemset(to.buffer.device().device_address(), byte, bytes), "cudaMemset");
+      runtime::fill(to.buffer.device(), byte);
     };
     fill(a, s.count * s.m * s.k * bytes_of(p.a));
     fill(b, s.count * s.k * s.n * bytes_of(p.b));
@@ -206,7 +206,7 @@ std::optional<LtProduct::Candidate> LtProduct::fastest(const std::vector<Candida
   const TrialOperands trial(p_, device_);
   const auto most = std::ranges::max(all, {}, &Candidate::workspace_bytes).workspace_bytes;
   const runtime::OwnedBuffer workspace = device_.allocate(core::Element::i8, most);
-  // Operands are written by the default stream, which this one does not wait for; and no other work may run meanwhile.
+  // No other work may run meanwhile.
   runtime::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const runtime::Stream stream;
   std::optional<Candidate> best;

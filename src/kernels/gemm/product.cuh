@@ -107,7 +107,7 @@ __global__ void add_pieces(Result result, ProductExtents e, unsigned pieces, con
 }
 
 inline unsigned tiles_of(const ProductExtents& e, unsigned tile) {
-  return static_cast<unsigned>((std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile));
+  return gpu::blocks_of(std::size_t{gpu::blocks_of(e.m, tile)} * gpu::blocks_of(e.n, tile), 1);
 }
 
 template <unsigned tile, class Left, class Right, class Result>

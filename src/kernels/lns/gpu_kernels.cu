@@ -39,7 +39,8 @@ struct Operand {
   }
 };
 
-/// A thread computes an element of C, 16 by 16 in a block. Zeros after the last k add nothing.
+/// A thread computes an element of C, 16 by 16 in a block; blockIdx.x is the tile, since y has too few for tall ones.
+/// Zeros after the last k add nothing.
 __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled, std::uint32_t entries, Lns16* c) {
   GPU_SHARED(std::uint16_t, left, [tile][tile + 1]);
   GPU_SHARED(std::uint16_t, right, [tile][tile + 1]);
@@ -48,8 +49,9 @@ __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled
     copied[i] = doubled[i];
   }
   const LnsSums table{copied, entries};
-  const std::size_t row = std::size_t{blockIdx.y} * tile + threadIdx.y,
-                    column = std::size_t{blockIdx.x} * tile + threadIdx.x;
+  const auto across = static_cast<unsigned>((b.columns + tile - 1) / tile);
+  const std::size_t row = std::size_t{blockIdx.x / across} * tile + threadIdx.y,
+                    column = std::size_t{blockIdx.x % across} * tile + threadIdx.x;
   Lns16 sum;
   for (std::size_t k = 0; k < a.columns; k += tile) {
     left[threadIdx.y][threadIdx.x] = a.at(row, k + threadIdx.x).bits;
@@ -94,7 +96,7 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
   check_lengths("lns_gemm: b", b.size(), s.k * s.n);
   check_lengths("lns_gemm: c", c.size(), s.m * s.n);
   if (c.empty()) return;
-  const dim3 grid(static_cast<unsigned>((s.n + tile - 1) / tile), static_cast<unsigned>((s.m + tile - 1) / tile));
+  const dim3 grid(gpu::blocks_of(std::size_t{gpu::blocks_of(s.m, tile)} * gpu::blocks_of(s.n, tile), 1));
   runtime::check_cuda(
       gpu::launch(multiply_tiles,
                   {.grid = grid, .block = dim3(tile, tile), .shared_bytes = static_cast<unsigned>(doubled.bytes())},

@@ -158,7 +158,7 @@ void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta
   const std::size_t rows = table.size() / width;
   if (rows == 0) return;
   runtime::check_cuda(
-      gpu::launch(add_word_rows, {.grid = dim3(static_cast<unsigned>(rows)), .block = dim3(threads_for_each)}, stream,
+      gpu::launch(add_word_rows, {.grid = dim3(gpu::blocks_of(rows, 1)), .block = dim3(threads_for_each)}, stream,
                   words.device_address(), words.size(), delta.device_address(), width, clears, table.device_address()),
       "embed_backward");
 }

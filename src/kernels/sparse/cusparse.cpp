@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <source_location>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -32,10 +33,7 @@ void check_cusparse(cusparseStatus_t status, const char* call,
 template <class T>
 runtime::OwnedBuffer uploaded(const T* values, std::size_t count, runtime::Device& device) {
   auto to = device.allocate(core::element_of<T>, count);
-  if (count > 0)
-    runtime::check_cuda(
-        cudaMemcpy(to.buffer.device().device_address(), values, count * sizeof(T), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
+  runtime::upload(to.buffer.device(), std::as_bytes(std::span(values, count)));
   return to;
 }
 

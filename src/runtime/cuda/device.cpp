@@ -2,6 +2,7 @@
 #include "runtime/cuda/device.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -28,6 +29,55 @@ void* allocate_device_memory(std::size_t bytes, std::source_location where) {
           device),
       where);
 }
+
+namespace {
+
+/// The last names of work that a thread has given to GPUs, in turn.
+struct RecentWork {
+  static constexpr std::size_t length = 47;
+  std::array<std::array<char, length + 1>, 4> names = {};
+  std::size_t next = 0;
+};
+thread_local RecentWork recent_work;
+thread_local int current_gpu = -1;  // that this thread has chosen, whichever device asks
+
+}  // namespace
+
+void note_gpu_work(std::string_view name) noexcept {
+  RecentWork& r = recent_work;
+  auto& to = r.names[r.next];
+  const std::size_t length = name.copy(to.data(), RecentWork::length);
+  to[length] = '\0';
+  r.next = (r.next + 1) % r.names.size();
+}
+
+std::string recent_gpu_work() {
+  const RecentWork& r = recent_work;
+  std::string text;
+  std::string_view last;
+  for (std::size_t i = 0; i < r.names.size(); ++i) {
+    const std::string_view name = r.names[(r.next + i) % r.names.size()].data();
+    if (name.empty() || name == last) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+    last = name;
+  }
+  return text;
+}
+
+void select_gpu(int number) {
+  if (current_gpu == number) return;
+  check_cuda(cudaSetDevice(number), "cudaSetDevice");
+  current_gpu = number;
+}
+
+void select_gpu_to_release(int number) noexcept {
+  if (current_gpu == number) return;
+  const cudaError_t error = cudaSetDevice(number);
+  release_cuda(error, "cudaSetDevice");
+  if (error == cudaSuccess) current_gpu = number;
+}
+
+int selected_gpu() noexcept { return current_gpu; }
 
 namespace {
 
@@ -67,13 +117,6 @@ std::size_t CudaDevice::free_bytes() const {
   return free;
 }
 
-void CudaDevice::select() const {
-  static thread_local int current = -1;  // the device that this thread has chosen, whichever device asks
-  if (current == number_) return;
-  check_cuda(cudaSetDevice(number_), "cudaSetDevice");
-  current = number_;
-}
-
 std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const Allocator& allocator) {
   select();
   // An empty buffer has an address too: CUDA gives none for zero bytes.
@@ -84,6 +127,7 @@ std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const 
       const std::lock_guard lock(mutex_);
       ranges_.erase(static_cast<std::byte*>(a));
     }
+    select_gpu_to_release(number_);
     free_memory(a);
   };
   {
@@ -118,7 +162,10 @@ std::shared_ptr<void> CudaDevice::pin(std::span<std::byte> memory) {
   if (memory.empty()) return nullptr;
   select();
   check_cuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable), "cudaHostRegister");
-  return {memory.data(), [](void* address) { release_cuda(cudaHostUnregister(address), "cudaHostUnregister"); }};
+  return {memory.data(), [number = number_](void* address) {
+            select_gpu_to_release(number);
+            release_cuda(cudaHostUnregister(address), "cudaHostUnregister");
+          }};
 }
 
 CudaDevice::Range CudaDevice::range_of(const std::byte* address, std::size_t bytes) const {

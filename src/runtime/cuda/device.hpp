@@ -13,6 +13,14 @@
 
 namespace gradmeter::runtime {
 
+/// Makes a GPU the calling thread's current one, if it is not yet. A call of CUDA's runtime by a thread that has chosen
+/// no GPU makes a context on GPU 0, also one that only asks for an event or frees memory. Errors: BackendError.
+void select_gpu(int number);
+/// For destructors, which may run on any thread: notes an error that cannot be thrown.
+void select_gpu_to_release(int number) noexcept;
+/// The GPU that the calling thread has chosen; -1: none.
+int selected_gpu() noexcept;
+
 /// One of a node's GPUs, by its number in this process. It outlives its buffers and queues. Any thread may call all
 /// members.
 class CudaDevice final : public Device {
@@ -40,7 +48,7 @@ class CudaDevice final : public Device {
 
   int number() const { return number_; }
   /// Makes this GPU the calling thread's current one. Errors: BackendError.
-  void select() const;
+  void select() const { select_gpu(number_); }
 
   /// An allocation of this device. Errors: std::logic_error when no allocation holds all these bytes.
   struct Range {

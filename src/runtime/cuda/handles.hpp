@@ -8,6 +8,8 @@
 #include <limits>
 #include <source_location>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -32,6 +34,12 @@ inline void release_cuda(cudaError_t error, const char* call) noexcept {
   cudaGetLastError();
   core::note_failed_release("CUDA", call, cudaGetErrorString(error));
 }
+
+/// Notes a kernel, or a label of work, that this thread gives to a GPU. A kernel's own error shows only in a later
+/// call, so whoever reports that call's failure asks `recent_gpu_work`.
+void note_gpu_work(std::string_view name) noexcept;
+/// The last names that this thread has noted, the oldest first: "forward.gemm, multiply_tile"; empty: none.
+std::string recent_gpu_work();
 
 struct StreamTraits {
   using type = cudaStream_t;
@@ -149,6 +157,23 @@ void copy(DeviceSpan<T> to, DeviceSpan<const std::type_identity_t<T>> from, cons
   check_cuda(
       cudaMemcpyAsync(to.device_address(), from.device_address(), to.bytes(), cudaMemcpyDeviceToDevice, stream.get()),
       "cudaMemcpyAsync", where);
+}
+
+/// Copies to memory of the current device, and waits until it is there for the work of every stream. `cudaMemcpy` is no
+/// such call: from pageable memory it returns when the last bytes are staged, and our streams do not wait for its
+/// stream. Errors: BackendError, also when the sizes differ.
+inline void upload(DeviceSpan<std::byte> to, std::span<const std::byte> from,
+                   std::source_location where = std::source_location::current()) {
+  const Stream stream;
+  copy<std::byte>(to, from, stream, where);
+  stream.synchronize();
+}
+/// Sets every byte of memory of the current device, and waits: `cudaMemset` returns before. Errors: BackendError.
+inline void fill(DeviceSpan<std::byte> to, unsigned char byte,
+                 std::source_location where = std::source_location::current()) {
+  const Stream stream;
+  check_cuda(cudaMemsetAsync(to.device_address(), byte, to.bytes(), stream.get()), "cudaMemsetAsync", where);
+  stream.synchronize();
 }
 
 }  // namespace gradmeter::runtime

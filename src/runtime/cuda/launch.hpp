@@ -6,8 +6,15 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <source_location>
+#include <string>
 #include <type_traits>
+#include <utility>
+
+#include "runtime/cuda/handles.hpp"
 
 #ifdef GRADMETER_CUDA_EMULATED
 #include <cuda_emulator/device.hpp>
@@ -66,10 +73,33 @@ struct Shape {
   bool cooperative = false;  ///< all blocks run at once
 };
 
-/// kernel<<<...>>> as a call with a result that both compilers take. Arguments convert as in a call.
+/// The limits of a grid and a block that all devices have. Source: CUDA C++ Programming Guide, "Compute Capabilities"
+inline constexpr unsigned most_blocks_in_x = 2'147'483'647, most_blocks_in_y_or_z = 65'535, most_threads = 1024;
+
+inline bool fits_devices(const Shape& s) {
+  const auto& [grid, block] = std::pair(s.grid, s.block);
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  return grid.x > 0 && grid.x <= most_blocks_in_x && grid.y > 0 && grid.y <= most_blocks_in_y_or_z && grid.z > 0 &&
+         grid.z <= most_blocks_in_y_or_z && threads > 0 && threads <= most_threads;
+}
+
+/// The blocks that so many elements need, `each` a block. A number that no grid can have is refused by the launch.
+inline unsigned blocks_of(std::size_t elements, std::size_t each) {
+  const std::size_t blocks = elements / each + (elements % each == 0 ? 0 : 1);
+  constexpr std::size_t most = std::numeric_limits<unsigned>::max();
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+/// The outcome of a launch, which `runtime::check_cuda` takes with the kernel's name.
+struct [[nodiscard]] Launched {
+  cudaError_t error;
+  dim3 grid, block;
+};
+
+/// kernel<<<...>>> as a call with a result that both compilers take. Arguments convert as in a call. A shape that no
+/// device takes is refused here, so that one place knows the limits.
 template <class... P>
-[[nodiscard]] cudaError_t launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream,
-                                 std::type_identity_t<P>... arguments) {
+Launched launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream, std::type_identity_t<P>... arguments) {
   static_assert(((std::is_trivially_copyable_v<P> && !std::is_reference_v<P>)&&...), "kernels take plain values");
   const auto* const function = reinterpret_cast<const void*>(kernel);
 #ifdef GRADMETER_CUDA_EMULATED
@@ -77,8 +107,30 @@ template <class... P>
 #endif
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
   const auto& [grid, block, shared, cooperative] = shape;
-  return cooperative ? cudaLaunchCooperativeKernel(function, grid, block, addresses, shared, stream)
-                     : cudaLaunchKernel(function, grid, block, addresses, shared, stream);
+  if (!fits_devices(shape)) return {cudaErrorInvalidConfiguration, grid, block};
+  return {cooperative ? cudaLaunchCooperativeKernel(function, grid, block, addresses, shared, stream)
+                      : cudaLaunchKernel(function, grid, block, addresses, shared, stream),
+          grid, block};
 }
 
 }  // namespace gradmeter::gpu
+
+namespace gradmeter::runtime {
+
+/// Errors: BackendError that names the kernel, with CUDA's own text or the limits that its grid breaks. Writes its text
+/// by hand, since nvcc does not compile fmt's checks of formats.
+inline void check_cuda(const gpu::Launched& launched, const char* kernel,
+                       std::source_location where = std::source_location::current()) {
+  const auto& [error, grid, block] = launched;
+  if (error == cudaSuccess) return note_gpu_work(kernel);
+  if (gpu::fits_devices({.grid = grid, .block = block})) return check_cuda(error, kernel, where);
+  const auto extents = [](const dim3& d) {
+    return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
+  };
+  throw core::BackendError("CUDA", kernel,
+                           "no device takes a grid of " + extents(grid) + " blocks of " + extents(block) +
+                               " threads: at most 2147483647 x 65535 x 65535 blocks of 1024 threads",
+                           where);
+}
+
+}  // namespace gradmeter::runtime

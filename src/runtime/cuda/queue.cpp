@@ -16,16 +16,25 @@ std::byte* address_of(std::uintptr_t number) {
   return reinterpret_cast<std::byte*>(number);  // NOLINT(performance-no-int-to-ptr)
 }
 
+/// Any thread may ask for it, and be the last that has it: the progress thread, which chooses no GPU of its own.
 class StreamEvent final : public Event {
  public:
-  explicit StreamEvent(const Stream& stream) { event_.record(stream); }
-  bool reached() const override { return event_.done(); }
+  StreamEvent(int gpu, const Stream& stream) : gpu_(gpu) { event_.record(stream); }
+  ~StreamEvent() override { select_gpu_to_release(gpu_); }
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
+  bool reached() const override {
+    select_gpu(gpu_);
+    return event_.done();
+  }
   double until(const Event& later) const override {
+    select_gpu(gpu_);
     return dynamic_cast<const StreamEvent&>(later).event_.since(event_).value;
   }
   const CudaEvent& event() const { return event_; }
 
  private:
+  const int gpu_;
   CudaEvent event_;
 };
 
@@ -94,7 +103,7 @@ void HostView::from_transport(std::byte* device_address, std::size_t bytes) cons
 
 EventPtr HostView::mark() const {
   flush();
-  return std::make_shared<StreamEvent>(stream_);
+  return std::make_shared<StreamEvent>(device_.number(), stream_);
 }
 
 namespace {
@@ -126,11 +135,15 @@ class Running {
 CudaQueue::CudaQueue(CudaDevice& device) : device_((device.select(), device)), view_(device, stream_) {}
 
 // Work still under way uses memory that the queue's owner frees next.
-CudaQueue::~CudaQueue() { release_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+CudaQueue::~CudaQueue() {
+  select_gpu_to_release(device_.number());
+  release_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+}
 
 void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
   const NvtxRange range(label);
   device_.select();
+  note_gpu_work(label);
   const Running here(view_);
   const std::size_t before = view_.requests();
   work();
@@ -140,7 +153,7 @@ void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
 
 EventPtr CudaQueue::record() {
   device_.select();
-  return std::make_shared<StreamEvent>(stream_);
+  return std::make_shared<StreamEvent>(device_.number(), stream_);
 }
 
 void CudaQueue::begin_after(const EventPtr& event) {

@@ -19,7 +19,7 @@ namespace {
 
 cudaError_t checked(cudaError_t e) {
   const Lock lock;
-  return result(e);
+  return result_without_context(e);
 }
 
 /// -1: not known here.
@@ -93,6 +93,8 @@ const char* text_of(cudaError_t e) {
       return "invalid device function";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
     case cudaErrorLaunchTimeout:
       return "the launch timed out and was terminated";
     case cudaErrorLaunchFailure:
@@ -140,7 +142,10 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return checked(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+cudaError_t cudaSetDevice(int device) {
+  if (device == 0) note_choice();
+  return checked(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (device != 0) return checked(cudaErrorInvalidDevice);
   *p = {};

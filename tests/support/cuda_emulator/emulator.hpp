@@ -18,6 +18,9 @@ std::vector<std::string> take_reports();
 void set_patience(double seconds);
 /// What the device has from now on: at first 16 GiB. Allocations beyond it fail as on a device that is full.
 void set_device_memory(std::size_t bytes);
+/// The n-th kernel that is launched from now on, 1 the next, ends by an illegal access instead of running; 0: none. All
+/// calls fail from then on, until reports are taken.
+void fail_kernel(std::uint64_t n);
 /// NCCL's communicators of this rank have an asynchronous error from now on; -1: of none.
 void fail_nccl(int rank);
 /// NCCL_ALGO and NCCL_PROTO when this rank last made a communicator: "ring ll".
@@ -27,6 +30,7 @@ std::string nccl_environment(int rank);
 struct Counts {
   std::uint64_t kernels = 0, threads = 0, copies = 0;
   std::uint64_t pageable_copies = 0;  ///< asynchronous ones that were not, since the host's memory is not pinned
+  std::uint64_t unchosen = 0;         ///< calls that need a device, by threads that have chosen none
   std::uint64_t registered = 0;       ///< calls of NCCL whose buffers were all registered
 };
 Counts counts();

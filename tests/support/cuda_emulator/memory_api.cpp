@@ -40,7 +40,8 @@ void move_bytes(void* to, const void* from, std::size_t bytes) {
 
 double copy_seconds(std::size_t bytes) { return 8e-6 + static_cast<double>(bytes) / 25e9; }
 
-/// A source in pageable memory is read before the call returns; a target there is written before.
+/// A source in pageable memory is read before the call returns; a target there is written before. cudaMemcpy waits for
+/// neither the last part that comes from pageable memory nor for a copy within the device.
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, Stream* s, bool is_asynchronous) {
   if (!s) return result(cudaErrorInvalidResourceHandle);
   if (bytes == 0) return result(cudaSuccess);
@@ -63,7 +64,9 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     };
   }
   const MarkPtr done = push(*s, std::move(work));
-  return is_asynchronous && target != Where::pageable ? result(cudaSuccess) : wait_for(done);
+  const bool waits =
+      target == Where::pageable || (!is_asynchronous && (target == Where::pinned || source == Where::pinned));
+  return waits ? wait_for(done) : result(cudaSuccess);
 }
 
 struct Rows {
@@ -112,6 +115,7 @@ cudaError_t fill(void* at, int value, std::size_t bytes, Stream* s) {
 /// As a real runtime the call waits for this thread's work, but nobody should rely on it. Another thread's work is not
 /// this one's concern.
 void wait_for_own_work(const char* call) {
+  if (has_failed()) return;  // nothing runs any more
   const auto is_own = [](const QueuedWork& q) { return q.work.run && q.submitted_by == std::this_thread::get_id(); };
   std::vector<MarkPtr> marks;
   for (const auto& s : all_streams()) {

@@ -16,6 +16,7 @@
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/schedule.hpp"
 
 namespace cuda_emulator {
@@ -26,6 +27,18 @@ auto& hung = *new std::vector<std::unique_ptr<Fiber>>;  ///< what they own stays
 cudaError_t sticky = cudaSuccess;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool in_host_function = false;
+thread_local bool has_chosen = false;  ///< a device, by cudaSetDevice
+
+/// With several GPUs such a call makes a context on the first, which costs memory and time there. A program's first
+/// thread may leave the choice to CUDA, unless it is a program that chooses.
+void check_choice() {
+  static const bool first_too = std::getenv("GRADMETER_CUDA_EMULATOR_CHOSEN") != nullptr;
+  if (has_chosen) return;
+  ++running_counts().unchosen;
+  if (gettid() != getpid() || first_too)
+    report(
+        "a thread that has chosen no GPU calls CUDA, which makes a context on the first: cudaSetDevice comes before");
+}
 
 /// Work that is left after a failure never runs. But for a function of the host's that runs now.
 void drop_work(Stream& s) {
@@ -54,7 +67,14 @@ bool is_host_function() { return in_host_function; }
 void fail(cudaError_t e) { sticky = e; }
 bool has_failed() { return sticky != cudaSuccess; }
 
+void note_choice() { has_chosen = true; }
+
 cudaError_t result(cudaError_t e) {
+  if (!in_host_function) check_choice();
+  return result_without_context(e);
+}
+
+cudaError_t result_without_context(cudaError_t e) {
   if (in_host_function) {
     report("a host function of a stream calls CUDA, which it may not");
     return cudaErrorNotPermitted;

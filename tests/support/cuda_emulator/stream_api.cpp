@@ -2,6 +2,7 @@
 // Calls of CUDA's runtime API about streams, events and launches.
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -28,6 +29,13 @@ struct Event {
 
 auto& kernels = *new std::unordered_map<const void*, Binder>;
 auto& events = *new std::set<Event*>;
+
+/// How many launches from now on the one is that fails; 0: none does.
+std::uint64_t& launches_to_failure() {
+  static const char* const text = std::getenv("GRADMETER_CUDA_EMULATOR_FAIL_KERNEL");
+  static std::uint64_t left = text ? std::strtoull(text, nullptr, 10) : 0;
+  return left;
+}
 
 Event* find_event(cudaEvent_t handle) {
   auto* const e = reinterpret_cast<Event*>(handle);
@@ -64,7 +72,11 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
   if (!fits_device(shape)) return result(cudaErrorInvalidConfiguration);
   if (shape.cooperative && all_threads(shape) > most_resident) return result(cudaErrorCooperativeLaunchTooLarge);
   ++running_counts().kernels;
-  push(*s, {.run = [shape, call = kernel->second(function, arguments)] { run_grid(call, shape); },
+  const bool fails = launches_to_failure() > 0 && --launches_to_failure() == 0;
+  push(*s, {.run =
+                [shape, fails, call = kernel->second(function, arguments)] {
+                  fails ? fail(cudaErrorIllegalAddress) : run_grid(call, shape);
+                },
             .what = "a kernel",
             .seconds = 5e-6 + 6e-11 * static_cast<double>(all_threads(shape))});
   return result(cudaSuccess);
@@ -75,6 +87,11 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
 void know_kernel(const void* function, Binder binder) {
   const Lock lock;
   kernels.emplace(function, binder);
+}
+
+void fail_kernel(std::uint64_t n) {
+  const Lock lock;
+  launches_to_failure() = n;
 }
 
 Counts& running_counts() {

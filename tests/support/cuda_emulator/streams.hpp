@@ -83,8 +83,13 @@ MarkPtr push(Stream&, StreamWork, std::vector<MarkPtr> after = {});
 /// Sets the error that all calls return from now on.
 void fail(cudaError_t);
 bool has_failed();
-/// The first argument, or the error of before.
+/// The first argument, or the error of before: of a call that needs the device's context, which the thread must have
+/// chosen.
 cudaError_t result(cudaError_t);
+/// The same of a call that needs none.
+cudaError_t result_without_context(cudaError_t);
+/// This thread has called cudaSetDevice.
+void note_choice();
 cudaError_t take_last_error();
 cudaError_t last_error_now();
 /// Of this thread: until the end of its life.
