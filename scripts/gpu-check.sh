@@ -156,6 +156,7 @@ measure() { # WHAT LIMIT ARGUMENTS...
     0) note_row "$what" ok $((SECONDS - start)) "$*" ;;
     2 | 3) note_row "$what" refused $((SECONDS - start)) "$reason" ;;
     4) note_row "$what" WRONG $((SECONDS - start)) "$reason" ;;
+    5) note_row "$what" "GPU lost" $((SECONDS - start)) "$reason" ;;
     124 | 137) note_row "$what" stopped $((SECONDS - start)) "after $limit s; rows measured until then are kept" ;;
     125) note_row "$what" "not run" 0 "no time was left" ;;
     *) note_row "$what" "failed ($code)" $((SECONDS - start)) "$reason" ;;

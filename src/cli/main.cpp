@@ -24,6 +24,7 @@
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/environment.hpp"
+#include "runtime/host/gpus.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
@@ -147,7 +148,15 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation) {
   } catch (const core::WrongResult& e) {
     ended(ExitCode::wrong_result, e);
     return end_job(invocation.rank, e, ExitCode::wrong_result);
+  } catch (const core::LostGpu& e) {
+    ended(ExitCode::lost_gpu, e);
+    return end_job(invocation.rank, e, ExitCode::lost_gpu);
   } catch (const std::exception& e) {
+    if (const std::string lost = runtime::lost_gpu(); !lost.empty()) {
+      const core::LostGpu cause(fmt::format("{}; {}", e.what(), lost));
+      ended(ExitCode::lost_gpu, cause);
+      return end_job(invocation.rank, cause, ExitCode::lost_gpu);
+    }
     const core::BackendError of_output = output_error();
     const std::exception& cause = std::ferror(stdout) != 0 ? of_output : e;
     ended(ExitCode::backend, cause);

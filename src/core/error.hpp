@@ -7,7 +7,7 @@
 
 namespace gradmeter::core {
 
-enum class ExitCode : int { done = 0, below_bar = 1, usage = 2, backend = 3, wrong_result = 4 };
+enum class ExitCode : int { done = 0, below_bar = 1, usage = 2, backend = 3, wrong_result = 4, lost_gpu = 5 };
 
 /// 128 + signal number, as shells report it: 130 after SIGINT, 143 after SIGTERM.
 constexpr int interrupted_exit_code(int signal) { return 128 + signal; }
@@ -27,6 +27,13 @@ class BackendError : public std::runtime_error {
 
  private:
   std::string library_;
+};
+
+/// A GPU answers no call any more, since a kernel or a library has failed on it: no other point can be measured there.
+/// The message is one line, with what was under way.
+class LostGpu : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 /// Reports from a destructor, which cannot throw, that a release failed; an earlier operation may have failed with it.

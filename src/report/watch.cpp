@@ -89,6 +89,8 @@ std::string end_reason(const core::RunEnd& end) {
       return "a library or a rank failed";
     case 4:
       return "a result was wrong";
+    case 5:
+      return "a GPU was lost";
     default:
       return end.exit > 128 ? fmt::format("signal {}", end.exit - 128) : "";
   }

@@ -2,17 +2,21 @@
 // Kernels on a GPU beside what they are measured by, in the same program and in turn:
 //   build/cuda/tests/bench/bench_device [EDGE [MIB]]
 // 1. Products of bf16 and fp16 of EDGE³ (8192) by a kernel case, and by cuBLASLt called bare with what its heuristic
-//    names first: wanted within 3 %.
+//    names first: wanted within 3 %. Only where the program is built with cuBLASLt.
 // 2. Codecs of 8, 4 and 2 bits on MIB (256) of fp32: bytes that encode and decode-add must move a second, by those of
 //    the device's own copy: wanted 85 %.
 // 3. Sums of 2, 4 and 8 buffers of MIB together, likewise: wanted 90 %.
 // Medians of rounds with their 95 % intervals: met above the bar, undecided where the interval holds it. Exit code 1
-// when an interval lies wholly below its bar, 3 without a GPU. An emulated device shows that all of it runs: its times
-// are no measurements, and are not judged.
+// when an interval lies wholly below its bar; 3 when it could not be measured, without a GPU or after an error; 5 when
+// the GPU's context died. An emulated device shows that all of it runs: its times are no measurements, and are not
+// judged.
+#ifdef GRADMETER_HAS_CUBLASLT
 #include <cublasLt.h>
+#endif
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +29,9 @@
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/cuda/backends.hpp"
+#ifdef GRADMETER_HAS_CUBLASLT
 #include "kernels/gemm/cublaslt_product.hpp"
+#endif
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "runtime/host/gpus.hpp"
@@ -65,6 +71,7 @@ struct Bench {
 
 std::byte* address_of(const runtime::OwnedBuffer& b) { return b.buffer.device().device_address(); }
 
+#ifdef GRADMETER_HAS_CUBLASLT
 /// C = A·B of square matrices, column by column, as a program has it that uses nothing but the library.
 class BareProduct {
  public:
@@ -95,7 +102,7 @@ class BareProduct {
       bits[i] = static_cast<std::int8_t>(i % 2 == 1 ? 0x3a + 2 * (random.bits(i) & 1) : random.bits(i) & 0xff);
     for (auto& m : matrices_) {
       m = device.allocate(core::Element::i8, bits.size());
-      runtime::check_cuda(cudaMemcpy(address_of(m), bits.data(), bits.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+      runtime::upload(m.buffer.device(), std::as_bytes(std::span(bits)));
     }
   }
   void run(cudaStream_t stream) {
@@ -140,6 +147,10 @@ void compare_products(const Bench& b, std::size_t edge) {
   }
 }
 
+#else
+void compare_products(const Bench&, std::size_t) { fmt::print("products: not compared, built without cuBLASLt\n"); }
+#endif
+
 void compare_codecs(const Bench& b, std::size_t elements) {
   using bench::CodecCall;
   std::vector<float> gradient(elements);
@@ -170,10 +181,9 @@ void compare_sums(const Bench& b, std::size_t bytes) {
       std::vector<const std::byte*> from;
       for (std::size_t i = 0; i <= sources; ++i) {
         buffers.push_back(b.device.allocate(core::Element::i8, each));
-        runtime::check_cuda(cudaMemset(address_of(buffers.back()), 0x3c, each), "cudaMemset");
+        runtime::fill(buffers.back().buffer.device(), 0x3c);
         if (i > 0) from.push_back(address_of(buffers.back()));
       }
-      runtime::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the queue does not wait for memset
       const auto copied = b.device.allocate(core::Element::i8, bytes),
                  copy = b.device.allocate(core::Element::i8, bytes);
       const auto times = in_turn(2, b.rounds, [&](std::size_t which) {
@@ -202,7 +212,7 @@ int run(std::size_t edge, std::size_t mib) {
   compare_products(b, edge);
   compare_codecs(b, (mib << 20) / sizeof(float));
   compare_sums(b, mib << 20);
-  return bars.missed() ? 1 : 0;
+  return static_cast<int>(bars.missed() ? core::ExitCode::below_bar : core::ExitCode::done);
 }
 
 }  // namespace
@@ -210,10 +220,8 @@ int run(std::size_t edge, std::size_t mib) {
 int main(int argc, char** argv) try {
   const auto number = [&](int at, std::size_t otherwise) { return argc > at ? std::stoul(argv[at]) : otherwise; };
   return run(number(1, 8192), number(2, 256));
-} catch (const core::Unavailable& e) {
-  fmt::print(stderr, "bench_device: {}\n", e.what());
-  return 3;
 } catch (const std::exception& e) {
-  fmt::print(stderr, "bench_device: {}\n", e.what());
-  return 1;
+  const std::string lost = runtime::lost_gpu();
+  fmt::print(stderr, "bench_device: {}{}\n", e.what(), lost.empty() ? "" : "; " + lost);
+  return static_cast<int>(lost.empty() ? core::ExitCode::backend : core::ExitCode::lost_gpu);
 }

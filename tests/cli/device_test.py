@@ -274,6 +274,33 @@ def short_of_memory(test):
     test.equal(support.points(out), before, "kernels: points measured before are kept")
 
 
+def lost(test):
+    """A kernel that ends by an illegal access leaves no GPU: the run stops with a code of its own, and no point gets the blame."""
+    said = ("an illegal memory access", "GPU 0 answers no call any more", "this thread gave it last: ")
+    commands = {"kernels": (["kernels", "--shape", "pointwise:kind=adam,elements=500", *QUICK_KERNELS], None, ("measuring ",)),
+                "codecs": (["codecs", "--codec", "bf16", "--size", "4K", *QUICK[2:]], None, ("measuring ",)),
+                "infer": ([*INFER, "--model", "mlp:784-16-10", "--batch", "2", "--precision", "fp32"], None, ()),
+                "train": (["train", "--threads", "1", "--model", "mlp:784-16-10", "--steps", "2", "--train-samples", "64"], 2, ())}
+    for name, (arguments, ranks, words) in commands.items():
+        out = test.path(f"lost-{name}.jsonl")
+        done = test.run(*arguments, "--device", "cuda", "--out", out, ranks=ranks, timeout=120, env={"GRADMETER_CUDA_EMULATOR_FAIL_KERNEL": "1"})
+        lines = [line for line in done.own_lines if "GPU 0" in line]
+        test.check(done.code == 5 and lines and all(w in lines[0] for w in (*said, *words)), f"{name}: a GPU that is lost ends it with 5", done)
+        test.check(all(p["status"] not in ("failed", "unsupported") for p in support.points(out)), f"{name}: no row has the blame")
+    out = test.path("lost-allreduce.jsonl")
+    sweep = ["allreduce", "--device", "cuda", "-b", "1K", "-e", "4K", "-f", "2", "--algorithm", "gpu-direct", "-n", "1", "-w", "1", "--out", out]
+    for kernel in (1, 12, 24, 36, 48, 60):
+        done = test.run(*sweep, "--force", ranks=2, timeout=120, env={"GRADMETER_CUDA_EMULATOR_FAIL_KERNEL": str(kernel)})
+        kept = len(support.points(out))
+        if done.code != 5 or kept > 0:
+            break
+    lines = [line for line in done.own_lines if "GPU 0" in line]
+    test.check(done.code == 5 and 0 < kept < 3 and lines and all(w in lines[0] for w in (*said, "gpu-direct", "measuring ", "size_bytes=")),
+               "allreduce: the points before the loss are kept, and the point is named", done)
+    again = test.run(*sweep, "--resume", ranks=2, timeout=120)
+    test.check(again.code == 0 and len(support.points(out)) >= 3, "allreduce: and the rest is measured by --resume", again)
+
+
 def drivers(test):
     for ranks, arguments in ((2, ["train", "--steps", "1"]), (2, ["allreduce"]), (None, ["codecs"]), (None, ["kernels"]), (2, ["infer"])):
         refusal(test, f"{arguments[0]}: a driver older than the runtime is one line", {"GRADMETER_CUDA_EMULATOR_DRIVER": "12020"},
@@ -287,6 +314,7 @@ def drivers(test):
 def body(test):
     short_of_memory(test)
     drivers(test)
+    lost(test)
     kernels(test)
     codecs(test)
     infer(test)

@@ -103,6 +103,7 @@ TEST(WatchedState, TellsTheExitStatusAndWhy) {
   };
   EXPECT_EQ(said(0, ""), "ended with exit status 0");
   EXPECT_EQ(said(4, ""), "ended with exit status 4: a result was wrong");
+  EXPECT_EQ(said(5, ""), "ended with exit status 5: a GPU was lost");
   EXPECT_EQ(said(3, "MPI: lost rank 3"), "ended with exit status 3: MPI: lost rank 3");
   EXPECT_EQ(said(143, "interrupted"), "ended with exit status 143: interrupted by signal 15");
   EXPECT_DOUBLE_EQ(progress_of(file, at(5000, 90, false)).elapsed_s, 90);

@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <numeric>
+#include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/cuda/launch.hpp"
 #include "runtime/cuda/stream.hpp"
+#include "runtime/host/gpus.hpp"
 #include "support/device_seeds.hpp"
 #include "support/sanitized.hpp"
 
@@ -158,6 +163,25 @@ TEST(CudaDevice, MemoryOfAnotherSizeAtTheSamePlaceIsSeenAsItIs) {
   });
 }
 
+/// By streams that are not the queue's, which does not wait for them.
+TEST(CudaDevice, WhatIsUploadedOrFilledIsThereForEveryQueue) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    const auto values = counted(3);
+    upload(b.buffer.device(), std::as_bytes(std::span(values)));
+    EXPECT_EQ(read(*queue, b.buffer), values);
+    submit_doubling(*queue, b.buffer);
+    EXPECT_EQ(read(*queue, b.buffer), counted(6));
+    queue->synchronise();
+    fill(b.buffer.device(), 0);
+    submit_doubling(*queue, b.buffer);
+    EXPECT_EQ(read(*queue, b.buffer), counted(0));
+    EXPECT_THROW(upload(b.buffer.part(0, 1).device(), std::as_bytes(std::span(values))), core::BackendError);
+  });
+}
+
 /// What its work uses goes next.
 TEST(CudaDevice, AQueueEndsWithItsWork) {
   test::each_device_seed([] {
@@ -177,6 +201,89 @@ TEST(CudaDevice, AQueueWaitsForEventsThatAreNoStreams) {
   device.make_queue()->begin_after(later);
   EXPECT_EQ(later->polls, 4);
 }
+
+/// What a thread that drives no GPU may do, as the progress thread does: ask for events, and be the last to drop events
+/// and memory.
+TEST(CudaDevice, AnyThreadMayAskAndDrop) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    std::vector<float> host(n);
+    for (const int what : {0, 1, 2, 3}) {
+      OwnedBuffer b = device.allocate(core::Element::f32, n);
+      submit_counting(*queue, b.buffer);
+      EventPtr begin = queue->record();
+      submit_doubling(*queue, b.buffer);
+      EventPtr end = queue->record();
+      queue->synchronise();
+      std::shared_ptr<void> pinned = device.pin(std::as_writable_bytes(std::span(host)));
+      std::jthread([&] {
+        EXPECT_EQ(selected_gpu(), -1);
+        const bool is_reached = what == 0 && end->reached();
+        const double seconds = what == 1 ? begin->until(*end) : 0;
+        if (what == 2) begin = end = nullptr;
+        if (what == 3) b = {}, pinned = nullptr;
+        EXPECT_EQ(is_reached, what == 0);
+        EXPECT_GE(seconds, 0);
+        EXPECT_EQ(selected_gpu(), 0);
+      }).join();
+    }
+  });
+}
+
+std::string launch_error(const gpu::Shape& shape) {
+  try {
+    const Stream stream;
+    check_cuda(gpu::launch(double_values, shape, stream.get(), nullptr, 0), "double_values");
+    stream.synchronize();
+  } catch (const core::BackendError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(CudaLaunch, AGridBeyondTheLimitsIsRefusedWithTheKernelsName) {
+  const CudaDevice device(0);
+  EXPECT_EQ(launch_error({.grid = dim3(2, 65535), .block = dim3(1)}), "no error");
+  for (const gpu::Shape& shape : {gpu::Shape{.grid = dim3(1, 65536), .block = dim3(1)},
+                                  {.grid = dim3(1, 1, 65536), .block = dim3(1)},
+                                  {.grid = dim3(2'147'483'648U), .block = dim3(1)},
+                                  {.grid = dim3(0), .block = dim3(1)},
+                                  {.grid = dim3(1), .block = dim3(32, 33)}}) {
+    const std::string error = launch_error(shape);
+    EXPECT_NE(error.find("CUDA: double_values failed: no device takes a grid of "), std::string::npos) << error;
+  }
+  EXPECT_EQ(gpu::blocks_of(256, 256), 1U);
+  EXPECT_EQ(gpu::blocks_of(257, 256), 2U);
+  EXPECT_EQ(gpu::blocks_of(0, 256), 0U);
+  EXPECT_EQ(gpu::blocks_of(std::numeric_limits<std::size_t>::max(), 256), std::numeric_limits<unsigned>::max());
+}
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// A kernel's illegal access shows in a later call, and every call after it fails.
+TEST(CudaDevice, ALostOneIsToldWithWhatItWasGiven) {
+  cuda_emulator::set_seed(0);
+  {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    EXPECT_EQ(lost_gpu(), "");
+    EXPECT_THROW(device.range_of(nullptr, 1), std::logic_error) << "an error that is not the GPU's";
+    EXPECT_THROW(DeviceBuffer<std::byte>{std::size_t{1} << 50}, core::BackendError);
+    EXPECT_EQ(lost_gpu(), "") << "too little memory is no loss";
+    cuda_emulator::fail_kernel(2);
+    submit_doubling(*queue, b.buffer);
+    submit_doubling(*queue, b.buffer);
+    EXPECT_THROW(queue->synchronise(), core::BackendError);
+    const std::string lost = lost_gpu();
+    EXPECT_NE(lost.find("GPU 0 answers no call any more (an illegal memory access"), std::string::npos) << lost;
+    EXPECT_NE(lost.find("this thread gave it last: double, double_values"), std::string::npos) << lost;
+    std::jthread([] { EXPECT_EQ(lost_gpu(), "") << "of a thread that drives none"; }).join();
+    EXPECT_TRUE(cuda_emulator::take_reports().empty());
+    EXPECT_EQ(lost_gpu(), "");
+  }
+}
+#endif
 
 TEST(CudaDevice, OneThatIsNotThereIsRefused) {
   try {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <regex>
@@ -27,6 +28,8 @@ TEST(GpuLibraries, EachHasAVersionOrSaysWhatItIsNeededFor) {
 
 TEST(GpuLibraries, AMissingOneSaysWhatToDo) {
   EXPECT_EQ(availability({.name = "A", .version = "1.2", .needed_for = "b", .remedy = "c"}), "1.2");
+  EXPECT_EQ(availability({.name = "A", .version = "1.2", .needed_for = "b", .remedy = "c", .place = "/lib/libA.so.1"}),
+            "1.2  (/lib/libA.so.1)");
   EXPECT_EQ(availability({.name = "A", .version = "", .needed_for = "b", .remedy = "c"}),
             "not built in: needed for b; c");
 }
@@ -46,6 +49,8 @@ TEST(GpuLibraries, TheVersionIsThatOfTheLinkedLibrary) {
   const std::unique_ptr<void, decltype(close)> linked(dlopen(GRADMETER_GPU_LIBRARIES, RTLD_NOW | RTLD_GLOBAL), close);
   ASSERT_TRUE(linked) << dlerror();
   const auto after = gpu_library_versions();
+  std::map<std::string, std::string> places;
+  for (const GpuLibrary& library : gpu_libraries()) places[library.name] = library.place;
   const std::map<std::string, std::string> versions{{"NCCL", "2.28.9"},
                                                     {"cuBLASLt", "13.1.0"},
                                                     {"cuDNN", "9.19.0"},
@@ -55,6 +60,7 @@ TEST(GpuLibraries, TheVersionIsThatOfTheLinkedLibrary) {
     if (before.contains(name)) continue;  // the real one is linked, and comes first
     ASSERT_TRUE(after.contains(name)) << name;
     EXPECT_EQ(after.at(name), version) << name;
+    EXPECT_EQ(places.at(name), std::filesystem::canonical(GRADMETER_GPU_LIBRARIES).string()) << name;
   }
 }
 

@@ -30,7 +30,7 @@ cat >"$work/bench_device" <<'END'
 #!/usr/bin/env bash
 echo "bf16 8192³ / bare cuBLASLt  0.990  0.98-1.00  0.97  met"
 [ -z "${SLOW_SUMS:-}" ] || { echo "sum of 2 in fp32 / copy  0.500  0.49-0.51  0.90  MISSED"; exit 1; }
-[ -z "${WRONG_BENCH:-}" ] || { echo "bench_device: no such kernel" >&2; exit 134; }
+[ -z "${WRONG_BENCH:-}" ] || { echo "bench_device: no such kernel" >&2; exit "$WRONG_BENCH"; }
 END
 cat >"$work/gradmeter" <<'END'
 #!/usr/bin/env bash
@@ -92,11 +92,15 @@ expect_contains "the rest is measured" "| their all-reduce | ok |" "$(report)"
 SLOW_SUMS=1 run
 expect_equal "a bar that is missed is no failure" 0 "$code"
 expect_contains "it is reported" "| bars | missed | s | 1 of 2; see below |" "$(report)"
-WRONG_BENCH=1 run
+WRONG_BENCH=3 run
 expect_equal "a benchmark that breaks is one" 1 "$code"
+expect_contains "it is reported, and is no missed bar" "| bars | failed (3) | s | bench_device: no such kernel |" "$(report)"
 REFUSED=codecs REFUSED_CODE=4 run
 expect_equal "a wrong result is a failure" 1 "$code"
 expect_contains "it is named" "| codecs | WRONG |" "$(report)"
+REFUSED=codecs REFUSED_CODE=5 run
+expect_equal "a GPU that is lost is a failure" 1 "$code"
+expect_contains "it is named" "| codecs | GPU lost |" "$(report)"
 REFUSED=codecs REFUSED_CODE=139 run
 expect_equal "so is a crash" 1 "$code"
 BROKEN_TEST=1 run

@@ -22,6 +22,12 @@ std::optional<int> clock_of(const Session& s, const NodeMap& map) {
   return map.fake ? std::optional(map.node_of[static_cast<std::size_t>(s.world().rank())]) : std::nullopt;
 }
 
+/// A part of a benchmark, whose point is named where it loses the GPU.
+template <class Result>
+Result run_for(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
+  return for_points([&c] { return c.key(); }, [&c, part] { return (c.*part)(); });
+}
+
 /// Points that cannot be bound get their reason, and leave the group.
 void bind(CollectiveStage& stage, std::vector<CollectiveEntry*>& group) {
   std::vector<const CollectivePoint*> points;
@@ -47,13 +53,13 @@ void CollectiveTurns::measure(CollectiveStage& stage, std::vector<CollectiveEntr
   std::deque<CollectiveBenchmark> benchmarks;
   for (auto* e : group) {
     benchmarks.emplace_back(session_, stage, map_, clock_, e->point, options, e->row);
-    benchmarks.back().prepare();
+    run_for(benchmarks.back(), &CollectiveBenchmark::prepare);
   }
   Limits limits;
   // The limit is a copy in the host's memory, which says nothing of a device's.
   if (!options.rounds.exact_samples && !stage.is_on_device()) add_limits(stage, group, options.rounds, limits);
   for (auto& c : benchmarks) {
-    if (!c.done()) c.warm_up();
+    if (!c.done()) run_for(c, &CollectiveBenchmark::warm_up);
   }
   for (auto& [place, limit] : limits) limit.warm_up();
   core::Seconds rest{0};
@@ -83,7 +89,7 @@ MachineState CollectiveTurns::take_turns(std::deque<CollectiveBenchmark>& benchm
   MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
   PeriodicWork wire(session_.world(), wire_share);
   std::vector<Turn> turns{[&] { return monitor.round(), true; }};
-  for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || c.round(); });
+  for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
   for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
   if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
   bench::take_turns(turns, [&](bool enough) {

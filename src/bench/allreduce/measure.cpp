@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/host/gpus.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -78,6 +79,7 @@ bool CollectiveBenchmark::first_call() {
   try {
     call_once();
   } catch (const core::BackendError& e) {
+    if (!runtime::lost_gpu().empty()) throw;
     mine = e.what();
   }
   if (auto why = runtime::first_report(stage_.world(), mine).text; !why.empty()) {

@@ -39,6 +39,8 @@ class CollectiveBenchmark {
   bool done() const { return done_; }
   /// The least time that the point's blocks take; known after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
+  /// Names the point.
+  std::string key() const { return row_.factors.key(); }
   /// Checks again and fills the row. The blocks of disturbed turns are left out, unless the number of samples is exact.
   void finish(const MachineState&);
   /// The ranks' own times of calls; after `finish`, on rank 0. Empty where nothing was timed.

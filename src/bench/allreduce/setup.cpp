@@ -293,6 +293,7 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
     }
     b.collective = on_device(std::move(b.collective));
   } catch (const core::BackendError& e) {
+    if (!runtime::lost_gpu().empty()) throw;
     mine = e.what();
   }
   // Scratch may differ between ranks: a tree's leaf needs none.

@@ -88,6 +88,21 @@ void stop_between_points(const RoundPeers& peers) {
   peers.stop_between_points ? peers.stop_between_points() : peers.stop_if_interrupted();
 }
 
+/// The points of a group that are due, for an error.
+std::string text_of(std::span<SweepPoint* const> group) {
+  std::string text;
+  std::size_t more = 0;
+  for (const SweepPoint* p : group) {
+    if (!p->is_due()) continue;
+    if (text.empty()) {
+      text = p->row.factors.key();
+    } else {
+      ++more;
+    }
+  }
+  return more == 0 ? text : fmt::format("{} and {} more in turn", text, more);
+}
+
 void emit(const Experiment& experiment, SweepPoint& p, SweepRows& rows) {
   if (p.cut) return;
   if (p.kept) p.row = *rows.finished(p.row.factors);
@@ -107,7 +122,9 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
   for (auto first = points.begin(); first != points.end();) {
     stop_between_points(peers);
     const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });
-    if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) experiment.measure((*first)->group, rows);
+    if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) {
+      for_points([&] { return text_of({first, last}); }, [&] { experiment.measure((*first)->group, rows); });
+    }
     for (; first != last; ++first) emit(experiment, **first, rows);
   }
   peers.stop_if_interrupted();

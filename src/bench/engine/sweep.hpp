@@ -17,6 +17,7 @@
 #include "core/result.hpp"
 #include "core/units.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/host/gpus.hpp"
 
 namespace gradmeter::bench {
 
@@ -142,15 +143,30 @@ void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 
+/// Runs what is done for a point, or for some that take turns; `points()` names them. A library's error becomes a
+/// LostGpu that names them, where it has left the GPU unusable; else it stays as it is.
+template <class Text, class Work>
+decltype(auto) for_points(Text points, Work work) {
+  try {
+    return work();
+  } catch (const core::BackendError& e) {
+    const std::string lost = runtime::lost_gpu();
+    if (lost.empty()) throw;
+    throw core::LostGpu(fmt::format("{}; {}; measuring {}", e.what(), lost, points()));
+  }
+}
+
 // Refusals by only some ranks, which all ranks must know.
 
 /// Runs `work`; a refusal by a library or of memory becomes a text, since other ranks may have succeeded.
+/// Of a GPU that is lost the error is no refusal: it goes on to `run_sweep`.
 template <class Work>
 std::string refusal_of(Work work) {
   try {
     work();
     return {};
   } catch (const core::BackendError& e) {
+    if (!runtime::lost_gpu().empty()) throw;
     return e.what();
   } catch (const core::UsageError& e) {
     return e.what();

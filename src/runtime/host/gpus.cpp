@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "core/format.hpp"
@@ -19,6 +21,8 @@
 
 #ifdef GRADMETER_HAS_CUDA
 #include <cuda_runtime_api.h>
+
+#include "runtime/cuda/device.hpp"
 #endif
 
 namespace gradmeter::runtime {
@@ -88,7 +92,23 @@ CudaFacts read_cuda() {
   if (facts.gpus.empty() && facts.problem.empty()) facts.problem = "CUDA shows no GPU: use --device cpu";
   return facts;
 }
+std::string lost_gpu() {
+  const int gpu = selected_gpu();
+  if (gpu < 0) return {};
+  cudaGetLastError();  // what was told already
+  std::size_t free = 0, total = 0;
+  cudaError_t state = cudaMemGetInfo(&free, &total);
+  // The default stream, which nothing of ours uses: it would know of a kernel that has failed since.
+  if (state == cudaSuccess) state = cudaStreamQuery(nullptr);
+  if (state == cudaSuccess || state == cudaErrorNotReady) return {};
+  cudaGetLastError();
+  const std::string recent = recent_gpu_work();
+  return fmt::format("GPU {} answers no call any more ({}){}", gpu, cudaGetErrorString(state),
+                     recent.empty() ? "" : "; this thread gave it last: " + recent);
+}
 #else
+std::string lost_gpu() { return {}; }
+
 CudaFacts read_cuda() {
   CudaFacts facts;
   facts.problem = "built without CUDA: configure with -DGRADMETER_CUDA=ON, or use --device cpu";
@@ -133,6 +153,17 @@ std::string dotted(std::size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+/// The file that a function of a linked library comes from; empty: none is linked, or it is the program's own.
+std::string place_of(const char* function) {
+  Dl_info from{}, program{};
+  void* const address = dlsym(RTLD_DEFAULT, function);
+  if (!address || dladdr(address, &from) == 0 || !from.dli_fname) return {};
+  if (dladdr(reinterpret_cast<void*>(&place_of), &program) != 0 && program.dli_fbase == from.dli_fbase) return {};
+  std::error_code error;
+  const auto path = std::filesystem::canonical(from.dli_fname, error);
+  return error ? from.dli_fname : path.string();
+}
+
 std::string nccl_version() {
   const auto get = linked<int(int*)>("ncclGetVersion");
   int version = 0;
@@ -154,13 +185,15 @@ std::string property_version(const char* function) {
   return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
 }
 
-GpuLibrary linked_library(const char* name, std::string version, const char* needed_for,
+/// function: of the library, one that gives its version.
+GpuLibrary linked_library(const char* name, std::string version, const char* function, const char* needed_for,
                           const char* installation = "install its headers and library") {
   return {.name = name,
           .version = std::move(version),
           .needed_for = needed_for,
           .remedy = fmt::format("{}, and configure with -DGRADMETER_CUDA=ON", installation),
-          .absence = not_linked};
+          .absence = not_linked,
+          .place = place_of(function)};
 }
 
 GpuLibrary cuda_runtime() {
@@ -168,7 +201,8 @@ GpuLibrary cuda_runtime() {
   GpuLibrary library{.name = "CUDA",
                      .version = facts.version,
                      .needed_for = "--device cuda",
-                     .remedy = "install the toolkit and configure with -DGRADMETER_CUDA=ON"};
+                     .remedy = "install the toolkit and configure with -DGRADMETER_CUDA=ON",
+                     .place = place_of("cudaRuntimeGetVersion")};
   if (!facts.driver.empty()) library.version += ", driver for " + facts.driver;
   return library;
 }
@@ -209,19 +243,24 @@ GpuLibrary driver_nvml() {
 
 std::vector<GpuLibrary> gpu_libraries() {
   return {cuda_runtime(),
-          linked_library("NCCL", nccl_version(), "the all-reduce nccl and messages between GPUs of several nodes"),
-          linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "a library's matrix products on GPUs"),
-          linked_library("cuDNN", counted_version("cudnnGetVersion"),
+          linked_library("NCCL", nccl_version(), "ncclGetVersion",
+                         "the all-reduce nccl and messages between GPUs of several nodes"),
+          linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "cublasLtGetVersion",
+                         "a library's matrix products on GPUs"),
+          linked_library("cuDNN", counted_version("cudnnGetVersion"), "cudnnGetVersion",
                          "a library's convolutions and recurrent layers on GPUs"),
-          linked_library("cuSPARSE", property_version("cusparseGetProperty"), "a library's sparse products on GPUs"),
-          linked_library("cuSPARSELt", property_version("cusparseLtGetProperty"), "sparse products in 2:4 on GPUs",
-                         "run scripts/cusparselt.sh"),
+          linked_library("cuSPARSE", property_version("cusparseGetProperty"), "cusparseGetProperty",
+                         "a library's sparse products on GPUs"),
+          linked_library("cuSPARSELt", property_version("cusparseLtGetProperty"), "cusparseLtGetProperty",
+                         "sparse products in 2:4 on GPUs", "run scripts/cusparselt.sh"),
           device_mpi(),
           driver_nvml()};
 }
 
 std::string availability(const GpuLibrary& library) {
-  if (!library.version.empty()) return library.version;
+  if (!library.version.empty()) {
+    return library.place.empty() ? library.version : fmt::format("{}  ({})", library.version, library.place);
+  }
   return fmt::format("{}: needed for {}; {}", library.absence, library.needed_for, library.remedy);
 }
 

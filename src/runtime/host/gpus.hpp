@@ -35,6 +35,11 @@ struct CudaFacts {
 /// Cost: up to a second at the first call where there is a driver.
 CudaFacts read_cuda();
 
+/// Why the GPU that this thread drives answers no call any more, and what the thread has given to it last; empty: it
+/// answers, or the thread drives none. An illegal access, for one, leaves a process without its GPU, and every later
+/// call fails: whoever catches an error of a GPU asks, before another point is blamed. It waits for no work.
+std::string lost_gpu();
+
 /// "NVIDIA H100 80GB HBM3, sm_90, 79.1 GiB, PCI 0000:65:00.0".
 std::string describe(const GpuFacts& gpu);
 
@@ -74,6 +79,7 @@ struct GpuLibrary {
   std::string needed_for{};  ///< text that completes "needed for ..."
   std::string remedy{};      ///< what to do where the library is missing
   std::string absence = "not built in";
+  std::string place = {};  ///< the file that it was loaded from; empty: it is in the program, or not known
 };
 
 /// CUDA's runtime and driver, NCCL, cuBLASLt, cuDNN, cuSPARSE, cuSPARSELt, MPI's own support of device memory, and
@@ -81,7 +87,7 @@ struct GpuLibrary {
 /// some milliseconds; up to a second at the first call where there is a driver. Errors: none.
 std::vector<GpuLibrary> gpu_libraries();
 
-/// One line without the library's name: its version, or "not built in: needed for ...; ...".
+/// One line without the library's name: its version and place, or "not built in: needed for ...; ...".
 std::string availability(const GpuLibrary& library);
 
 /// The libraries that are there, by name, for a run's record.
