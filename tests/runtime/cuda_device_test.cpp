@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -245,11 +246,11 @@ std::string launch_error(const gpu::Shape& shape) {
 TEST(CudaLaunch, AGridBeyondTheLimitsIsRefusedWithTheKernelsName) {
   const CudaDevice device(0);
   EXPECT_EQ(launch_error({.grid = dim3(2, 65535), .block = dim3(1)}), "no error");
-  for (const gpu::Shape& shape : {gpu::Shape{.grid = dim3(1, 65536), .block = dim3(1)},
-                                  {.grid = dim3(1, 1, 65536), .block = dim3(1)},
-                                  {.grid = dim3(2'147'483'648U), .block = dim3(1)},
-                                  {.grid = dim3(0), .block = dim3(1)},
-                                  {.grid = dim3(1), .block = dim3(32, 33)}}) {
+  for (const gpu::Shape& shape : std::initializer_list<gpu::Shape>{{.grid = dim3(1, 65536), .block = dim3(1)},
+                                                                   {.grid = dim3(1, 1, 65536), .block = dim3(1)},
+                                                                   {.grid = dim3(2'147'483'648U), .block = dim3(1)},
+                                                                   {.grid = dim3(0), .block = dim3(1)},
+                                                                   {.grid = dim3(1), .block = dim3(32, 33)}}) {
     const std::string error = launch_error(shape);
     EXPECT_NE(error.find("CUDA: double_values failed: no device takes a grid of "), std::string::npos) << error;
   }
