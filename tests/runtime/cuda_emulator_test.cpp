@@ -218,6 +218,7 @@ TEST(CudaEmulator, WrongUseIsRefused) {
             cudaErrorInvalidValue)
       << "past the end";
   EXPECT_EQ(cudaMemcpyAsync(five.data(), five.data(), 16, cudaMemcpyHostToDevice, stream.get()), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
   EXPECT_EQ(gpu::launch(touch, one_block(1025), stream.get(), nullptr).error, cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "CUDA was not asked";
   EXPECT_EQ(cudaLaunchKernel(reinterpret_cast<const void*>(&touch), dim3(1, 65536), dim3(1), nullptr, 0, stream.get()),
