@@ -134,6 +134,10 @@ TEST(LearningConfig, ScalesTheStepWithTheBatchByTheOptimizer) {
   EXPECT_NEAR(scaled_step(learning("sync", 64, 4)), 0.04, 1e-9) << "momentum: linear in the global batch";
   EXPECT_NEAR(scaled_step(learning("sync", 16, 1)), 0.0025, 1e-9);
   EXPECT_NEAR(scaled_step(learning("diloco", 64, 4)), 0.002, 1e-9) << "AdamW: the square root";
+  for (const char* averages : {"model-averaging", "bmuf", "slowmo", "gossip"}) {
+    const auto four = learning(averages, 64, 4), one = learning(averages, 64, 1);
+    EXPECT_NEAR(scaled_step(four) / scaled_step(one), 4, 1e-6) << averages << ": linear in the batch of all workers";
+  }
   EXPECT_NEAR(scaled_step(learning("es", 64, 4)), 0.001, 1e-9) << "no gradient: as it is";
   EXPECT_NEAR(scaled_step(learning("independent", 64, 4)), 0.01, 1e-9) << "each worker learns alone";
   EXPECT_EQ(learning("diloco", 64, 4).training.optimizer, "adamw");
