@@ -4,9 +4,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/format.hpp"
@@ -44,6 +46,16 @@ inline runtime::CudaDevice gpu_of_rank(int rank) {
 #endif
 }
 
+/// The same for captured calls: a launch of a graph may block those of the process's other GPUs, which it waits for
+/// (allreduce::graph_refusal).
+inline int most_graph_ranks() {
+#ifdef GRADMETER_CUDA_EMULATED
+  return most_gpu_ranks();
+#else
+  return std::min(1, most_gpu_ranks());
+#endif
+}
+
 /// The text of what a call throws; "no error" where it throws nothing.
 inline std::string error_of(const std::function<void()>& call) {
   try {
@@ -64,6 +76,10 @@ struct GpuRank {
 /// a test that goes on with what the ranks have found asks `lack_of_gpus` itself.
 inline void run_gpu_ranks(int ranks, const std::function<void(const GpuRank&)>& body) {
   if (const std::string why = lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
+#ifdef GRADMETER_CUDA_EMULATED
+  std::optional<cuda_emulator::SharedDevice> stands_for_all;
+  if (ranks > 1) stands_for_all.emplace();
+#endif
   runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
     runtime::CudaDevice device = gpu_of_rank(world.rank());
     const auto queue = device.make_queue();

@@ -26,6 +26,37 @@ void fail_nccl(int rank);
 /// NCCL_ALGO and NCCL_PROTO when this rank last made a communicator: "ring ll".
 std::string nccl_environment(int rank);
 
+/// What keeps kernels that wait for each other from running at once. A device has all of it.
+struct Hardware {
+  /// The device stands for one each rank: NCCL takes several ranks on it, and nothing below holds. At first so where
+  /// GRADMETER_CUDA_EMULATOR_SHARED is 1.
+  bool is_shared = false;
+  /// Hardware queues, which more streams share: what stands in one behind a kernel that waits does not begin. At first
+  /// 8, or CUDA_DEVICE_MAX_CONNECTIONS when CUDA is first called; 0: as many as streams.
+  int queues = 8;
+  /// The first launch of a kernel waits for kernels that may wait for others. At first so unless CUDA_MODULE_LOADING is
+  /// EAGER.
+  bool loads_lazily = true;
+  bool frees_wait = true;            ///< cudaFree waits for such kernels, also those of other threads
+  bool one_cooperative_grid = true;  ///< a second one begins when the first has ended
+};
+Hardware current_hardware();
+void set_hardware(const Hardware&);
+/// While one lives, the device is shared (Hardware::is_shared): for tests whose ranks are threads with a GPU each.
+class SharedDevice {
+ public:
+  SharedDevice();
+  ~SharedDevice();
+  SharedDevice(const SharedDevice&) = delete;
+  SharedDevice& operator=(const SharedDevice&) = delete;
+};
+bool ranks_share_device();
+
+/// How long NCCL takes to launch a group of calls; two threads that do at once on one device are reported. At first 0.
+void set_nccl_launch_time(double seconds);
+/// From now on a communicator connects its ranks in its first group of collectives: ncclGroupEnd waits for all of them.
+void set_nccl_connects(bool);
+
 /// Since the program began.
 struct Counts {
   std::uint64_t kernels = 0, threads = 0, copies = 0;

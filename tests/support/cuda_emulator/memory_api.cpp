@@ -14,6 +14,7 @@
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/graphs.hpp"
+#include "support/cuda_emulator/hardware.hpp"
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/running_counts.hpp"
@@ -144,6 +145,7 @@ cudaError_t cudaFree(void* p) {
   if (!p) return result(cudaSuccess);
   if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   wait_for_own_work("cudaFree");
+  if (hardware_now().frees_wait) (void)wait_for_waiting_kernels("cudaFree");
   if (free_device(p)) return result(cudaSuccess);
   report("cudaFree of %p, which is no allocation", p);
   return result(cudaErrorInvalidValue);

@@ -10,6 +10,7 @@
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/emulator.hpp"
+#include "support/cuda_emulator/hardware.hpp"
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
@@ -30,7 +31,7 @@ auto last_move = Clock::now();
 auto& for_host = *new std::deque<Stream*>;
 
 bool is_runnable(const Stream& s) {
-  return !s.queue.empty() && !s.is_paused && !s.is_at_host &&
+  return !s.queue.empty() && !s.is_paused && !s.is_at_host && !holder_of(s) &&
          std::ranges::all_of(s.queue.front().after, [](const MarkPtr& m) { return m->done; });
 }
 
@@ -198,8 +199,7 @@ cudaError_t wait_for(MarkPtr mark) {
   if (is_host_function()) return result(cudaErrorNotPermitted);  // it would wait for itself
   if (!mark) return result(cudaSuccess);
   if (!run_until([&] { return mark->done; }, mark->stream)) {
-    const StreamWork& work = mark->stream->queue.front().work;
-    report(work.peers ? "hang: %s waits for a peer that does not come" : "hang: %s never ends", work.what);
+    report_hang_of(*mark->stream);
     fail(cudaErrorLaunchTimeout);
   }
   acquire(&mark->finished);

@@ -12,6 +12,7 @@
 #include "support/cuda_emulator/emulator.hpp"
 #include "support/cuda_emulator/graphs.hpp"
 #include "support/cuda_emulator/grid.hpp"
+#include "support/cuda_emulator/hardware.hpp"
 #include "support/cuda_emulator/limits.hpp"
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/running_counts.hpp"
@@ -71,6 +72,7 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
   if (!s) return result(cudaErrorInvalidResourceHandle);
   if (!fits_device(shape)) return result(cudaErrorInvalidConfiguration);
   if (shape.cooperative && all_threads(shape) > most_resident) return result(cudaErrorCooperativeLaunchTooLarge);
+  if (const cudaError_t e = load(function, *s); e != cudaSuccess) return e;
   ++running_counts().kernels;
   const bool fails = launches_to_failure() > 0 && --launches_to_failure() == 0;
   push(*s, {.run =
@@ -78,7 +80,8 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
                   fails ? fail(cudaErrorIllegalAddress) : run_grid(call, shape);
                 },
             .what = "a kernel",
-            .seconds = 5e-6 + 6e-11 * static_cast<double>(all_threads(shape))});
+            .seconds = 5e-6 + 6e-11 * static_cast<double>(all_threads(shape)),
+            .is_cooperative = shape.cooperative});
   return result(cudaSuccess);
 }
 
@@ -113,7 +116,9 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
   const Lock lock;
-  *s = reinterpret_cast<cudaStream_t>(make_stream((flags & cudaStreamNonBlocking) == 0));
+  Stream* const made = make_stream((flags & cudaStreamNonBlocking) == 0);
+  made->hardware_queue = take_hardware_queue();
+  *s = reinterpret_cast<cudaStream_t>(made);
   return result(cudaSuccess);
 }
 /// Priorities are hints: the order does not heed them.

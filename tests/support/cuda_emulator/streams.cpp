@@ -6,6 +6,7 @@
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/graphs.hpp"
+#include "support/cuda_emulator/hardware.hpp"
 #include "support/cuda_emulator/memory.hpp"
 #include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/schedule.hpp"
@@ -18,6 +19,7 @@ namespace {
 /// each of a kernel's threads.
 auto& spare_threads = *new std::vector<std::unique_ptr<FiberPool>>;
 auto& gone = *new std::vector<std::unique_ptr<Stream>>;
+std::uint64_t submissions = 0;
 
 bool wait_for_each_other(const Stream& a, const Stream& b) {
   const bool one_is_default = &a == all_streams().front().get() || &b == all_streams().front().get();
@@ -58,6 +60,8 @@ Stream* make_stream(bool waits_for_default) {
 void destroy_stream(Stream* s) {
   s->is_destroyed = true;
   if (!s->queue.empty()) return;
+  give_back_hardware_queue(s->hardware_queue);
+  s->hardware_queue = -1;
   s->fiber = nullptr;
   if (s->threads) spare_threads.push_back(std::move(s->threads));
   const auto it = std::ranges::find(all_streams(), s, &std::unique_ptr<Stream>::get);
@@ -88,7 +92,7 @@ MarkPtr push(Stream& s, StreamWork work, std::vector<MarkPtr> after) {
   mark->stream = &s;
   release(&mark->submitted);
   s.last = mark;
-  s.queue.push_back({.work = std::move(work), .after = std::move(after), .mark = mark});
+  s.queue.push_back({.work = std::move(work), .after = std::move(after), .mark = mark, .number = submissions++});
   while (order.is_eager() && run_one(nullptr) == Step::ran) {
   }
   return mark;

@@ -32,7 +32,8 @@ struct StreamWork {
   std::function<void()> run;
   const char* what = "";
   double seconds = 0;
-  bool is_host = false;  ///< a function of the host's: calls of CUDA fail in it, device memory is closed to it
+  bool is_host = false;         ///< a function of the host's: calls of CUDA fail in it, device memory is closed to it
+  bool is_cooperative = false;  ///< a kernel of which all blocks run at once, and so may wait for another one
   /// Of work that pauses while peers have not come: the streams in which their part of it is. Null: whatever runs may
   /// be what it waits for.
   std::function<std::vector<Stream*>()> peers = {};
@@ -44,6 +45,7 @@ struct QueuedWork {
   StreamWork work;
   std::vector<MarkPtr> after;
   MarkPtr mark;
+  std::uint64_t number = 0;  ///< in the order of submission, over all streams
   std::thread::id submitted_by = std::this_thread::get_id();
 };
 
@@ -58,6 +60,7 @@ struct Stream {
   std::deque<QueuedWork> queue = {};
   MarkPtr last = {};
   double seconds = 0;
+  int hardware_queue = -1;     ///< -1: none that other streams share
   std::uint64_t priority = 0;  ///< among those that can run, with a random order
   bool is_destroyed = false;
   bool is_begun = false;   ///< its first work was, and has not ended
