@@ -279,6 +279,7 @@ int run(int argc, char** argv) {
 std::span<const bench::Command* const> cli::commands() { return command_table; }
 
 int main(int argc, char** argv) {
+  runtime::set_cuda_defaults();
   const int code = run(argc, argv);
   try {
     if (code == 0) close_standard_output();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The all-reduce that reads its peers' memory: with the bits of the sum in rank order, on ranks as threads. Over
 // processes: tests/cli/device_test.py.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "allreduce/gpu/algorithms.hpp"
 #include "allreduce/reduce.hpp"
 #include "allreduce/registry.hpp"
 #include "core/element.hpp"
@@ -16,12 +18,17 @@
 #include "core/random.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/threads/thread_group.hpp"
+#include "support/collectives.hpp"
+#include "support/device_seeds.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/run_to_end.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
 
 using core::Element;
+using test::GpuRank;
+using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 struct DirectCase {
@@ -57,17 +64,31 @@ Bytes expected(const DirectCase& c, int number) {
 constexpr std::size_t most_bytes = std::size_t{256} << 10;
 constexpr int calls = 3;  // places are used in turn
 
+/// A transport between the ranks, though these collectives need none.
+class OfRank {
+ public:
+  explicit OfRank(const GpuRank& r)
+      : world_(r.world),
+        network_(world_, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096}),
+        link_(network_.connect(world_, 1)) {}
+  Site site() const { return {world_, network_, *link_}; }
+
+ private:
+  const runtime::Communicator& world_;
+  mutable runtime::Network network_;
+  std::unique_ptr<runtime::Transport> link_;
+};
+
 /// By rank and call.
 std::vector<std::vector<Bytes>> results(const DirectCase& c) {
   std::vector<std::vector<Bytes>> all(static_cast<std::size_t>(c.ranks));
-  runtime::run_thread_ranks(c.ranks, [&](const runtime::Communicator& world) {
-    runtime::CudaDevice device = test::gpu_of_rank(world.rank());
+  test::run_gpu_ranks(c.ranks, [&](const GpuRank& r) {
+    const runtime::Communicator& world = r.world;
+    runtime::CudaDevice& device = r.device;
     // Another queue than the call's, which nothing orders but that the call says it is done.
-    const auto queue = device.make_queue(), other = device.make_queue();
-    runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
-    const auto link = network.connect(world, 1);
-    const auto direct =
-        find_algorithm(c.algorithm)->bind({world, network, *link}, {.max_bytes = most_bytes, .queue = queue.get()});
+    const auto other = device.make_queue();
+    const OfRank site(r);
+    const auto direct = find_algorithm(c.algorithm)->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
     const std::size_t bytes = c.count * core::size_of(c.element);
     const auto in = device.allocate(Element::i8, bytes), out = device.allocate(Element::i8, bytes);
     const auto typed = [&](const runtime::OwnedBuffer& b) { return runtime::Buffer(c.element, b.buffer.device()); };
@@ -125,22 +146,114 @@ TEST(GpuDirect, WorksInPlace) {
 
 /// Each rank gives its call up, and with it the memory that peers' kernels may still read.
 TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
-  if (const auto why = test::lack_of_gpus(3); !why.empty()) GTEST_SKIP() << why;
+  if (test::most_gpu_ranks() < 3) GTEST_SKIP() << "fewer GPUs than ranks";
   test::each_device_seed([] {
-    runtime::run_thread_ranks(3, [](const runtime::Communicator& world) {
-      runtime::CudaDevice device = test::gpu_of_rank(world.rank());
-      const auto queue = device.make_queue();
-      runtime::Network network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
-      const auto link = network.connect(world, 1);
-      const auto in = device.allocate(Element::f32, 60000), out = device.allocate(Element::f32, 60000);
+    test::run_gpu_ranks(3, [](const GpuRank& r) {
+      const OfRank site(r);
+      const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
       for (const std::size_t count : {100U, 60000U}) {
-        const auto direct = find_algorithm("gpu-direct:small=2048")
-                                ->bind({world, network, *link}, {.max_bytes = most_bytes, .queue = queue.get()});
+        const auto direct =
+            find_algorithm("gpu-direct:small=2048")->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
         direct->start({.in = in.buffer.part(0, count), .out = out.buffer.part(0, count)});
       }
-      queue->synchronise();
+      r.queue.synchronise();
     });
   });
+}
+
+// Kernels that wait for peers which do not come: they leave, and the call ends with one line.
+
+std::unique_ptr<Collective> made(const std::string& row, const Site& site, runtime::Queue& queue,
+                                 core::Seconds patience) {
+  const PeerOptions o{.max_bytes = most_bytes, .patience = patience};
+  if (row == "gpu-direct") return make_gpu_direct(site, queue, o, 2048);
+  return make_gpu_ring(site, queue, o, CollectiveKind::all_reduce);
+}
+
+class GpuPeers : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (test::most_gpu_ranks() < 3) GTEST_SKIP() << "fewer GPUs than ranks";
+  }
+};
+
+/// In the middle of a queue of calls: the later ones leave too.
+TEST_P(GpuPeers, ThatDoNotComeAreNamedWithinThePatience) {
+  for (const std::size_t count : {100U, 60000U}) {
+    test::each_device_seed([&] {
+      test::run_gpu_ranks(3, [&](const GpuRank& r) {
+        const OfRank site(r);
+        const auto in = r.device.allocate(Element::f32, count), out = r.device.allocate(Element::f32, count);
+        const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{0.3});
+        const Call call{.in = in.buffer, .out = out.buffer};
+        c->start(call);
+        test::run_to_end(*c);
+        r.world.barrier();
+        if (r.world.rank() != 2) {
+          c->start(call);
+          const std::string error = test::error_of([&] { test::run_to_end(*c); });
+          EXPECT_THAT(error, HasSubstr(GetParam()));
+          EXPECT_THAT(error, HasSubstr("all_reduce"));
+          EXPECT_THAT(error, HasSubstr("rank " + std::to_string(r.world.rank()) + " of 3"));
+          if (r.world.rank() == 0) {
+            EXPECT_THAT(error, HasSubstr("waited 300 ms for rank 2"));
+          }
+          EXPECT_EQ(error.find('\n'), std::string::npos);
+        }
+        r.world.barrier();
+      });
+    });
+  }
+}
+
+TEST_P(GpuPeers, ThatFailEndTheOthersCalls) {
+  test::each_device_seed([&] {
+    const auto run = [&] {
+      test::run_gpu_ranks(3, [&](const GpuRank& r) {
+        const OfRank site(r);
+        const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
+        const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{600});
+        r.world.barrier();
+        if (r.world.rank() == 1) throw core::BackendError("a test", "a call", "it fails");
+        c->start({.in = in.buffer, .out = out.buffer});
+        test::run_to_end(*c);
+      });
+    };
+    EXPECT_THAT(test::error_of(run), HasSubstr("it fails"));
+  });
+}
+
+/// The rank's kernel is told to leave: otherwise it would wait for ten minutes, and the rank for it.
+TEST_P(GpuPeers, MayNotComeToACallThatIsGivenUp) {
+  test::each_device_seed([&] {
+    test::run_gpu_ranks(3, [&](const GpuRank& r) {
+      const OfRank site(r);
+      const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
+      const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{600});
+      if (r.world.rank() == 0) c->start({.in = in.buffer, .out = out.buffer});
+    });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, GpuPeers, ::testing::Values("gpu-direct", "gpu-ring"),
+                         [](const auto& p) { return test::test_name(p.param); });
+
+/// Nothing promises that their kernels run at once.
+TEST(GpuDirect, RefusesRanksThatShareAGpu) {
+  for (const char* const row : {"gpu-direct", "gpu-ring"}) {
+    std::vector<std::string> errors(3);
+    runtime::run_thread_ranks(3, [&](const runtime::Communicator& world) {
+      runtime::CudaDevice device(0);
+      const auto queue = device.make_queue();
+      const OfRank site({world, device, *queue});
+      errors[static_cast<std::size_t>(world.rank())] = test::error_of(
+          [&] { (void)find_algorithm(row)->bind(site.site(), {.max_bytes = most_bytes, .queue = queue.get()}); });
+      world.barrier();
+    });
+    EXPECT_THAT(errors[0], HasSubstr("ranks 0 and 1 share the GPU "));
+    EXPECT_THAT(errors[0], HasSubstr("start one rank a GPU"));
+    EXPECT_THAT(errors, ::testing::Each(errors[0]));
+  }
 }
 
 TEST(GpuDirect, RefusesWhatIsLongerThanItWasBoundFor) {

@@ -28,6 +28,9 @@ std::string hosts(CollectiveKind kind) {
 
 class GpuRing : public ::testing::TestWithParam<RingCourse> {
  protected:
+  void SetUp() override {
+    if (GetParam().ranks > test::most_gpu_ranks()) GTEST_SKIP() << "fewer GPUs than ranks";
+  }
   /// One binding after another: calls use slots and numbers of barriers in turn.
   static void expect_right(const std::vector<test::TypeAndOp>& types, const std::vector<std::size_t>& counts) {
     const auto [kind, ranks] = GetParam();

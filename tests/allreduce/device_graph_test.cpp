@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "allreduce/gpu/algorithms.hpp"
 #include "allreduce/gpu/stream_collective.hpp"
 #include "allreduce/test_data.hpp"
 #include "allreduce/vendor/vendor.hpp"
@@ -99,7 +100,7 @@ void expect_right(const GpuRank& r, const GraphCase& c) {
 }
 
 void expect_right(const GraphCase& c) {
-  if (const auto why = test::lack_of_gpus(c.ranks); !why.empty()) GTEST_SKIP() << why;
+  if (c.ranks > test::most_graph_ranks()) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
   test::each_device_seed<2>([&] { test::run_gpu_ranks(c.ranks, [&](const GpuRank& r) { expect_right(r, c); }); });
 }
 
@@ -151,7 +152,7 @@ TEST(CapturedCalls, OfSchedulesOverNcclHaveTheHostsResults) {
 
 /// Of a graph that is launched again, as of calls that are made again.
 TEST(CapturedCalls, CountWhatTheirLaunchesSend) {
-  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
+  if (test::most_graph_ranks() < 2) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
   test::run_gpu_ranks(2, [&](const GpuRank& r) {
     const Captured captured(r, "nccl-messages:schedule=ring", CollectiveKind::all_reduce, Placement::out_of_place);
     const auto in = r.device.allocate(core::Element::f32, 100), out = r.device.allocate(core::Element::f32, 100);
@@ -172,7 +173,7 @@ TEST(CapturedCalls, CountWhatTheirLaunchesSend) {
 /// A call before, between and after others, of one length and another: each has its own data.
 TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
   for (const char* const algorithm : {"nccl", "nccl-messages", "gpu-ring", gpu_direct}) {
-    if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
+    if (test::most_graph_ranks() < 2) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {
         const Captured captured(r, algorithm, CollectiveKind::all_reduce, Placement::out_of_place);
@@ -193,7 +194,7 @@ TEST(CapturedCalls, StandBesidePlainOnesAndOtherLengths) {
 
 /// What follows NCCL's call in a graph uses memory that goes with the collective.
 TEST(CapturedCalls, UnderWayCanBeGivenUp) {
-  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
+  if (test::most_graph_ranks() < 2) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
   for (const int polls : {0, 1, 2}) {
     test::each_device_seed([&] {
       test::run_gpu_ranks(2, [&](const GpuRank& r) {
@@ -204,6 +205,35 @@ TEST(CapturedCalls, UnderWayCanBeGivenUp) {
       });
     });
   }
+}
+
+/// A launch that a peer does not make ends as such a call does, by the kernel's own clock.
+TEST(CapturedCalls, OfKernelsThatWaitInVainEnd) {
+  if (test::most_graph_ranks() < 2) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
+  test::each_device_seed([] {
+    test::run_gpu_ranks(2, [](const GpuRank& r) {
+      runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
+      const auto link = network.connect(r.world, 1);
+      const auto in = r.device.allocate(core::Element::f32, 700), out = r.device.allocate(core::Element::f32, 700);
+      const PeerOptions o{.max_bytes = most_captured_bytes, .patience = core::Seconds{0.3}};
+      const auto graphs = capture_calls(make_gpu_direct({r.world, network, *link}, r.queue, o, 2048), r.queue, odd);
+      const Call call{in.buffer, out.buffer};
+      graphs.iteration->start(call);
+      test::run_to_end(*graphs.iteration);
+      r.world.barrier();
+      if (r.world.rank() == 0) {
+        graphs.iteration->start(call);
+        EXPECT_THAT(test::error_of([&] { test::run_to_end(*graphs.iteration); }), HasSubstr("for rank 1"));
+      }
+      r.world.barrier();
+    });
+  });
+}
+
+TEST(CapturedCalls, OfSeveralGpusOfOneProcessAreRefused) {
+  EXPECT_EQ(graph_refusal(std::vector<int>{0}), "");
+  EXPECT_EQ(graph_refusal(std::vector<int>{3, 3}), "");
+  EXPECT_THAT(graph_refusal(std::vector<int>{0, 1}), HasSubstr("start a process a GPU"));
 }
 
 TEST(CapturedCalls, WhatNeedsTheHostIsRefused) {

@@ -8,6 +8,7 @@
 #include "allreduce/collective.hpp"
 #include "allreduce/executor/executor.hpp"
 #include "allreduce/registry.hpp"
+#include "core/units.hpp"
 #include "runtime/nccl/communicator.hpp"
 
 namespace gradmeter::allreduce {
@@ -17,8 +18,9 @@ namespace gradmeter::allreduce {
 /// Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
-/// Binding is collective over the site's ranks. Errors: BackendError without a queue of a GPU, or where GPUs cannot
-/// reach each other's memory.
+/// Binding is collective over the site's ranks. Errors: Unavailable where ranks share a GPU; BackendError without a
+/// queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when a peer does not come: its
+/// kernel leaves after the patience, or when another rank has failed.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
@@ -28,6 +30,15 @@ extern const AlgorithmInfo gpu_direct_row;
 /// Source: Patarasuk & Yuan, JPDC 2009
 /// Errors: as gpu_direct_row's.
 extern const AlgorithmInfo gpu_ring_row;
+
+struct PeerOptions {
+  std::size_t max_bytes = 0;    ///< the longest buffer that will be given
+  core::Seconds patience{600};  ///< the longest wait for a peer
+};
+// Both as their rows bind them. Only where CUDA is compiled in.
+std::unique_ptr<Collective> make_gpu_direct(const Site&, runtime::Queue&, PeerOptions, std::size_t small = 262144);
+std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOptions, CollectiveKind,
+                                          std::uint32_t root = 0);
 
 // Our schedules between GPUs: groups of NCCL's sends and receives, and our own sums, in the stream of a queue.
 

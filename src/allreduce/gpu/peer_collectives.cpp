@@ -9,7 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,18 +22,25 @@
 #include "allreduce/gpu/stream_collective.hpp"
 #include "allreduce/request.hpp"
 #include "core/format.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/queue.hpp"
 #include "runtime/cuda/stream.hpp"
+#include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
 
 using runtime::check_cuda;
 
+/// The host waits so much longer than a kernel, which can say for which rank it has waited [s].
+constexpr double host_waits_longer_s = 2;
+
 struct PeerKernel {
   const char* row;         ///< a literal
+  std::string what;        ///< the collective, for errors
   unsigned places;         ///< of a window, each for the longest buffer
   std::uint32_t barriers;  ///< numbers of barriers that a call uses, at most
   double moved;            ///< buffers read and written
@@ -45,14 +56,40 @@ struct Shown {
   std::array<char, 32> bus_id = {};  ///< ranks call the same GPU by different numbers
 };
 
+/// Memory of the host that kernels of this rank look at.
+class Watch {
+ public:
+  explicit Watch(const runtime::CudaDevice& device) {
+    device.select();
+    check_cuda(cudaHostAlloc(memory_.receive(), sizeof(cuda::PeerWatch), cudaHostAllocMapped | cudaHostAllocPortable),
+               "cudaHostAlloc");
+    host_ = new (memory_.get()) cuda::PeerWatch{};
+    void* reached = nullptr;
+    check_cuda(cudaHostGetDevicePointer(&reached, memory_.get(), 0), "cudaHostGetDevicePointer");
+    on_device_ = static_cast<cuda::PeerWatch*>(reached);
+  }
+  cuda::PeerWatch* on_device() const { return on_device_; }
+  void tell_to_leave() const noexcept { std::atomic_ref(host_->leave).store(1, std::memory_order_release); }
+  /// The rank for which a kernel has waited in vain; -1: none has.
+  int waited_for() const { return static_cast<int>(std::atomic_ref(host_->waited_for).load()) - 1; }
+
+ private:
+  runtime::Handle<runtime::PinnedTraits> memory_;
+  cuda::PeerWatch *host_ = nullptr, *on_device_ = nullptr;
+};
+
 /// A collective whose call is one kernel in the queue's stream: nothing of it needs the host. Every rank's window is
-/// reached through CUDA IPC between processes, by plain addresses between threads.
+/// reached through CUDA IPC between processes, by plain addresses between threads. Kernels of all ranks wait for each
+/// other, so each rank needs a GPU of its own: nothing promises that two kernels of one GPU run at once (streams share
+/// hardware queues, one cooperative grid may keep another one from beginning, and a kernel that is loaded, or memory
+/// that is freed, may wait for all that runs).
+/// Source: CUDA C++ Programming Guide, "Concurrent Kernel Execution", "Lazy Loading", "Implicit Synchronization"
 class PeerCollective final : public StreamCollective {
  public:
-  /// Collective, as is the destructor. The queue outlives it. Errors: BackendError where GPUs cannot reach each other's
-  /// memory, or where more ranks share a GPU than kernels can wait for each other there.
-  PeerCollective(std::string name, const runtime::Communicator&, runtime::CudaDevice&, runtime::Queue&,
-                 std::size_t max_bytes, PeerKernel);
+  /// Collective, as is the destructor. The queue outlives it. Errors: Unavailable where ranks share a GPU; BackendError
+  /// where GPUs cannot reach each other's memory.
+  PeerCollective(std::string name, const runtime::Communicator&, runtime::CudaDevice&, runtime::Queue&, PeerOptions,
+                 PeerKernel);
   ~PeerCollective() override;
   PeerCollective(const PeerCollective&) = delete;
   PeerCollective& operator=(const PeerCollective&) = delete;
@@ -60,15 +97,22 @@ class PeerCollective final : public StreamCollective {
   void start(const Call&) override;
   void enqueue(const Call&) override;
   bool advance() override;
+  void launched() override { begin_s_ = runtime::host_clock(); }
+  void check() override;
+  void completed() override;
+  void abort() noexcept override;
 
  private:
+  [[noreturn]] void give_up(const std::string& reason);
   unsigned resident_blocks(int device, std::ptrdiff_t ranks_on_it) const;
   std::byte* reach(const Shown& peer, const void* handle, const Shown& mine);
   void submit(const Call&);
 
   const std::string name_;
   const PeerKernel kernel_;
+  const core::Seconds patience_;
   runtime::Queue& queue_;
+  const Watch watch_;
   cuda::PeerWindow window_;
   runtime::Communicator communicator_;
   runtime::OwnedBuffer own_;
@@ -76,8 +120,25 @@ class PeerCollective final : public StreamCollective {
   unsigned blocks_ = 1;              ///< of a kernel that spins, on every GPU
   std::vector<void*> opened_;
   runtime::EventPtr done_;
-  bool running_ = false;
+  double begin_s_ = 0;  ///< of the call, or of the launch of a graph
+  bool running_ = false, is_given_up_ = false;
 };
+
+void keep_for_ever(std::shared_ptr<void> memory) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<void>>;  // never destroyed: its device may be gone
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
+}
+
+/// Errors: Unavailable where ranks share a GPU.
+void refuse_shared_gpus(const char* row, const runtime::Communicator& c, const runtime::CudaDevice& gpu) {
+  const std::string shared = runtime::CudaDevice::shared_gpu(c, gpu.number());
+  if (shared.empty()) return;
+  throw core::Unavailable(fmt::format(
+      "{}: {}, where kernels that wait for each other need not run at once; start one rank a GPU, or take ring", row,
+      shared));
+}
 
 void enable_access(int peer) {
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
@@ -86,13 +147,16 @@ void enable_access(int peer) {
 }
 
 PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c, runtime::CudaDevice& device,
-                               runtime::Queue& queue, std::size_t max_bytes, PeerKernel kernel)
+                               runtime::Queue& queue, PeerOptions options, PeerKernel kernel)
     : name_(std::move(name)),
       kernel_(std::move(kernel)),
+      patience_(options.patience),
       queue_(queue),
-      window_{.room = (max_bytes + 15) / 16 * 16, .places = kernel_.places},
+      watch_(device),
+      window_{.room = (options.max_bytes + 15) / 16 * 16, .places = kernel_.places},
       communicator_(c.duplicate()),
       own_(device.allocate(core::Element::i8, window_.bytes())) {
+  refuse_shared_gpus(kernel_.row, c, device);
   Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
   check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
              "cudaDeviceGetPCIBusId");
@@ -110,9 +174,15 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
 
 /// Kernels read memory that goes next. Whoever opened another's memory closes it before that goes.
 PeerCollective::~PeerCollective() {
+  if (running_ || !runtime::may_free()) abort();
   wait_before_end(queue_);
   for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
-  if (runtime::may_free()) communicator_.barrier();
+  // While an exception propagates, peers' kernels may come to the window until they leave; the rank is about to end.
+  if (!runtime::may_free()) {
+    keep_for_ever(std::move(own_.memory));
+    return;
+  }
+  communicator_.barrier();
 }
 
 /// A block a multiprocessor, of which each rank on the GPU has a part: the kernels of all ranks run at once.
@@ -145,12 +215,14 @@ std::byte* PeerCollective::reach(const Shown& peer, const void* handle, const Sh
 
 void PeerCollective::start(const Call& call) {
   enqueue(call);
+  launched();
   running_ = true;
   done_ = queue_.record();
 }
 
 void PeerCollective::enqueue(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  if (is_given_up_) throw core::BackendError(kernel_.row, kernel_.what, "an earlier call was given up");
   check_supported(call.element(), call.op, call.accumulates_in());
   if (call.out.bytes() > window_.room)
     throw core::BackendError(
@@ -159,9 +231,37 @@ void PeerCollective::enqueue(const Call& call) {
 }
 
 bool PeerCollective::advance() {
-  if (running_ && done_ && !done_->reached()) return false;
-  running_ = false;
-  return true;
+  if (running_) running_ = !completes(done_);
+  return !running_;
+}
+
+void PeerCollective::give_up(const std::string& reason) {
+  abort();
+  throw core::BackendError(kernel_.row, kernel_.what,
+                           fmt::format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), reason));
+}
+
+void PeerCollective::check() {
+  try {
+    runtime::throw_if_abandoned(communicator_);
+  } catch (const runtime::PeerFailed&) {
+    abort();
+    throw;
+  }
+  const double waited = runtime::host_clock() - begin_s_;
+  if (waited > patience_.value + host_waits_longer_s)
+    give_up(fmt::format("not done after {}", core::to_text(core::Seconds{waited})));
+}
+
+void PeerCollective::completed() {
+  if (const int peer = watch_.waited_for(); peer >= 0)
+    give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(patience_), peer));
+}
+
+/// Kernels leave; none can be launched after.
+void PeerCollective::abort() noexcept {
+  watch_.tell_to_leave();
+  is_given_up_ = true;
 }
 
 void PeerCollective::submit(const Call& call) {
@@ -170,7 +270,9 @@ void PeerCollective::submit(const Call& call) {
                    .rank = static_cast<unsigned>(communicator_.rank()),
                    .window = window_,
                    .blocks = blocks_,
-                   .barriers = kernel_.barriers};
+                   .barriers = kernel_.barriers,
+                   .watch = watch_.on_device(),
+                   .limit_ns = static_cast<std::uint64_t>(1e9 * patience_.value)};
   std::ranges::copy(windows_, std::begin(c.windows));
   const double bytes = kernel_.moved * static_cast<double>(call.out.bytes());
   queue_.submit(kernel_.row, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
@@ -197,6 +299,7 @@ std::size_t small_of(const Request& r) {
 
 PeerKernel shots(std::size_t small) {
   return {.row = "gpu-direct",
+          .what = std::string(name(CollectiveKind::all_reduce)),
           .places = 3,
           .barriers = 2,
           .moved = 6,
@@ -209,6 +312,7 @@ PeerKernel shots(std::size_t small) {
 
 PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks) {
   return {.row = "gpu-ring",
+          .what = std::string(name(kind)),
           .places = 2,
           .barriers = cuda::ring_barriers(ranks),
           .moved = 4,
@@ -220,8 +324,8 @@ PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks)
 
 std::unique_ptr<Collective> bind_kernel(const Request& r, const Site& site, const ExchangeSpec& o, PeerKernel kernel) {
   runtime::CudaDevice& device = gpu_of(kernel.row, o.queue);
-  return std::make_unique<PeerCollective>(r.name.canonical(), site.communicator, device, *o.queue, o.max_bytes,
-                                          std::move(kernel));
+  return std::make_unique<PeerCollective>(r.name.canonical(), site.communicator, device, *o.queue,
+                                          PeerOptions{.max_bytes = o.max_bytes}, std::move(kernel));
 }
 
 std::string gpu_direct_refusal(const Request& r) {
@@ -244,6 +348,20 @@ std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const Site& site, co
 }
 
 }  // namespace
+
+std::unique_ptr<Collective> make_gpu_direct(const Site& site, runtime::Queue& queue, PeerOptions options,
+                                            std::size_t small) {
+  return std::make_unique<PeerCollective>("gpu-direct", site.communicator, gpu_of("gpu-direct", &queue), queue, options,
+                                          shots(small));
+}
+
+std::unique_ptr<Collective> make_gpu_ring(const Site& site, runtime::Queue& queue, PeerOptions options,
+                                          CollectiveKind kind, std::uint32_t root) {
+  const auto ranks = static_cast<std::uint32_t>(site.communicator.size());
+  return std::make_unique<PeerCollective>("gpu-ring", site.communicator, gpu_of("gpu-ring", &queue), queue, options,
+                                          ring_of(kind, root, ranks));
+}
+
 }  // namespace gradmeter::allreduce
 #else
 namespace gradmeter::allreduce {

@@ -13,6 +13,7 @@
 #include "allreduce/schedule/slices.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
+#include "runtime/cuda/spin.hpp"
 
 namespace gradmeter::allreduce::cuda {
 
@@ -23,35 +24,75 @@ __device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsi
   return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
 }
 
-/// One thread: tells rank `to` that this block has reached a barrier, and waits until rank `from` has. Numbers grow,
-/// and wrap: a difference says who is behind.
-__device__ inline void signal_and_wait(const PeerCall& c, unsigned to, unsigned from, std::uint32_t number) {
-  gpu::release_to_all(flag_of(c.windows[to], blockIdx.x, c.rank), number);
-  std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
-  while (static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0) gpu::spin_pause();
+__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
+  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
 }
-
-/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came.
-__device__ inline void peer_barrier(const PeerCall& c, std::uint32_t number) {
-  __syncthreads();
-  if (threadIdx.x < c.ranks) signal_and_wait(c, threadIdx.x, threadIdx.x, number);
-  __syncthreads();
-}
+/// The word of this GPU's window that says whether one of its blocks has given a barrier up.
+__device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
 
 /// The numbers of a call that depend on how many calls came before. GPUs count calls themselves, so that a graph that
 /// holds a call may be launched again.
 struct CallNumbers {
   unsigned slot;          ///< place that holds what is given
   std::uint32_t barrier;  ///< the call's first
+  bool is_given_up;       ///< peers' memory may be gone
 };
 
-__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
-  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
+/// Whether a thread of this block has given a barrier up.
+__device__ inline std::uint32_t& block_gives_up() {
+  GPU_SHARED(std::uint32_t, word, [1]);
+  return word[0];
 }
 
+/// At the beginning of a call, by all threads.
 __device__ inline CallNumbers numbers_of(const PeerCall& c) {
+  if (threadIdx.x == 0) block_gives_up() = 0;
   const std::uint32_t calls = counts_of(c)[0];
-  return {calls % 2, c.barriers * calls + 1};
+  return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
+}
+
+/// Whether a wait that began then ends without the flag: the host says so, a block before did, or it lasts too long.
+__device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
+  if (gpu::look_at(given_up_of(c)) != 0) return true;
+  const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
+  if (!is_late && gpu::look_at(&c.watch->leave) == 0) return false;
+  if (is_late) gpu::release_to_all(&c.watch->waited_for, from + 1);
+  gpu::release_to_all(given_up_of(c), 1);
+  return true;
+}
+
+/// One thread: waits until rank `from` has reached a barrier; false: it was given up. Numbers grow, and wrap: a
+/// difference says who is behind.
+__device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_t number) {
+  std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
+  std::uint64_t begin = 0;  // of the first look: most waits are over before, and need no clock
+  for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
+    gpu::spin_pause();
+    if (turns % gpu::turns_between_looks != 0) continue;
+    if (begin == 0) begin = gpu::nanoseconds();
+    if (must_leave(c, from, begin)) return false;
+  }
+  return true;
+}
+
+/// One thread: tells rank `to` that this block has reached a barrier, and waits until rank `from` has.
+__device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& call, unsigned to, unsigned from,
+                                       std::uint32_t number) {
+  bool has_come = false;
+  if (!call.is_given_up) {
+    gpu::release_to_all(flag_of(c.windows[to], blockIdx.x, c.rank), number);
+    has_come = await_flag(c, from, number);
+  }
+  if (!has_come) atomicExch(&block_gives_up(), 1U);
+}
+
+/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. False: the barrier
+/// was given up, and the block must leave the kernel.
+__device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
+  __syncthreads();
+  if (threadIdx.x < c.ranks) signal_and_wait(c, call, threadIdx.x, threadIdx.x, number);
+  __syncthreads();
+  return block_gives_up() == 0;
 }
 
 /// At the end of a call, by all threads. The last block counts it: by then all have read the number, since each call
@@ -163,7 +204,7 @@ __global__ void sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
   const CallNumbers call = numbers_of(c);
   const Packs<T> all{0, x.n};
   give<T>(c, call.slot, x, all);
-  peer_barrier(c, call.barrier);
+  if (!peer_barrier(c, call, call.barrier)) return;
   const GivenByAll given = given_by_all(c, call.slot);
   for (std::size_t i = all.first(); i < all.end; i += Packs<T>::step()) {
     auto p = combined<Format, op>(given, wide, i, x.n);
@@ -178,7 +219,7 @@ __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
   for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, c, x.n));
-  peer_barrier(c, call.barrier);
+  if (!peer_barrier(c, call, call.barrier)) return;
   const GivenByAll given = given_by_all(c, call.slot);
   const Packs<T> own = block_of<T>(c.rank, c, x.n);
   for (std::size_t i = own.first(); i < own.end; i += Packs<T>::step()) {
@@ -186,7 +227,7 @@ __global__ void sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
     scale_pack<Format>(p, factor);
     write_pack<T>(p, c.windows[c.rank] + c.window.result(), true, i, x.n);
   }
-  peer_barrier(c, call.barrier + 1);
+  if (!peer_barrier(c, call, call.barrier + 1)) return;
   for (unsigned r = 0; r < c.ranks; ++r) {
     const Packs<T> theirs = block_of<T>(r, c, x.n);
     for (std::size_t i = theirs.first(); i < theirs.end; i += Packs<T>::step())
@@ -234,12 +275,14 @@ struct RingCall {
   std::size_t begin[most_peers + 1];  ///< of blocks, and the end [elements]
 };
 
-/// The right neighbour reads what this block wrote before, and this block what the left one wrote.
-__device__ void ring_barrier(const PeerCall& c, std::uint32_t number) {
+/// The right neighbour reads what this block wrote before, and this block what the left one wrote. False: as of
+/// peer_barrier.
+__device__ bool ring_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
   const unsigned right = (c.rank + 1) % c.ranks, left = (c.rank + c.ranks - 1) % c.ranks;
   __syncthreads();
-  if (threadIdx.x == 0) signal_and_wait(c, right, left, number);
+  if (threadIdx.x == 0) signal_and_wait(c, call, right, left, number);
   __syncthreads();
+  return block_gives_up() == 0;
 }
 
 /// A stretch of elements in all places that a step may touch.
@@ -286,15 +329,15 @@ __device__ Stretch<T> block_of(const RingCall& c, unsigned slot, unsigned b) {
 }
 
 /// Leaves the finished sum of this rank's block in `out`, and where the ring goes on also in its slot, and the number
-/// of the next barrier in `now`.
+/// of the next barrier in `now`. False: a barrier was given up.
 template <class Format, Op op>
-__device__ void reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) {
+__device__ bool reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) {
   using T = typename Format::Memory;
   const unsigned p = c.peers.ranks;
   const Stretch<T> first = block_of<T>(c, now.slot, c.peers.rank + p - 1);
   first.copy(first.in, first.own, nullptr);
   for (unsigned hop = 1; hop < p; ++hop) {
-    ring_barrier(c.peers, now.barrier++);
+    if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const bool last = hop + 1 == p;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + 2 * p - 1 - hop);
     s.each([&](std::size_t i) {
@@ -304,24 +347,26 @@ __device__ void reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) 
       if (last) s.write(sum, s.out, i);
     });
   }
+  return true;
 }
 
-/// This rank's block is in its slot.
+/// This rank's block is in its slot. False: a barrier was given up.
 template <class T>
-__device__ void gather_round(const RingCall& c, CallNumbers now) {
+__device__ bool gather_round(const RingCall& c, CallNumbers now) {
   const unsigned p = c.peers.ranks;
   for (unsigned hop = 1; hop < p; ++hop) {
-    ring_barrier(c.peers, now.barrier++);
+    if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + p - hop);
     s.copy(s.left, s.out, hop + 1 < p ? s.own : nullptr);
   }
+  return true;
 }
 
 template <class Format, Op op>
 __global__ void reduce_in_ring(RingCall c, bool gathers) {
   CallNumbers now = numbers_of(c.peers);
-  reduce_round<Format, op>(c, gathers, now);
-  if (gathers) gather_round<typename Format::Memory>(c, now);
+  if (!reduce_round<Format, op>(c, gathers, now)) return;
+  if (gathers && !gather_round<typename Format::Memory>(c, now)) return;
   count_call(c.peers);
 }
 
@@ -330,7 +375,7 @@ __global__ void gather_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
   const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
   own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
-  gather_round<T>(c, call);
+  if (!gather_round<T>(c, call)) return;
   count_call(c.peers);
 }
 
@@ -355,7 +400,7 @@ __global__ void broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
         s.copy(s.left, s.out, hops + 1 < p ? s.own : nullptr);
       }
     }
-    ring_barrier(c.peers, call.barrier + step);
+    if (!ring_barrier(c.peers, call, call.barrier + step)) return;
   }
   count_call(c.peers);
 }
@@ -366,7 +411,7 @@ __global__ void pass_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
   const Stretch<T> all(c, call.slot, 0, c.n);
   all.copy(all.in, all.own, nullptr);
-  peer_barrier(c.peers, call.barrier);
+  if (!peer_barrier(c.peers, call, call.barrier)) return;
   all.copy(all.left, all.out, nullptr);
   count_call(c.peers);
 }

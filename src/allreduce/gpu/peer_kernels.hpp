@@ -22,7 +22,8 @@ inline constexpr unsigned most_peer_blocks = 36;
 /// the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
-  /// The bytes of two counts: of the GPU's calls, and of the current call's blocks that are done.
+  /// The bytes of two counts (of the GPU's calls, and of the current call's blocks that are done) and of the word that
+  /// says whether a barrier was given up.
   static constexpr std::size_t count_bytes = 16;
   std::size_t room;     ///< bytes of each place, a multiple of 16
   unsigned places = 2;  ///< number of places, with the two slots
@@ -35,15 +36,25 @@ struct PeerWindow {
   GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return given(places); }
 };
 
+/// Memory of the host that a rank's own GPU reaches: how the host ends kernels that wait for peers, and learns that
+/// one has given up.
+struct PeerWatch {
+  std::uint32_t leave;       ///< by the host: 1: kernels leave
+  std::uint32_t waited_for;  ///< by a kernel: 1 + the rank whose flag did not come in time; 0: none
+};
+
 struct PeerCall {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;
   PeerWindow window;
   unsigned blocks;         ///< the most blocks of a call, up to most_peer_blocks; the same on all GPUs
   std::uint32_t barriers;  ///< the numbers of barriers that each call on the window takes, whether it uses them or not
+  PeerWatch* watch;
+  std::uint64_t limit_ns;  ///< the longest wait at a barrier
 };
 
-// All-reduces in one kernel a GPU, each of which reads the memory of its peers.
+// All-reduces in one kernel a GPU, each of which reads the memory of its peers. A kernel that waits longer than it may,
+// or is told to leave, ends without a result, and so do all later ones on its window.
 
 /// Sums n elements of `from`, which may be `to`; they are first copied to the window. Every rank must queue the same
 /// call, on windows of three places; a call has up to two barriers. Sums are in rank order, so all GPUs get equal bits,

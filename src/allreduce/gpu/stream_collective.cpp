@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allreduce/gpu/stream_collective.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/cuda/graph.hpp"
 
+#ifdef GRADMETER_HAS_CUDA
+#include "runtime/cuda/device.hpp"
+#endif
+
 namespace gradmeter::allreduce {
+
+std::string graph_refusal(std::span<const int> gpus_of_process) {
+  const auto is_other = [&](int gpu) { return gpu != gpus_of_process.front(); };
+  if (std::ranges::none_of(gpus_of_process, is_other)) return {};
+  return "this process drives several GPUs, whose graphs wait for each other while the launch of one may block the "
+         "others; start a process a GPU, or leave --cudagraph out";
+}
 
 #ifdef GRADMETER_HAS_CUDA
 namespace {
@@ -119,6 +132,13 @@ class GraphedCollective final : public Collective {
 
 }  // namespace
 
+std::string graph_refusal(const runtime::Communicator& c, runtime::Queue& queue) {
+  const auto* const gpu = dynamic_cast<const runtime::CudaDevice*>(&queue.device());
+  if (!gpu || c.ranks_as() == runtime::RanksAs::processes) return {};
+  const std::vector<int> gpus = c.all_gather_value(gpu->number());
+  return graph_refusal(gpus);
+}
+
 GraphedCollectives capture_calls(std::unique_ptr<Collective> inner, runtime::Queue& queue, GraphShape iteration) {
   auto* const in_stream = dynamic_cast<StreamCollective*>(inner.get());
   if (!in_stream) {
@@ -131,6 +151,7 @@ GraphedCollectives capture_calls(std::unique_ptr<Collective> inner, runtime::Que
           .iteration = std::make_unique<GraphedCollective>(calls, iteration)};
 }
 #else
+std::string graph_refusal(const runtime::Communicator&, runtime::Queue&) { return {}; }
 GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, GraphShape) {
   throw core::BackendError("CUDA", "cudaStreamBeginCapture", "this program was built without CUDA");
 }

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "allreduce/collective.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 
 namespace gradmeter::allreduce {
@@ -58,6 +61,13 @@ struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
   std::unique_ptr<Collective> iteration;  ///< its call is a whole iteration
 };
+/// Why calls between these ranks cannot be captured on the queue's device; empty: they can, where the collective can.
+/// The same on all ranks. Collective. Refused are ranks that are threads with several GPUs: their graphs wait for each
+/// other, and a launch may block until the one before is done.
+/// Source: NCCL User Guide, "Using NCCL with CUDA Graphs", "Requirements and Limitations"
+std::string graph_refusal(const runtime::Communicator&, runtime::Queue&);
+/// The same for the GPUs that the ranks of one process drive.
+std::string graph_refusal(std::span<const int> gpus_of_process);
 /// Only one call of the two collectives may be under way at a time. The queue must outlive them. Errors: BackendError
 /// where the collective does not run in its queue's stream, or without CUDA; a call that cannot be captured throws.
 GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, GraphShape iteration);

@@ -32,9 +32,10 @@ Result run_for(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
 void bind(CollectiveStage& stage, std::vector<CollectiveEntry*>& group) {
   std::vector<const CollectivePoint*> points;
   for (const auto* e : group) points.push_back(&e->point);
-  const auto why = stage.bind(points);
+  const auto bound = stage.bind(points);
   for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!why[i].empty()) group[i]->row.status = Status::failed, group[i]->row.reason = why[i];
+    group[i]->row.status = bound[i].status;
+    group[i]->row.reason = bound[i].reason;
   }
   std::erase_if(group, [](const auto* e) { return e->row.status != Status::ok; });
 }

@@ -259,14 +259,19 @@ std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<a
 
 BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
 
-std::string CollectiveStage::bind_one(const CollectivePoint& p) {
+CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
   if (bound_.contains(key_of(p))) return {};
+  if (p.cudagraph > 0) {
+    if (auto why = allreduce::graph_refusal(world(), *queue_); !why.empty())
+      return {core::Status::unsupported, std::move(why)};
+  }
   auto& n = net(p);
   BoundCollective b{
       .collective = nullptr,
       .link = p.algorithm->uses_transport() ? &*n.link : nullptr,
       .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
   std::string mine;
+  bool has_failed = false;
   try {
     const allreduce::Site site{world(), n.network, *n.link};
     allreduce::ExchangeSpec spec = exchange_of(p, shape_, needs_.max_bytes);
@@ -292,20 +297,24 @@ std::string CollectiveStage::bind_one(const CollectivePoint& p) {
         *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
     }
     b.collective = on_device(std::move(b.collective));
+  } catch (const core::Unavailable& e) {
+    mine = e.what();
   } catch (const core::BackendError& e) {
     if (!runtime::lost_gpu().empty()) throw;
     mine = e.what();
+    has_failed = true;
   }
   // Scratch may differ between ranks: a tree's leaf needs none.
-  if (auto why = runtime::first_report(world(), mine).text; !why.empty()) return why;
+  if (auto why = runtime::first_report(world(), mine).text; !why.empty())
+    return {world().any(has_failed) ? core::Status::failed : core::Status::unsupported, std::move(why)};
   bound_.emplace(key_of(p), std::move(b));
   return {};
 }
 
-std::vector<std::string> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
-  std::vector<std::string> why;
-  for (const auto* p : points) why.push_back(bind_one(*p));
-  return why;
+std::vector<CollectiveStage::Bound> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
+  std::vector<Bound> bound;
+  for (const auto* p : points) bound.push_back(bind_one(*p));
+  return bound;
 }
 
 }  // namespace gradmeter::bench

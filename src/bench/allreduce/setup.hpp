@@ -129,10 +129,15 @@ class CollectiveStage {
   bool is_on_device() const { return queue_ != nullptr; }
   /// All buffers of this kind, for the plain copy that is the limit of one node.
   CollectiveBuffers all_buffers(BufferKind);
-  /// Binds every point's algorithm. Returns for each point the reason why that is impossible; empty: it is bound. The
-  /// result is the same on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier
-  /// groups are given up; if that is not enough, the scratch grows.
-  std::vector<std::string> bind(std::span<const CollectivePoint* const>);
+  struct Bound {
+    core::Status status = core::Status::ok;
+    std::string reason;
+  };
+  /// Binds every point's algorithm. Returns for each point whether it is bound, and else the reason: it is unsupported
+  /// where this machine does not have what it needs, and has failed where it should have worked. The result is the same
+  /// on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier groups are given up; if
+  /// that is not enough, the scratch grows.
+  std::vector<Bound> bind(std::span<const CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
   /// The work of a limit, slowed where a slow rank is injected here.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
@@ -144,7 +149,7 @@ class CollectiveStage {
   using Key =
       std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
   Net& net(const CollectivePoint&);
-  std::string bind_one(const CollectivePoint&);
+  Bound bind_one(const CollectivePoint&);
 
   Session& session_;
   StageNeeds needs_;

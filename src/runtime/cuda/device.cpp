@@ -10,6 +10,10 @@
 #include "core/format.hpp"
 #include "runtime/cuda/queue.hpp"
 
+#ifdef GRADMETER_CUDA_EMULATED
+#include <cuda_emulator/emulator.hpp>
+#endif
+
 namespace gradmeter::runtime {
 
 void* allocate_device_memory(std::size_t bytes, std::source_location where) {
@@ -102,6 +106,34 @@ bool CudaDevice::is_emulated() const {
 #else
   return false;
 #endif
+}
+
+bool CudaDevice::ranks_may_share() {
+#ifdef GRADMETER_CUDA_EMULATED
+  return cuda_emulator::ranks_share_device();
+#else
+  return false;
+#endif
+}
+
+std::string CudaDevice::shared_gpu(const Communicator& c, int number) {
+  if (ranks_may_share()) return {};
+  struct Place {
+    int rank;
+    std::array<char, 32> bus_id;  // ranks call the same GPU by different numbers
+  };
+  Place mine{.rank = c.rank(), .bus_id = {}};
+  check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), number),
+             "cudaDeviceGetPCIBusId");
+  std::string shared;
+  const Communicator node = c.split_by_node();
+  for (const Place& other : node.all_gather_value(mine)) {
+    if (other.bus_id != mine.bus_id || other.rank == mine.rank) continue;
+    const auto [first, second] = std::minmax(other.rank, mine.rank);
+    shared = fmt::format("ranks {} and {} share the GPU {}", first, second, mine.bus_id.data());
+    break;
+  }
+  return first_report(c, shared).text;
 }
 
 std::size_t CudaDevice::last_cache_bytes() const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/communicator.hpp"
 #include "runtime/cuda/handles.hpp"
 #include "runtime/device.hpp"
 
@@ -38,6 +39,13 @@ class CudaDevice final : public Device {
   };
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
+  /// Whether kernels of several ranks that wait for each other run at once on one GPU, and NCCL takes several ranks
+  /// there. Never on hardware: nothing promises that kernels of one GPU run at once. The tests' emulated device stands
+  /// for one a rank where a test says so.
+  static bool ranks_may_share();
+  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same on all ranks; empty: each has its own, or `ranks_may_share`.
+  /// Collective. `number`: this rank's GPU. Errors: BackendError.
+  static std::string shared_gpu(const Communicator&, int number);
   std::size_t last_cache_bytes() const override;
   std::size_t free_bytes() const override;
   bool is_staged() const override { return true; }

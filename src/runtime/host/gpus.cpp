@@ -70,6 +70,12 @@ GpuFacts gpu_facts(const cudaDeviceProp& p) {
 }
 }  // namespace
 
+void set_cuda_defaults() {
+  constexpr int keep_the_users = 0;
+  setenv("CUDA_MODULE_LOADING", "EAGER", keep_the_users);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep_the_users);
+}
+
 CudaFacts read_cuda() {
   CudaFacts facts;
   facts.built = true;
@@ -108,6 +114,7 @@ std::string lost_gpu() {
 }
 #else
 std::string lost_gpu() { return {}; }
+void set_cuda_defaults() {}
 
 CudaFacts read_cuda() {
   CudaFacts facts;

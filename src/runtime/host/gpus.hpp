@@ -40,6 +40,13 @@ CudaFacts read_cuda();
 /// call fails: whoever catches an error of a GPU asks, before another point is blamed. It waits for no work.
 std::string lost_gpu();
 
+/// Sets two variables that CUDA reads when it is first called, where the user has not: CUDA_MODULE_LOADING=EAGER, since
+/// a kernel that is loaded at its first launch may wait for one that runs, and that one for it; and
+/// CUDA_DEVICE_MAX_CONNECTIONS=32, since streams beyond that number (8 by default) stand in a queue behind each other,
+/// also behind a kernel that waits. Must be called before there are other threads. Without CUDA it does nothing.
+/// Source: CUDA C++ Programming Guide, "Lazy Loading" and "CUDA Environment Variables"
+void set_cuda_defaults();
+
 /// "NVIDIA H100 80GB HBM3, sm_90, 79.1 GiB, PCI 0000:65:00.0".
 std::string describe(const GpuFacts& gpu);
 
