@@ -42,10 +42,10 @@ def training(test):
         test.check(len(set(host.values())) > 1, f"{name}: it learns something meanwhile", host)
 
 
-def rows_of(test, name, *arguments, ranks=None):
+def rows_of(test, name, *arguments, ranks=None, env=None):
     """A sweep's rows: valid, on cuda, none of them ok or wrong."""
     out = test.path(f"{name}.jsonl")
-    done = test.run(*arguments, "--device", "cuda", "--out", out, ranks=ranks, timeout=120)
+    done = test.run(*arguments, "--device", "cuda", "--out", out, ranks=ranks, timeout=120, env=env)
     test.check(done.code == 0 and not done.own_lines, f"{name} ends with 0", done)
     test.valid(out)
     rows = support.points(out)
@@ -100,6 +100,29 @@ def allreduce(test):
     for command in (["allreduce", "--overlap", "gemm"], ["codecs", "--exchange", "sra"]):
         refused = test.run(*command, "--device", "cuda")
         test.check(refused.code == 2 and "host" in refused.err, f"{' '.join(command)}: what runs on the host is refused", refused)
+
+
+def one_gpu_for_all(test):
+    """Kernels that wait for each other, and NCCL, need a GPU a rank; a schedule of ours does not."""
+    waiting = "nccl,nccl-messages:schedule=ring,gpu-direct,gpu-ring"
+    rows = rows_of(test, "one GPU", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", f"ring,{waiting}", "-n", "1", "-w", "1", ranks=2,
+                   env={"GRADMETER_CUDA_EMULATOR_SHARED": "0"})
+    test.equal({r["factors"]["algorithm"].split(":")[0] for r in timed(rows)}, {"ring"}, "one GPU: only staged messages are timed")
+    for name in ("nccl", "nccl-messages", "gpu-direct", "gpu-ring"):
+        mine = [r for r in rows if r["factors"]["algorithm"].split(":")[0] == name]
+        words = "ranks 0 and 1 share the GPU 0000:00:00.0"
+        test.check(mine and all(r["status"] == "unsupported" and words in r["reason"] for r in mine), f"one GPU: {name} is unsupported",
+                   mine)
+
+
+def started_cuda(test):
+    """What CUDA reads when it starts is set, unless the user has set it, and is in the run's line."""
+    for given, wanted in (({}, ("EAGER", "32")), ({"CUDA_MODULE_LOADING": "LAZY", "CUDA_DEVICE_MAX_CONNECTIONS": "3"}, ("LAZY", "3"))):
+        out = test.path(f"started-{len(given)}.jsonl")
+        done = test.run("codecs", "--codec", "bf16", "--size", "4K", *QUICK[2:], "--device", "cuda", "--out", out, env=given)
+        environment = support.runs(out)[0]["environment"]
+        test.check(done.code == 0 and tuple(environment.get(k) for k in ("CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS")) == wanted,
+                   f"CUDA starts with {wanted}", environment)
 
 
 def coded_allreduce(test):
@@ -312,6 +335,9 @@ def drivers(test):
 
 
 def body(test):
+    os.environ["GRADMETER_CUDA_EMULATOR_SHARED"] = "1"  # the emulated device stands for one each rank
+    started_cuda(test)
+    one_gpu_for_all(test)
     short_of_memory(test)
     drivers(test)
     lost(test)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "runtime/nccl/communicator.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/on_device.hpp"
+
+#ifdef GRADMETER_CUDA_EMULATED
+#include <nccl.h>
+#endif
 
 namespace gradmeter::runtime {
 namespace {
@@ -41,12 +46,8 @@ std::vector<float> sums(int ranks) {
 
 std::byte* address(DeviceBuffer<float>& b) { return reinterpret_cast<std::byte*>(b.span().device_address()); }
 
-void wait_until_launched(NcclCommunicator& c) {
-  while (!c.launched()) std::this_thread::yield();
-}
-
 /// Streams of the thread, not of a queue: what a caller of the adapter may do wrong shows.
-std::vector<float> all_reduced(const test::GpuRank& r, bool polls) {
+std::vector<float> all_reduced(const test::GpuRank& r) {
   const Stream stream, reader;
   const CudaEvent done;
   auto values = test::on_device<float>(numbers(r.world.rank()), stream);
@@ -54,11 +55,9 @@ std::vector<float> all_reduced(const test::GpuRank& r, bool polls) {
   nccl.issue("ncclAllReduce", stream.get(), [&](const NcclCalls& calls) {
     calls.all_reduce(address(values), address(values), n, core::Element::f32, Combine::sum);
   });
-  if (polls) wait_until_launched(nccl);
   done.record(stream);
   reader.wait(done);
   const auto out = test::read_back<float>(values.span(), reader);
-  wait_until_launched(nccl);
   stream.synchronize();
   nccl.completed();
   return out;
@@ -67,10 +66,19 @@ std::vector<float> all_reduced(const test::GpuRank& r, bool polls) {
 TEST(Nccl, SumsInAStream) {
   for (const int ranks : {1, 2, 3, 4}) {
     if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
-    test::each_device_seed<5>([&] {
-      test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r, true), sums(ranks)); });
-    });
+    test::each_device_seed<5>(
+        [&] { test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r), sums(ranks)); }); });
   }
+}
+
+TEST(Nccl, RanksThatShareAGpuAreRefused) {
+  std::vector<std::string> errors(3);
+  run_thread_ranks(3, [&](const Communicator& world) {
+    CudaDevice device(0);
+    errors[static_cast<std::size_t>(world.rank())] = test::error_of([&] { const NcclCommunicator c(world, {}); });
+  });
+  EXPECT_THAT(errors[0], HasSubstr("NCCL: ranks 0 and 1 share the GPU "));
+  EXPECT_THAT(errors, ::testing::Each(errors[0]));
 }
 
 TEST(Nccl, NamesItsVersion) {
@@ -102,7 +110,7 @@ void issue_all_reduce(NcclCommunicator& nccl, const Stream& stream, DeviceBuffer
 
 TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
   for (const int ranks : {1, 2, 3, 4}) {
-    if (const auto why = test::lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
+    if (ranks > test::most_graph_ranks()) GTEST_SKIP() << "graphs of several GPUs in one process may block each other";
     test::each_device_seed<5>([&] {
       test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
         const Stream stream;
@@ -111,7 +119,6 @@ TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
         Graph graph;
         begin_capture(stream);
         issue_all_reduce(nccl, stream, in, out);
-        wait_until_launched(nccl);
         end_capture(stream, graph);
         nccl.completed();
         for (int launch = 0; launch < 3; ++launch) {
@@ -150,6 +157,7 @@ TEST(Nccl, APeerThatDoesNotComeToTheMeetingIsAnError) {
         (void)node.all_gather_value(1);
         const auto counts = node.member().share(page_bytes);
         node.barrier();
+        (void)CudaDevice::shared_gpu(r.world, r.device.number());
         std::vector<std::byte> id(128);
         r.world.broadcast(std::span(id));
         r.world.barrier();
@@ -165,14 +173,157 @@ TEST(Nccl, APeerThatDoesNotComeToTheMeetingIsAnError) {
   EXPECT_EQ(error.find('\n'), std::string::npos);
 }
 
+/// Each by a thread of its own, in a stream of its own.
+TEST(Nccl, CommunicatorsOfOneGpuLaunchOneAtATime) {
 #ifdef GRADMETER_CUDA_EMULATED
-TEST(EmulatedNccl, CallsReachTheStreamOnlyAfterAQuestion) {
-  cuda_emulator::set_seed(0);
+  cuda_emulator::set_nccl_launch_time(0.002);
+#endif
+  test::run_gpu_ranks(1, [](const test::GpuRank& r) {
+    NcclCommunicator first(r.world, {}), second(r.world, {});
+    const auto issue_some = [&](NcclCommunicator& nccl) {
+      r.device.select();
+      const Stream stream;
+      DeviceBuffer<float> in(n), out(n);
+      for (int i = 0; i < 10; ++i) {
+        issue_all_reduce(nccl, stream, in, out);
+        stream.synchronize();
+        nccl.completed();
+      }
+    };
+    std::thread other([&] { issue_some(second); });
+    issue_some(first);
+    other.join();
+  });
+#ifdef GRADMETER_CUDA_EMULATED
+  cuda_emulator::set_nccl_launch_time(0);
+  EXPECT_THAT(cuda_emulator::take_reports(), IsEmpty());
+#endif
+}
+
+/// NCCL connects ranks at their first collective, and ncclGroupEnd waits for them: the rank's thread cannot look at a
+/// clock then. A graph that holds calls of the communicator goes before its abort ends.
+class NcclWatchdog : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (test::most_gpu_ranks() < 2) GTEST_SKIP() << "fewer GPUs than ranks";
+#ifdef GRADMETER_CUDA_EMULATED
+    cuda_emulator::set_nccl_connects(true);
+#endif
+  }
+  void TearDown() override {
+#ifdef GRADMETER_CUDA_EMULATED
+    cuda_emulator::set_nccl_connects(false);
+    EXPECT_THAT(cuda_emulator::take_reports(), IsEmpty());
+#endif
+  }
+};
+
+TEST_F(NcclWatchdog, EndsACallThatWaitsForAPeerThatDoesNotCome) {
+  std::string error, later;
   test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
-    EXPECT_NE(all_reduced(r, false), sums(2));
-    EXPECT_EQ(all_reduced(r, true), sums(2));
+    const Stream stream;
+    DeviceBuffer<float> in(n), out(n);
+    NcclCommunicator nccl(r.world, {.patience = core::Seconds{0.3}});
+    if (r.world.rank() == 0) {
+      error = error_of([&] {
+        issue_all_reduce(nccl, stream, in, out);
+        while (cudaStreamQuery(stream.get()) == cudaErrorNotReady) nccl.check();
+      });
+      later = error_of([&] { nccl.begin("ncclAllReduce"); });
+    }
+    r.world.barrier();
+  });
+  EXPECT_THAT(error, HasSubstr("ncclAllReduce"));
+  EXPECT_THAT(error, HasSubstr("rank 0 of 2: not done after"));
+  EXPECT_THAT(error, HasSubstr("without this call so far: rank 1"));
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+  EXPECT_THAT(later, HasSubstr("aborted by an earlier error"));
+}
+
+TEST_F(NcclWatchdog, EndsACallWhenAnotherRankFails) {
+  const auto run = [] {
+    test::run_gpu_ranks(2, [](const test::GpuRank& r) {
+      const Stream stream;
+      DeviceBuffer<float> in(n), out(n);
+      NcclCommunicator nccl(r.world, {});
+      r.world.barrier();
+      if (r.world.rank() == 1) throw core::BackendError("a test", "a call", "it fails");
+      issue_all_reduce(nccl, stream, in, out);
+    });
+  };
+  EXPECT_THAT(error_of(run), HasSubstr("it fails"));
+}
+
+#ifdef GRADMETER_CUDA_EMULATED
+TEST_F(NcclWatchdog, WaitsForNoGraph) {
+  std::string error;
+  test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
+    const Stream stream;
+    DeviceBuffer<float> in(n), out(n);
+    cuda_emulator::set_nccl_connects(false);
+    NcclCommunicator nccl(r.world, {.patience = core::Seconds{0.3}});
+    auto graph = std::make_unique<Graph>();
+    begin_capture(stream);
+    issue_all_reduce(nccl, stream, in, out);
+    end_capture(stream, *graph);
+    nccl.completed();
+    nccl.before_abort([&] { graph = nullptr; });
+    r.world.barrier();
+    cuda_emulator::set_nccl_connects(true);
+    if (r.world.rank() == 0) error = error_of([&] { issue_all_reduce(nccl, stream, in, out); });
+    r.world.barrier();
+    graph = nullptr;
+    nccl.before_abort(nullptr);
+  });
+  EXPECT_THAT(error, HasSubstr("without this call so far: rank 1"));
+}
+#endif
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// As NCCL, which makes no row of it.
+TEST(EmulatedNccl, RefusesTwoRanksOnOneDevice) {
+  run_thread_ranks(2, [&](const Communicator& world) {
+    ncclUniqueId id{};
+    const ncclResult_t made = world.rank() == 0 ? ncclGetUniqueId(&id) : ncclSuccess;
+    EXPECT_EQ(made, ncclSuccess);
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRank(&comm, 2, world.broadcast_value(id), world.rank()), ncclInvalidUsage);
+    EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("Duplicate GPU detected : rank "));
+    world.barrier();
   });
   EXPECT_THAT(cuda_emulator::take_reports(), IsEmpty());
+}
+
+TEST(EmulatedNccl, ReportsACommunicatorThatDoesNotBlock) {
+  ncclUniqueId id{};
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+  EXPECT_THAT(cuda_emulator::take_reports(), Contains(HasSubstr("makes and joins a thread for each group of calls")));
+}
+
+/// Two threads without a turn, each with a communicator of its own.
+TEST(EmulatedNccl, ReportsThreadsThatLaunchAtOnce) {
+  cuda_emulator::set_nccl_launch_time(0.02);
+  const auto call_some = [] {
+    const Stream stream;
+    DeviceBuffer<float> values(n);
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+    float* const at = values.span().device_address();
+    for (int i = 0; i < 10; ++i) (void)ncclAllReduce(at, at, n, ncclFloat32, ncclSum, comm, stream.get());
+    stream.synchronize();
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  };
+  std::thread other(call_some);
+  call_some();
+  other.join();
+  cuda_emulator::set_nccl_launch_time(0);
+  EXPECT_THAT(cuda_emulator::take_reports(), Contains(HasSubstr("host threads racing to launch")));
 }
 
 /// Ends with the errors of the ranks; what was reported is returned.
@@ -203,7 +354,6 @@ std::vector<std::string> reports_of_call(const Mistake& mistake) {
       calls.all_reduce(at, at, n, core::Element::f32, Combine::sum);
     });
     const std::string error = error_of([&] {
-      wait_until_launched(nccl);
       while (cudaStreamQuery(stream.get()) == cudaErrorNotReady) nccl.check();
       nccl.completed();
     });
@@ -258,7 +408,6 @@ TEST(EmulatedNccl, SendsThatAreNotGroupedWithTheirReceivesHang) {
         c.send(address(from), n, core::Element::f32, peer);
         if (grouped) c.receive(address(to), n, core::Element::f32, peer);
       });
-      wait_until_launched(nccl);
       const cudaError_t e = cudaStreamSynchronize(stream.get());
       EXPECT_EQ(e, grouped ? cudaSuccess : cudaErrorLaunchTimeout);
       if (!grouped) return;
@@ -268,20 +417,6 @@ TEST(EmulatedNccl, SendsThatAreNotGroupedWithTheirReceivesHang) {
   };
   EXPECT_THAT(exchange(true), IsEmpty());
   EXPECT_THAT(exchange(false), Contains(HasSubstr("hang: ncclSend")));
-}
-
-/// NCCL puts a call into its stream only when it is asked, so the capture has to go on until then.
-TEST(EmulatedNccl, ReportsACaptureThatEndsBeforeItsCallsAreLaunched) {
-  const auto reports = reports_of(1, [](const test::GpuRank&, NcclCommunicator& nccl) {
-    const Stream stream;
-    DeviceBuffer<float> in(n), out(n);
-    Graph graph;
-    begin_capture(stream);
-    issue_all_reduce(nccl, stream, in, out);
-    end_capture(stream, graph);
-    wait_until_launched(nccl);
-  });
-  EXPECT_THAT(reports, Contains(HasSubstr("asked for when its capture had ended")));
 }
 
 TEST(EmulatedNccl, ReportsACommunicatorThatEndsBeforeTheGraphOfItsCalls) {
@@ -294,7 +429,6 @@ TEST(EmulatedNccl, ReportsACommunicatorThatEndsBeforeTheGraphOfItsCalls) {
         NcclCommunicator early(r.world, {});
         begin_capture(stream);
         issue_all_reduce(aborts ? nccl : early, stream, in, out);
-        wait_until_launched(aborts ? nccl : early);
         end_capture(stream, graph);
         (aborts ? nccl : early).completed();
         if (aborts) nccl.abort();
@@ -308,19 +442,6 @@ TEST(EmulatedNccl, ReportsACommunicatorThatEndsBeforeTheGraphOfItsCalls) {
   }
 }
 
-TEST(EmulatedNccl, ReportsWhoCallsAgainBeforeTheLastCallIsLaunched) {
-  const auto reports = reports_of(1, [](const test::GpuRank&, NcclCommunicator& nccl) {
-    const Stream stream;
-    DeviceBuffer<float> values(n);
-    const auto all_reduce = [&](const NcclCalls& c) {
-      c.all_reduce(address(values), address(values), n, core::Element::f32, Combine::sum);
-    };
-    nccl.issue("ncclAllReduce", stream.get(), all_reduce);
-    nccl.completed();
-    nccl.issue("ncclAllReduce", stream.get(), all_reduce);
-  });
-  EXPECT_THAT(reports, Contains(HasSubstr("while the last one is in progress")));
-}
 #endif
 
 }  // namespace

@@ -2,7 +2,6 @@
 // Our schedules between GPUs, as groups of NCCL's sends and receives with our own sums between them.
 #include <algorithm>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -98,32 +97,19 @@ class NcclMessages final : public StreamCollective {
   }
 
   void start(const Call& call) override {
-    if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-    Executor::check_call(algorithm_, options_, call);
-    if (!call.in.on_device() || !call.out.on_device()) {
-      throw core::BackendError("NCCL", what, "it was given memory of the host, and moves memory of a GPU alone");
-    }
-    course_ = &course(call.count(), core::size_of(call.element()));
-    call_ = call;
-    nccl_.begin(what);
-    running_ = true;
-    turn_ = 0;
-    is_begun_ = is_done_recorded_ = false;
-    bytes_due_ += course_->bytes_due;
+    check_call(call);
+    submit_all(call);
+    done_ = queue_.record();
   }
 
   bool advance() override {
-    if (!running_) return true;
-    if (!is_in_stream()) return false;
-    if (!is_done_recorded_) done_ = queue_.record();
-    is_done_recorded_ = true;
-    running_ = !completes(done_);
+    if (running_) running_ = !completes(done_);
     return !running_;
   }
 
   void enqueue(const Call& call) override {
-    start(call);
-    while (!is_in_stream()) std::this_thread::yield();
+    check_call(call);
+    submit_all(call);
     nccl_.completed();
     running_ = false;
   }
@@ -137,15 +123,25 @@ class NcclMessages final : public StreamCollective {
  private:
   static constexpr const char* what = "ncclSend and ncclRecv";
 
-  /// Puts the next turns there, as far as NCCL has taken the last group.
-  bool is_in_stream() {
-    for (; turn_ < course_->turns.size(); ++turn_, is_begun_ = false) {
-      if (!is_begun_) begin_turn(course_->turns[turn_]);
-      is_begun_ = true;
-      if (has_group_ && !nccl_.launched()) return false;
+  void check_call(const Call& call) const {
+    if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
+    Executor::check_call(algorithm_, options_, call);
+    if (!call.in.on_device() || !call.out.on_device()) {
+      throw core::BackendError("NCCL", what, "it was given memory of the host, and moves memory of a GPU alone");
+    }
+  }
+
+  /// Puts the whole call into the stream.
+  void submit_all(const Call& call) {
+    course_ = &course(call.count(), core::size_of(call.element()));
+    call_ = call;
+    nccl_.begin(what);
+    running_ = true;
+    bytes_due_ += course_->bytes_due;
+    for (turn_ = 0; turn_ < course_->turns.size(); ++turn_) {
+      begin_turn(course_->turns[turn_]);
       end_turn(course_->turns[turn_]);
     }
-    return true;
   }
 
   /// Takes all of it now, because an allocation may wait for all that the GPU does, and a peer's kernel for this
@@ -193,8 +189,7 @@ class NcclMessages final : public StreamCollective {
     const Plan& plan = plan_of(t);
     if (t.round == 0) copy(plan.first_copies);
     const PlanRound* const round = round_of(plan, t.round);
-    has_group_ = round && find_messages(plan, *round);
-    if (!has_group_) return;
+    if (!round || !find_messages(plan, *round)) return;
     queue_.submit("nccl messages", {}, [this] {
       nccl_.add_group(gpu::stream(), [this](const runtime::NcclCalls& calls) {
         for (const Message& m : sends_) calls.send(m.at, m.elements, call_.element(), m.peer);
@@ -307,7 +302,7 @@ class NcclMessages final : public StreamCollective {
   std::size_t alternate_ = 0;  ///< in the scratch
   std::vector<Message> sends_, receives_;
   std::vector<std::byte*> views_;  ///< by receive: where it is
-  bool has_group_ = false, is_begun_ = false, is_done_recorded_ = false, running_ = false;
+  bool running_ = false;
   runtime::EventPtr done_;
   runtime::Traffic sent_;
   std::uint64_t bytes_due_ = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -121,16 +120,15 @@ void NcclCollective::check_call(const Call& call) const {
 }
 
 void NcclCollective::start(const Call& call) {
+  check_call(call);
+  running_ = true;  // also of a call that fails half way: the stream may use the buffers until the end
   submit(call);
-  running_ = true;
-  launched_ = false;
-  done_ = nullptr;
+  done_ = queue_.record();
 }
 
 void NcclCollective::enqueue(const Call& call) {
+  check_call(call);
   submit(call);
-  while (!nccl_.launched()) std::this_thread::yield();
-  follow_up();
   nccl_.completed();
 }
 
@@ -141,11 +139,11 @@ void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) 
 void NcclCollective::launched() { nccl_.begin(nccl_call(collective_kind_)); }
 
 void NcclCollective::submit(const Call& call) {
-  check_call(call);
   call_ = call;
   if (lands()) reserve_landing(call.out.bytes());
   const auto bytes = static_cast<double>(call.out.bytes());
   queue_.submit("nccl", {.flops = 0, .bytes = 2 * bytes}, [this] { issue(); });
+  follow_up();
 }
 
 void NcclCollective::issue() {
@@ -210,14 +208,7 @@ void NcclCollective::send_receive(const runtime::NcclCalls& calls) const {
 }
 
 bool NcclCollective::advance() {
-  if (!running_) return true;
-  if (!launched_) {
-    if (!nccl_.launched()) return false;
-    follow_up();
-    done_ = queue_.record();
-    launched_ = true;
-  }
-  running_ = !completes(done_);
+  if (running_) running_ = !completes(done_);
   return !running_;
 }
 

@@ -158,7 +158,7 @@ class NcclCollective final : public StreamCollective {
   runtime::NcclCommunicator nccl_;
   Call call_{};
   runtime::EventPtr done_;
-  bool running_ = false, launched_ = false;
+  bool running_ = false;
 };
 
 /// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:

@@ -2,9 +2,12 @@
 // The adapter of NCCL. In a build without NCCL each call refuses.
 #include "runtime/nccl/communicator.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <source_location>
@@ -80,6 +83,7 @@ ncclRedOp_t nccl_operation(Combine c) {
 std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
   std::string detail = ncclGetLastError(comm);
   detail = detail.substr(0, detail.find('\n'));
+  if (result == ncclInProgress) return "communicators have to block here: unset NCCL_COMM_BLOCKING";
   const std::string text = ncclGetErrorString(result);
   return detail.empty() ? text : fmt::format("{} ({})", text, detail);
 }
@@ -89,11 +93,10 @@ void release_nccl(ncclResult_t result, const char* call) noexcept {
   if (result != ncclSuccess) core::note_failed_release("NCCL", call, ncclGetErrorString(result));
 }
 
-/// Errors: BackendError with NCCL's own text. A communicator that does not block answers ncclInProgress where others
-/// would wait.
+/// Errors: BackendError with NCCL's own text.
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr,
                 std::source_location where = std::source_location::current()) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
+  if (result == ncclSuccess) return;
   throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
 }
 
@@ -204,15 +207,54 @@ std::string nccl_sum_refusal(core::Element e) {
 #endif
 }
 
+namespace {
+
+/// The turn to launch in a place. Two threads of a process may not launch on one GPU at once, also by communicators of
+/// their own; NCCL ends those that it finds ("host threads racing to launch NCCL on device").
+/// Source: NCCL User Guide, "Thread Safety"; NCCL 2.26 release notes, NCCL_LAUNCH_RACE_FATAL
+std::mutex& launch_turn_of(int place) {
+  constexpr std::size_t most_places = 64;  // places beyond take turns with others
+  static std::array<std::mutex, most_places> turns;
+  return turns[static_cast<std::size_t>(place) % most_places];
+}
+
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+}  // namespace
+
+/// Why a call has to end.
+struct NcclVerdict {
+  bool has_peer_failed = false;  ///< else it has lasted too long
+  double waited_s = 0;
+  std::vector<int> late = {};
+};
+
+/// A rank's communicator. It blocks, as nccl-tests' do: NCCL makes and joins a thread for each group of calls of a
+/// communicator that does not. While the rank's thread is in a call, a watchdog looks after peers and the patience, and
+/// aborts the communicator from its own thread; the call then returns.
+/// Source: NCCL User Guide, "Nonblocking Group Operation", "Error handling and communicator abort"; NCCL's
+/// src/group.cc, ncclGroupEndInternal
 struct NcclCommunicator::State {
-  State(const Communicator& c, NcclOptions o) : options(std::move(o)), counts(c), rank(c.rank()), size(c.size()) {}
-  ~State() { free(); }
+  State(const Communicator& c, NcclOptions o)
+      : options(std::move(o)),
+        counts(c),
+        rank(c.rank()),
+        size(c.size()),
+        device(current_device()),
+        launch_turn(launch_turn_of(CudaDevice::ranks_may_share() ? rank : device)),
+        watchdog([this] { watch(); }) {}
+  ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  NcclOptions options;
+  const NcclOptions options;
   NcclCallCounts counts;
-  int rank, size;
+  const int rank, size, device;
+  std::mutex& launch_turn;
   ncclComm_t comm = nullptr;
   const char* call = "";
   double begin_s = 0;  ///< begin of the call
@@ -220,20 +262,110 @@ struct NcclCommunicator::State {
   std::function<void()> before_abort = {};
   std::vector<void*> registrations = {};
 
+  // The rank's thread and the watchdog share what follows, and `comm` while the rank's thread is in a call.
+  std::mutex mutex = {};
+  std::condition_variable changed = {};
+  bool is_in_call = false, is_aborting = false, is_ending = false;
+  double end_s = 0;                         ///< when the watchdog ends the call, on the host's clock
+  std::optional<NcclVerdict> verdict = {};  ///< of the watchdog, on a call that it has ended
+  std::thread watchdog;
+
   void join(const Communicator&, const ncclUniqueId&);
-  /// ncclSuccess or ncclInProgress. Errors: NCCL's own.
-  ncclResult_t state();
-  /// The same, and watches peers and the patience. Errors: as `check`.
-  ncclResult_t patient_state();
+  /// Makes a call of NCCL's, or several, which may block until then [s]. Errors: those of `make`; BackendError and
+  /// PeerFailed where the watchdog has ended it.
+  ncclResult_t may_block(double until_s, const std::function<ncclResult_t()>& make);
+  /// NCCL's own asynchronous error.
+  void check_asynchronous();
+  /// Peers and the patience. Errors: as `check`.
+  void check_peers();
   void abort() noexcept;
   void free() noexcept;
   void deregister() noexcept;
   void require_alive() const;
   [[noreturn]] void give_up(const std::string& reason);
+  [[noreturn]] void throw_verdict(const NcclVerdict&) const;
+  std::string text(const std::string& reason, const std::vector<int>& late) const;
+
+ private:
+  void watch();
+  std::optional<NcclVerdict> judge() const;
 };
+
+NcclCommunicator::State::~State() {
+  free();
+  {
+    const std::lock_guard lock(mutex);
+    is_ending = true;
+  }
+  changed.notify_all();
+  watchdog.join();
+}
 
 void NcclCommunicator::State::require_alive() const {
   if (!comm) throw core::BackendError("NCCL", call, "the communicator was aborted by an earlier error");
+}
+
+std::optional<NcclVerdict> NcclCommunicator::State::judge() const {
+  try {
+    throw_if_abandoned(counts.node());
+  } catch (const PeerFailed&) {
+    return NcclVerdict{.has_peer_failed = true};
+  }
+  const double now = host_clock();
+  if (now <= end_s) return std::nullopt;
+  return NcclVerdict{.waited_s = now - begin_s, .late = counts.late()};
+}
+
+/// The watchdog's thread.
+void NcclCommunicator::State::watch() {
+  constexpr auto period = std::chrono::milliseconds(100);
+  std::unique_lock lock(mutex);
+  while (!is_ending) {
+    changed.wait_for(lock, period);
+    if (!is_in_call || verdict || !(verdict = judge())) continue;
+    is_aborting = true;
+    const ncclComm_t ends = std::exchange(comm, nullptr);
+    lock.unlock();
+    (void)cudaSetDevice(device);  // otherwise NCCL would come back to device 0, and make a context there
+    (void)ncclCommAbort(ends);    // an error of the abort cannot be handled any more
+    lock.lock();
+    is_aborting = false;
+    changed.notify_all();
+  }
+}
+
+ncclResult_t NcclCommunicator::State::may_block(double until_s, const std::function<ncclResult_t()>& make) {
+  {
+    const std::lock_guard lock(mutex);
+    end_s = until_s;
+    is_in_call = true;
+  }
+  /// The end of the call, also by an exception. The abort waits until no graph holds calls of the communicator.
+  struct Left {
+    State& s;
+    ~Left() {
+      std::unique_lock lock(s.mutex);
+      s.is_in_call = false;
+      if (!s.verdict) return;
+      lock.unlock();
+      if (s.before_abort) s.before_abort();
+      lock.lock();
+      s.changed.wait(lock, [this] { return !s.is_aborting; });
+    }
+  };
+  ncclResult_t result = ncclSuccess;
+  {
+    const Left left{*this};
+    result = make();
+  }
+  if (!comm) throw_verdict(*verdict);
+  return result;
+}
+
+void NcclCommunicator::State::throw_verdict(const NcclVerdict& v) const {
+  if (v.has_peer_failed) throw PeerFailed();
+  throw core::BackendError("NCCL", call,
+                           text(fmt::format("not done after {}", core::to_text(core::Seconds{v.waited_s})), v.late));
 }
 
 void NcclCommunicator::State::abort() noexcept {
@@ -256,48 +388,65 @@ void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
   if (is_under_way || !may_free()) return abort();
   deregister();
-  ncclResult_t now = ncclCommFinalize(comm);
-  const double begin = host_clock();
-  while (now == ncclInProgress && host_clock() - begin < destruction_patience_s) {
-    std::this_thread::yield();
-    if (ncclCommGetAsyncError(comm, &now) != ncclSuccess) break;
+  begin_s = host_clock();
+  try {
+    const auto finalize = [ends = comm] { return ncclCommFinalize(ends); };
+    if (may_block(begin_s + destruction_patience_s, finalize) != ncclSuccess) return abort();
+  } catch (...) {  // the watchdog has aborted it
+    return;
   }
-  if (now != ncclSuccess) return abort();
   release_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   comm = nullptr;
+}
+
+std::string NcclCommunicator::State::text(const std::string& reason, const std::vector<int>& late) const {
+  std::string who;
+  if (!late.empty()) who = fmt::format("; without this call so far: rank {}", fmt::join(late, ", "));
+  return fmt::format("rank {} of {}: {}{}", rank, size, reason, who);
 }
 
 void NcclCommunicator::State::give_up(const std::string& reason) {
   const std::vector<int> late = counts.late();
   abort();
-  std::string who;
-  if (!late.empty()) who = fmt::format("; without this call so far: rank {}", fmt::join(late, ", "));
-  throw core::BackendError("NCCL", call, fmt::format("rank {} of {}: {}{}", rank, size, reason, who));
+  throw core::BackendError("NCCL", call, text(reason, late));
 }
 
-ncclResult_t NcclCommunicator::State::state() {
+void NcclCommunicator::State::check_asynchronous() {
   require_alive();
   ncclResult_t now = ncclSuccess;
   check_nccl(ncclCommGetAsyncError(comm, &now), "ncclCommGetAsyncError", comm);
   if (now != ncclSuccess && now != ncclInProgress) give_up(nccl_reason(now, comm));
-  return now;
 }
 
-ncclResult_t NcclCommunicator::State::patient_state() {
-  const ncclResult_t now = state();
-  try {
-    throw_if_abandoned(counts.node());
-  } catch (const PeerFailed&) {
-    abort();
-    throw;
-  }
-  const double waited = host_clock() - begin_s;
-  if (waited > options.patience.value) {
-    give_up(fmt::format("not done after {}", core::to_text(core::Seconds{waited})));
-  }
-  return now;
+void NcclCommunicator::State::check_peers() {
+  end_s = begin_s + options.patience.value;
+  const std::optional<NcclVerdict> now = judge();
+  if (!now) return;
+  abort();
+  throw_verdict(*now);
 }
 
+namespace {
+
+void refuse_shared_gpus(const Communicator& c, int device) {
+  const std::string shared = CudaDevice::shared_gpu(c, device);
+  if (shared.empty()) return;
+  throw core::Unavailable(
+      fmt::format("NCCL: {}, and it takes one rank on each; start one rank a GPU, or take ring", shared));
+}
+
+/// The making of a communicator, on a thread of its own.
+struct NcclMeeting {
+  ncclComm_t comm = nullptr;
+  std::string error;
+  std::atomic<bool> is_over = false;
+};
+
+}  // namespace
+
+/// A communicator that blocks cannot be aborted while it is made: there is none yet, and NCCL has no way to make one
+/// that does not block and change it then. So a thread of its own makes it. When peers do not come, that thread is left
+/// behind in NCCL; the error ends the run.
 void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id) {
   // Threads share one environment, so one of them changes it; barriers surround the calls that read it.
   const bool sets = c.ranks_as() == RanksAs::processes || rank == 0;
@@ -310,15 +459,27 @@ void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id
   c.barrier();
   call = "ncclCommInitRankConfig";
   begin_s = host_clock();
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  check_nccl(ncclCommInitRankConfig(&comm, size, id, rank, &config), call, comm);
-  while (patient_state() == ncclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const auto meeting = std::make_shared<NcclMeeting>();
+  std::thread([meeting, id, ranks = size, mine = rank, gpu = device] {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    ncclResult_t result = cudaSetDevice(gpu) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    if (result == ncclSuccess) result = ncclCommInitRankConfig(&meeting->comm, ranks, id, mine, &config);
+    if (result != ncclSuccess) meeting->error = nccl_reason(result, nullptr);
+    meeting->is_over.store(true, std::memory_order_release);
+  }).detach();
+  while (!meeting->is_over.load(std::memory_order_acquire)) {
+    check_peers();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  if (!meeting->error.empty()) throw core::BackendError("NCCL", call, text(meeting->error, {}));
+  comm = meeting->comm;
   c.barrier();
 }
 
 NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
     : state_(std::make_unique<State>(c, std::move(o))) {
+  refuse_shared_gpus(c, state_->device);
   ncclUniqueId id{};
   if (c.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   state_->join(c, c.broadcast_value(id));
@@ -337,15 +498,28 @@ void NcclCommunicator::begin(const char* what) {
 void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
   State& s = *state_;
   s.require_alive();
-  check_nccl(ncclGroupStart(), "ncclGroupStart", s.comm);
+  std::unique_lock turn(s.launch_turn, std::try_to_lock);
+  while (!turn && !turn.try_lock()) {
+    s.check_peers();
+    std::this_thread::yield();
+  }
+  const NcclCalls calls(s.comm, stream);  // now: the watchdog takes the communicator away when it aborts
   try {
-    body(NcclCalls(s.comm, stream));
+    const ncclResult_t result = s.may_block(s.begin_s + s.options.patience.value, [&] {
+      check_nccl(ncclGroupStart(), "ncclGroupStart");
+      try {
+        body(calls);
+      } catch (...) {
+        (void)ncclGroupEnd();  // the thread must leave the group; the first error is the one to tell
+        throw;
+      }
+      return ncclGroupEnd();
+    });
+    check_nccl(result, s.call, s.comm);
   } catch (...) {
-    (void)ncclGroupEnd();  // the thread must leave the group; the first error is the one to tell
     s.abort();
     throw;
   }
-  check_nccl(ncclGroupEnd(), s.call, s.comm);
 }
 
 void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
@@ -353,19 +527,22 @@ void NcclCommunicator::issue(const char* what, CUstream_st* stream, const std::f
   add_group(stream, body);
 }
 
-bool NcclCommunicator::launched() { return state_->patient_state() == ncclSuccess; }
-void NcclCommunicator::check() { (void)state_->patient_state(); }
+void NcclCommunicator::check() {
+  state_->check_asynchronous();
+  state_->check_peers();
+}
 void NcclCommunicator::completed() {
-  (void)state_->state();
+  state_->check_asynchronous();
   state_->is_under_way = false;
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
 void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
 #ifdef GRADMETER_NCCL_REGISTERS
-  state_->require_alive();
+  State& s = *state_;
+  s.require_alive();
   void* handle = nullptr;
-  check_nccl(ncclCommRegister(state_->comm, at, bytes, &handle), "ncclCommRegister", state_->comm);
-  if (handle) state_->registrations.push_back(handle);
+  check_nccl(ncclCommRegister(s.comm, at, bytes, &handle), "ncclCommRegister", s.comm);
+  if (handle) s.registrations.push_back(handle);
 #else
   (void)at, (void)bytes;
   throw core::UsageError(nccl_registration_refusal());
@@ -403,7 +580,6 @@ NcclCommunicator::NcclCommunicator(const Communicator&, NcclOptions) {
 void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void(const NcclCalls&)>&) { refuse(); }
 void NcclCommunicator::begin(const char*) { refuse(); }
 void NcclCommunicator::add_group(CUstream_st*, const std::function<void(const NcclCalls&)>&) { refuse(); }
-bool NcclCommunicator::launched() { refuse(); }
 void NcclCommunicator::check() { refuse(); }
 void NcclCommunicator::completed() {}
 void NcclCommunicator::abort() noexcept {}

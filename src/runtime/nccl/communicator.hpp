@@ -55,14 +55,15 @@ class NcclCalls {
   CUstream_st* stream_;
 };
 
-/// A communicator of NCCL's, one rank a thread, one GPU a rank: NCCL refuses two ranks on one GPU. It does not block: a
-/// call is in its stream when `launched` says so. One call at a time, by the thread that made it.
+/// A communicator of NCCL's, one rank a thread, one GPU a rank: NCCL refuses two ranks on one GPU. It blocks: a call is
+/// in its stream when `issue` returns, which may wait for peers that NCCL has to connect, though no longer than the
+/// patience. One call at a time, by the thread that made it.
 /// After an error, and when a call lasts longer than the patience, the communicator is aborted and cannot be used
 /// again: waiting peers notice by their own patience, or because the run ends.
 class NcclCommunicator {
  public:
-  /// Collective. The rank's GPU is the calling thread's current one. Errors: UsageError with nccl_refusal; BackendError
-  /// with NCCL's own text, and when peers do not arrive.
+  /// Collective. The rank's GPU is the calling thread's current one. Errors: UsageError with nccl_refusal; Unavailable
+  /// where ranks share a GPU; BackendError with NCCL's own text, and when peers do not arrive.
   NcclCommunicator(const Communicator&, NcclOptions);
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -70,15 +71,12 @@ class NcclCommunicator {
   int rank() const;
   int size() const;
 
-  /// Issues the calls that `body` makes, as one group. `what` names it in errors: a literal.
+  /// Issues the calls that `body` makes, as one group. `what` names it in errors: a literal. Errors: as `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call of several groups, or of none: the patience covers all of them. The next group may be added when
-  /// `launched` says that the last one is in its stream. A launch of a graph of captured calls begins one too.
+  /// Begins a call of several groups, or of none: the patience covers all of them. A launch of a graph of captured
+  /// calls begins one too.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Whether the calls are in their stream, so that an event after them can be recorded. Does not block. Errors: as
-  /// `check`.
-  bool launched();
   /// Must be called while waiting for the stream. Errors: BackendError that names the call and NCCL's asynchronous
   /// error, or after the patience the ranks of this node that have not made the call; PeerFailed.
   void check();
@@ -89,7 +87,8 @@ class NcclCommunicator {
   /// Registers memory of map_registrable for all later calls on it; equal on all ranks, or on none. Errors:
   /// BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
-  /// Sets a function to call before any abort: NCCL's abort waits until no graph holds calls of the communicator.
+  /// Sets a function that destroys the graphs that hold calls of the communicator: NCCL's abort waits until there are
+  /// none. The rank's thread calls it.
   void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls; -1: none is known.
   int late_peer() const;

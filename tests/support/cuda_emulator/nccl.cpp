@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's own symbols over the emulated runtime: ranks are threads, or processes that all wait by asking CUDA or NCCL.
 //
-// Calls run in their stream; those of one communicator one group after another, in the order of their issue. With a
-// communicator that does not block, a call reaches its stream only when somebody has asked ncclCommGetAsyncError.
+// Calls run in their stream; those of one communicator one group after another, in the order of their issue.
 #include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
@@ -10,12 +9,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,25 +27,21 @@
 #include "support/cuda_emulator/nccl_checks.hpp"
 #include "support/cuda_emulator/nccl_parts.hpp"
 #include "support/cuda_emulator/nccl_streams.hpp"
-#include "support/cuda_emulator/order.hpp"
 #include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/schedule.hpp"
 
 namespace cuda_emulator {
 namespace {
 
-/// Calls that wait for ncclCommGetAsyncError.
-struct Deferred {
-  Calls calls = {};
-  std::size_t questions = 0;  ///< before they go on
-};
-
 // Never destroyed: the driver's thread uses them.
 auto& nccl_memory = *new std::set<void*>;  // of ncclMemAlloc
-auto& deferred = *new std::map<Comm*, Deferred>;
+/// Who launches on a device now: by rank where each stands for a device of its own.
+auto& launching = *new std::map<int, std::thread::id>;
+std::chrono::duration<double> launch_time{};
+bool connects = false;
 int failing_rank = -1;
-std::array<std::string, most_ranks> environments;
-std::string last_error_of_none;
+auto& environments = *new std::array<std::string, most_ranks>;
+auto& last_error_of_none = *new std::string;
 thread_local int group_depth = 0;
 thread_local Calls group;
 
@@ -54,22 +52,43 @@ CommPtr find_comm(ncclComm_t handle) {
   return nullptr;
 }
 
-/// The group's end: those of communicators that do not block wait for a question.
-ncclResult_t issue(Calls calls) {
-  Calls now;
-  bool waits = false;
-  for (Pending& c : calls) {
-    if (c.comm->is_blocking) {
-      now.push_back(std::move(c));
-    } else {
-      waits = true;
-      Deferred& d = deferred[c.comm.get()];
-      if (d.calls.empty()) d.questions = order.is_random() ? order.below(4) : 2;
-      d.calls.push_back(std::move(c));
-    }
+/// The first group of collectives connects the ranks: whoever comes first waits for the others, as in ncclGroupEnd.
+ncclResult_t connect(const Calls& calls) {
+  std::set<Comm*> first;
+  for (const Pending& c : calls) {
+    if (connects && !c.comm->is_connected && is_collective(c.part.description().call)) first.insert(c.comm.get());
   }
-  const ncclResult_t r = put_in_streams(std::move(now));
-  return r == ncclSuccess && waits ? ncclInProgress : r;
+  for (Comm* const c : first) {
+    c->is_connected = true;
+    ++c->shared->connecting;
+    const bool have_come = run_until([c] { return c->has_ended() || c->shared->connecting.load() == c->ranks; });
+    if (!have_come) report("hang: ncclGroupEnd of rank %d waits for peers that do not come", c->rank);
+    if (!have_come || c->has_ended()) return ncclRemoteError;
+  }
+  return ncclSuccess;
+}
+
+/// As NCCL_LAUNCH_RACE_FATAL.
+ncclResult_t launch(Calls calls) {
+  if (calls.empty()) return ncclSuccess;
+  const int place = ranks_share_device() ? calls.front().comm->rank : 0;
+  const auto me = std::this_thread::get_id();
+  if (const auto [other, is_first] = launching.emplace(place, me); !is_first && other->second != me) {
+    report("NCCL rank %d: host threads racing to launch NCCL on device 0", calls.front().comm->rank);
+    return ncclInvalidUsage;
+  }
+  if (launch_time.count() > 0) {
+    const Unlocked unlocked;
+    std::this_thread::sleep_for(launch_time);
+  }
+  launching.erase(place);
+  return put_in_streams(std::move(calls));
+}
+
+/// The end of a group.
+ncclResult_t issue(Calls calls) {
+  if (const ncclResult_t r = connect(calls); r != ncclSuccess) return r;
+  return launch(std::move(calls));
 }
 
 ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, int peer, cudaStream_t stream) {
@@ -77,8 +96,7 @@ ncclResult_t call(ncclComm_t handle, Description d, const void* from, void* to, 
   const CommPtr comm = find_comm(handle);
   if (!comm) return ncclInvalidArgument;
   const Stream* const s = find_stream(stream);
-  const bool is_in_progress = !deferred[comm.get()].calls.empty();
-  if (const ncclResult_t r = check_call(*comm, d, from, to, peer, s, is_in_progress); r != ncclSuccess) return r;
+  if (const ncclResult_t r = check_call(*comm, d, from, to, peer, s); r != ncclSuccess) return r;
   if (uses_registered(*comm, d, from, to)) ++running_counts().registered;
   if (d.count > 0) group.push_back({comm, stream, NcclPart(*comm, d, from, to, peer), s->capture.graph});
   return group_depth > 0 ? ncclSuccess : issue(std::exchange(group, {}));
@@ -101,14 +119,14 @@ SharedRanks* map_ranks(Id id) {
 
 bool have_all_joined(const Comm& c) { return c.shared->joined.load() == c.ranks; }
 
-/// As late as a rank may: NCCL initialises in a thread of its own.
+/// As late as a rank may.
 void read_environment(Comm& c) {
   if (std::exchange(c.has_read_environment, true)) return;
   const auto variable = [](const char* v) { return std::string(std::getenv(v) ? std::getenv(v) : ""); };
   environments[static_cast<std::size_t>(c.rank)] = variable("NCCL_ALGO") + " " + variable("NCCL_PROTO");
 }
 
-ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, bool is_blocking) {
+ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank) {
   Id id{};
   std::memcpy(&id, &unique_id, sizeof id);
   const Lock lock;
@@ -126,41 +144,31 @@ ncclResult_t init(ncclComm_t* out, int ranks, ncclUniqueId unique_id, int rank, 
   comm->shared = shared;
   comm->rank = rank;
   comm->ranks = ranks;
-  comm->is_blocking = is_blocking;
-  *out = reinterpret_cast<ncclComm_t>(comm.get());
-  comms[*out] = comm;
   // Whoever comes last finds the file mapped by all.
   if (++shared->joined == ranks && id.process == getpid()) close(id.file);
-  if (!is_blocking) return ncclInProgress;
-  if (run_until([&] { return have_all_joined(*comm); })) return read_environment(*comm), ncclSuccess;
-  report("hang: ncclCommInitRank of rank %d waits for peers that do not come", rank);
-  return ncclRemoteError;
+  // Not reported: whoever waits here may have been given up by the thread that made it.
+  if (!run_until([&] { return have_all_joined(*comm); })) return ncclRemoteError;
+  read_environment(*comm);
+  if (ranks > 1 && !ranks_share_device()) {
+    last_error_of_none = "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " +
+                         std::to_string(rank == 0 ? 1 : 0) + " both on CUDA device 0";
+    return ncclInvalidUsage;
+  }
+  *out = reinterpret_cast<ncclComm_t>(comm.get());
+  comms[*out] = comm;
+  return ncclSuccess;
 }
 
 ncclResult_t state_of(Comm& c) {
   if (c.rank == failing_rank && c.error == ncclSuccess) c.fail(ncclRemoteError, "the test's asynchronous error");
   if (c.error != ncclSuccess) return c.error;
-  if (c.shared->is_broken != 0) return ncclRemoteError;
-  if (!have_all_joined(c)) return ncclInProgress;
-  read_environment(c);
-  Deferred& d = deferred[&c];
-  if (!d.calls.empty()) {
-    if (d.questions > 0) return --d.questions, ncclInProgress;
-    if (const ncclResult_t r = put_in_streams(std::exchange(d.calls, {})); r != ncclSuccess) c.error = r;
-  }
-  if (!c.is_finalized || c.left.empty()) return c.error;
-  (void)run_one(nullptr);
-  return ncclInProgress;
+  return c.shared->is_broken != 0 ? ncclRemoteError : ncclSuccess;
 }
 
-/// The real one waits for their end.
-void require_no_graph(const Comm& c, const char* call) {
+/// NCCL waits for the end of graphs that hold calls of the communicator.
+void wait_for_graphs(const Comm& c, const char* call) {
+  if (run_until([&] { return c.graphs == 0; })) return;
   if (c.graphs > 0) report("hang: %s of rank %d waits for a graph that holds its calls", call, c.rank);
-}
-
-void forget(ncclComm_t handle) {
-  deferred.erase(reinterpret_cast<Comm*>(handle));
-  comms.erase(handle);
 }
 
 }  // namespace
@@ -168,6 +176,15 @@ void forget(ncclComm_t handle) {
 void fail_nccl(int rank) {
   const Lock lock;
   failing_rank = rank;
+}
+
+void set_nccl_launch_time(double seconds) {
+  const Lock lock;
+  launch_time = std::chrono::duration<double>(seconds);
+}
+void set_nccl_connects(bool c) {
+  const Lock lock;
+  connects = c;
 }
 
 std::string nccl_environment(int rank) {
@@ -213,41 +230,44 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   constexpr unsigned magic = 0xcafebeef;
   if (config && config->magic != magic) return ncclInvalidArgument;
-  return init(comm, ranks, id, rank, !config || config->blocking != 0);
+  if (config && config->blocking == 0) {
+    report("NCCL rank %d: a communicator that does not block makes and joins a thread for each group of calls", rank);
+    return ncclInvalidArgument;
+  }
+  return init(comm, ranks, id, rank);
 }
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return init(comm, ranks, id, rank, true);
+  return init(comm, ranks, id, rank);
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c || c->is_finalized) return ncclInvalidArgument;
   c->is_finalized = true;
-  require_no_graph(*c, "ncclCommFinalize");
-  if (!c->is_blocking) return ncclInProgress;
+  wait_for_graphs(*c, "ncclCommFinalize");
   return run_until([&] { return c->left.empty() || c->has_ended(); }) ? ncclSuccess : ncclInternalError;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  if (!c->is_finalized) require_no_graph(*c, "ncclCommDestroy");
+  if (!c->is_finalized) wait_for_graphs(*c, "ncclCommDestroy");
   if (!run_until([&] { return c->left.empty() || c->has_ended(); })) {
     report("hang: ncclCommDestroy of rank %d waits for calls that are not done", c->rank);
   }
   if (!c->registered.empty()) report("ncclCommDestroy of rank %d, which has registered buffers", c->rank);
-  forget(comm);
+  comms.erase(comm);
   return ncclSuccess;
 }
-/// Of this rank alone, as the real one: the others find out by themselves.
+/// Of this rank alone, as the real one: the others find out by themselves. By any thread.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Lock lock;
   const CommPtr c = find_comm(comm);
   if (!c) return ncclInvalidArgument;
-  require_no_graph(*c, "ncclCommAbort");
   c->is_aborted = true;
   (void)run_until([&] { return c->left.empty(); });
-  forget(comm);
+  wait_for_graphs(*c, "ncclCommAbort");
+  comms.erase(comm);
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

@@ -72,11 +72,10 @@ ncclResult_t refuse(Comm& c, std::string why) {
   return ncclInvalidArgument;
 }
 
-ncclResult_t check_call(Comm& c, const Description& d, const void* from, const void* to, int peer, const Stream* stream,
-                        bool is_in_progress) {
+ncclResult_t check_call(Comm& c, const Description& d, const void* from, const void* to, int peer,
+                        const Stream* stream) {
   if (c.has_ended()) return c.error != ncclSuccess ? c.error : ncclRemoteError;
   if (c.is_finalized) return refuse(c, "a call after ncclCommFinalize");
-  if (is_in_progress) return refuse(c, "a call while the last one is in progress: ask ncclCommGetAsyncError first");
   const std::string call = name(d.call);
   if (!stream) return refuse(c, call + ": in no stream");
   if (peer < 0 || peer >= c.ranks || d.root < 0 || d.root >= c.ranks) return refuse(c, call + ": no such rank");

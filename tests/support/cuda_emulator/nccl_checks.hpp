@@ -16,8 +16,6 @@ bool uses_registered(const Comm&, const Description&, const void* from, const vo
 
 /// ncclInvalidArgument; `why` is reported, and is the communicator's last error.
 ncclResult_t refuse(Comm&, std::string why);
-/// is_in_progress: the communicator has a call that is not in its stream yet.
-ncclResult_t check_call(Comm&, const Description&, const void* from, const void* to, int peer, const Stream*,
-                        bool is_in_progress);
+ncclResult_t check_call(Comm&, const Description&, const void* from, const void* to, int peer, const Stream*);
 
 }  // namespace cuda_emulator

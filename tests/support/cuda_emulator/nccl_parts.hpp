@@ -39,7 +39,7 @@ struct Box {
 };
 /// All zero at first.
 struct SharedRanks {
-  std::atomic<int> joined, is_broken;
+  std::atomic<int> joined, connecting, is_broken;
   Box message[most_ranks][most_ranks], all[most_ranks];
 };
 
@@ -56,7 +56,7 @@ struct Comm {
   CommId id = {};
   SharedRanks* shared = nullptr;
   int rank = 0, ranks = 1;
-  bool is_blocking = true, is_aborted = false, is_finalized = false, has_read_environment = false;
+  bool is_connected = false, is_aborted = false, is_finalized = false, has_read_environment = false;
   ncclResult_t error = ncclSuccess;
   std::string last_error = {};
   std::array<unsigned, most_ranks> sent = {}, received = {};  ///< pieces
