@@ -37,11 +37,13 @@ STATEMENTS = [
     ("wait", r"(?:runtime::)?(?:check_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
-    ("wait for a peer", r"while \([^;]*acquire_from_all\([^;]*;"),
+    ("refusal", r"refuse_shared_gpus\([^;]*\);"),
+    ("word to leave", r"watch_\.tell_to_leave\(\);"),
 ]
 VALUES = [
     ("event", rf"{QUEUE}record\(\)", "decltype({0})()"),
-    ("question", rf"{CHAIN}+(?:reached|launched)\(\)", "true"),
+    ("question", rf"{CHAIN}+reached\(\)", "true"),
+    ("wait for a peer", r"await_flag\([^;]*\)", "true"),
 ]
 # The host's half of the device code: what queues work, and waits for it.
 FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/device.hpp", "src/runtime/transport/decorators*",
