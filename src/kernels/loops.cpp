@@ -9,6 +9,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -16,6 +17,7 @@
 #include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/row_sums.hpp"
 #include "kernels/pointwise/updates.hpp"
 
 namespace gradmeter::kernels {
@@ -76,13 +78,14 @@ void Loops::add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer i
 
 void Loops::channel_sums(ConstBuffer images, std::size_t pixels, Buffer to) const {
   const auto values = floats(images);
-  const auto sums = floats(to);
-  std::ranges::fill(sums, 0.0F);
+  const std::size_t channels = to.count();
+  RowSums sums(channels);
+  std::vector<float> of_image(channels);
   for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
-    float sum = 0;
-    for (const float x : values.subspan(first, pixels)) sum += x;
-    sums[plane % sums.size()] += sum;
+    of_image[plane % channels] = plane_sum(values.subspan(first, pixels));
+    if (plane % channels + 1 == channels) sums.add(of_image.data());
   }
+  sums.finish(floats(to));
 }
 
 void Loops::relu_backward(ConstBuffer activation, Buffer gradient) const {

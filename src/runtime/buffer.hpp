@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 
 #include "core/element.hpp"
@@ -20,6 +21,10 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool reached() const = 0;
+  /// Returns when it is reached.
+  virtual void wait() const {
+    while (!reached()) std::this_thread::yield();
+  }
   /// Seconds by the device's own clock from this event to a later one of the same device, both reached. Errors:
   /// std::logic_error for an event without a clock of its own.
   virtual double until(const Event& later) const {

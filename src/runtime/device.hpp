@@ -96,6 +96,13 @@ class Work {
   StoredWork (*stored_)(const void*);
 };
 
+/// Work of a queue that a device takes by one submission, however many pieces it has. The queue outlives it.
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+  virtual void submit() const = 0;
+};
+
 /// An ordered sequence of work on one device, for one task and its thread alone. Work runs in the order of its
 /// submission, at the latest when `synchronise` returns; the host's queue runs it at once.
 class Queue {
@@ -115,6 +122,10 @@ class Queue {
   virtual void begin_after(const EventPtr&) {}
   /// Waits until all work submitted so far is done.
   virtual void synchronise() {}
+
+  /// Captures the work that `body` submits to this queue, without running it, to submit it any number of times. Null:
+  /// it cannot be captured, because the device has no such thing, or the host must do some of it.
+  virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) { return (void)body, nullptr; }
 
   /// Runs work after all work submitted so far and waits for it: for a few words that the caller reads or writes, so
   /// the work may refer to locals. It is not timed as a kernel on a queue of the host, which just runs it.

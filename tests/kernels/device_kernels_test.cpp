@@ -150,18 +150,20 @@ TEST(DevicePointwise, LoopsHaveTheHostsBits) {
   });
 }
 
-TEST(DevicePointwise, ColumnsAreSummedInTheOrderOfRows) {
-  for (const std::size_t columns : {1u, 10u, 33u, 300u}) {
-    const std::size_t rows = 37;
-    const Floats matrix = numbers(rows * columns, 3);
-    Floats out(columns);
-    const runtime::Stream stream;
-    const auto on = on_device<float>(matrix, stream);
-    runtime::DeviceBuffer<float> on_out(columns);
-    column_sums(matrix, columns, out);
-    cuda::column_sums(on.span(), columns, on_out.span(), stream.get());
-    expect_equal(read_back<float>(on_out.span(), stream), out);
-  }
+TEST(DevicePointwise, ColumnsAreSummedInTheHostsOrder) {
+  test::each_device_seed([] {
+    for (const auto& [rows, columns] :
+         {std::pair{0U, 3U}, {1U, 1U}, {37U, 10U}, {64U, 33U}, {37U, 300U}, {1024U, 3U}, {1025U, 3U}, {2100U, 33U}}) {
+      const Floats matrix = numbers(std::size_t{rows} * columns, 3);
+      Floats out(columns);
+      const runtime::Stream stream;
+      const auto on = on_device<float>(matrix, stream);
+      runtime::DeviceBuffer<float> on_out(columns), workspace(cuda::row_sums_workspace(rows, columns));
+      column_sums(matrix, columns, out);
+      cuda::column_sums(on.span(), columns, on_out.span(), workspace.span(), stream.get());
+      expect_equal(read_back<float>(on_out.span(), stream), out);
+    }
+  });
 }
 
 TEST(DeviceBf16Update, HasTheHostsBits) {
@@ -290,7 +292,7 @@ TEST(DeviceKernels, RefuseWrongLengths) {
   EXPECT_THROW(cuda::sgd(four.span(), five.span(), 1, {}, nullptr), std::invalid_argument);
   EXPECT_THROW(cuda::momentum(four.span(), four.span(), five.span(), {}, {}, nullptr), std::invalid_argument);
   EXPECT_THROW(cuda::adam(four.span(), five.span(), four.span(), four.span(), {}, 1, nullptr), std::invalid_argument);
-  EXPECT_THROW(cuda::column_sums(five.span(), 4, four.span(), nullptr), std::invalid_argument);
+  EXPECT_THROW(cuda::column_sums(five.span(), 4, four.span(), {}, nullptr), std::invalid_argument);
   EXPECT_THROW(cuda::bf16_kahan(four.span(), four.span(), five.span(), {}, nullptr), std::invalid_argument);
 }
 

@@ -110,6 +110,11 @@ TEST_F(DeviceLoops, OfRowsAndChannelsHaveTheHostsBits) {
               {images});
   expect_host("channel_sums", [](const Loops& l, auto in, auto out) { l.channel_sums(in[0], pixels, out[0]); },
               {images}, {bias});
+  const Values many = random_values(1100 * channels * 2, 6), tall = random_values(1100 * channels, 7);
+  expect_host("channel_sums of many images",
+              [](const Loops& l, auto in, auto out) { l.channel_sums(in[0], 2, out[0]); }, {many}, {bias});
+  expect_host("column_sums of many rows", [](const Loops& l, auto in, auto out) { l.column_sums(in[0], out[0]); },
+              {tall}, {bias});
 }
 
 TEST_F(DeviceLoops, ThatMoveNumbersHaveTheHostsBits) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/row_sums.hpp"
 
 #include <gtest/gtest.h>
 
@@ -63,22 +64,57 @@ TEST(ReluBackward, ADeadUnitStopsEvenAnInfiniteGradient) {
   EXPECT_EQ(gradient, std::vector<float>(20, 0.0F));
 }
 
-TEST(ColumnSums, AreTheBitsOfRowAfterRowOnEveryInstructionSet) {
-  for (const std::size_t rows : {0, 1, 3, 4, 5, 257})
+/// Rows added up piece by piece, and these sums again, until one is left.
+std::vector<float> sum_by_pieces(std::vector<std::vector<float>> rows, std::size_t columns) {
+  if (rows.empty()) return std::vector<float>(columns);
+  do {
+    std::vector<std::vector<float>> sums;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (r % 32 == 0) sums.emplace_back(columns);
+      for (std::size_t c = 0; c < columns; ++c) sums.back()[c] += rows[r][c];
+    }
+    rows = sums;
+  } while (rows.size() > 1);
+  return rows.front();
+}
+
+TEST(ColumnSums, AreTheBitsOfSumsByPiecesOnEveryInstructionSet) {
+  for (const std::size_t rows : {0, 1, 3, 4, 5, 32, 33, 257, 1024, 1025, 2100})
     for (const std::size_t columns : {1, 10, 15, 16, 17, 1000}) {
+      if (rows * columns > 1 << 19) continue;
       const std::vector<float> matrix = gaussians(rows * columns, 0);
-      std::vector<float> expected(columns);
-      for (std::size_t i = 0; i < matrix.size(); ++i) expected[i % columns] += matrix[i];
+      std::vector<std::vector<float>> by_row;
+      for (std::size_t r = 0; r < rows; ++r)
+        by_row.emplace_back(matrix.begin() + static_cast<std::ptrdiff_t>(r * columns),
+                            matrix.begin() + static_cast<std::ptrdiff_t>((r + 1) * columns));
+      const std::vector<float> expected = sum_by_pieces(by_row, columns);
       on_every_target([&] {
         Guarded out(std::vector<float>(columns, 99.0F));
         column_sums(matrix, columns, out.span());
         EXPECT_EQ(out.values(), expected) << rows << " x " << columns;
         EXPECT_TRUE(out.intact());
       });
+      RowSums sums(columns);
+      for (const auto& row : by_row) sums.add(row.data());
+      std::vector<float> one_by_one(columns, 99.0F);
+      sums.finish(one_by_one);
+      EXPECT_EQ(one_by_one, expected) << rows << " x " << columns;
       std::vector<float> reference(columns);
       column_sums_reference(matrix, columns, reference);
       expect_near(expected, reference, 6.0 * std::sqrt(double(rows)) * std::sqrt(double(rows)));
     }
+}
+
+TEST(PlaneSum, IsThatOfThirtyTwoPartialSums) {
+  for (const std::size_t n : {0, 1, 31, 32, 33, 500}) {
+    const std::vector<float> plane = gaussians(n, 7);
+    std::vector<float> sums(32);
+    for (std::size_t i = 0; i < n; ++i) sums[i % 32] += plane[i];
+    for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+      for (std::size_t i = 0; i < sums.size() / 2; ++i) sums[i] += sums[i + sums.size() / 2];
+    }
+    EXPECT_EQ(plane_sum(plane), sums[0]) << n;
+  }
 }
 
 TEST(Sgd, IsTwoRoundingsOnEveryInstructionSet) {

@@ -43,13 +43,16 @@ class StepMeterCheck : public testing::Test {
   runtime::Watchdog watchdog_;
   Session session_{runtime::MpiSession::world(), {signals_, watchdog_}, core::Seconds{60}, "step_meter_check"};
   const runtime::Communicator& world_ = session_.world();
-  dataparallel::StepRecord step_;
+  StepMeter::Source of_made_up_steps() {
+    return {.prepare = [] {}, .step = {}, .take_records = [this] { return std::exchange(made_, {}); }};
+  }
+  std::vector<dataparallel::StepRecord> made_;
 };
 
 TEST_F(StepMeterCheck, CallsAreThoseOfTheRankThatTheRowIsOf) {
   const int longest = world_.size() - 1;
-  StepMeter::Source source{.prepare = [] {}, .step = {}};
-  source.step = [this]() -> const auto& { return step_ = made_up_step(world_.rank()); };
+  StepMeter::Source source = of_made_up_steps();
+  source.step = [this] { made_.push_back(made_up_step(world_.rank())); };
   source.per_call = true;
   const Measurement m = measured(world_, session_, source);
   ASSERT_FALSE(m.blocks.empty());
@@ -66,11 +69,11 @@ TEST_F(StepMeterCheck, CallsAreThoseOfTheRankThatTheRowIsOf) {
 /// A step of 200 ms waits 160 of them for what the one before it has begun, and between blocks nothing is under way.
 TEST_F(StepMeterCheck, StepsThatCountHaveOneBeforeThemToWaitFor) {
   bool begun = false;
-  StepMeter::Source source{.prepare = [] {}, .step = {}};
-  source.step = [&]() -> const auto& {
+  StepMeter::Source source = of_made_up_steps();
+  source.step = [&] {
     const double begin = runtime::host_clock();
-    return step_ = {
-               .step = {begin, begin + (std::exchange(begun, true) ? 0.2 : 0.04)}, .computations = {}, .calls = {}};
+    made_.push_back(
+        {.step = {begin, begin + (std::exchange(begun, true) ? 0.2 : 0.04)}, .computations = {}, .calls = {}});
   };
   source.end_block = [&] { begun = false; };
   source.lock_step = false;

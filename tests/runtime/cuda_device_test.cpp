@@ -99,6 +99,53 @@ TEST(CudaDevice, HostCodeAndKernelsMixInOnePieceOfWork) {
   });
 }
 
+TEST(CudaDevice, CapturedWorkIsSubmittedAgainAndAgain) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const OwnedBuffer b = device.allocate(core::Element::f32, n);
+    submit_counting(*queue, b.buffer);
+    const auto captured = queue->capture([&] {
+      submit_doubling(*queue, b.buffer);
+      submit_doubling(*queue, b.buffer);
+    });
+    ASSERT_NE(captured, nullptr);
+    EXPECT_EQ(read(*queue, b.buffer), counted(1)) << "a capture runs nothing";
+    captured->submit();
+    captured->submit();
+    EXPECT_EQ(read(*queue, b.buffer), counted(16));
+  });
+}
+
+TEST(CudaDevice, WorkOfTheHostIsNotCaptured) {
+  CudaDevice device(0);
+  const auto queue = device.make_queue();
+  const OwnedBuffer b = device.allocate(core::Element::f32, n);
+  EXPECT_EQ(queue->capture([&] { submit_counting(*queue, b.buffer); }), nullptr);
+  submit_counting(*queue, b.buffer);
+  EXPECT_EQ(read(*queue, b.buffer), counted(1)) << "the queue goes on";
+}
+
+/// Many are taken and dropped, and used again.
+TEST(CudaDevice, AnEventOfTheHostsIsNotTheOneBefore) {
+  test::each_device_seed([] {
+    CudaDevice device(0);
+    const auto queue = device.make_queue(), other = device.make_queue();
+    const OwnedBuffer a = device.allocate(core::Element::f32, n), b = device.allocate(core::Element::f32, n);
+    for (int i = 1; i < 8; ++i) {
+      submit_counting(*queue, a.buffer);
+      submit_doubling(*queue, a.buffer);
+      other->begin_after(queue->record());
+      other->copy("copy", a.buffer, b.buffer);
+      queue->begin_after(other->record());
+      EXPECT_EQ(read(*other, b.buffer), counted(2));
+    }
+    const EventPtr event = queue->record();
+    event->wait();
+    EXPECT_TRUE(event->reached());
+  });
+}
+
 /// One queue writes, another reads a copy; the mistake: no event between.
 std::vector<float> over_two_queues(bool waits) {
   CudaDevice device(0);

@@ -57,7 +57,8 @@ class Meeting {
   cudaError_t launch(const Stream& stream, std::size_t own, bool cooperative = false) {
     unsigned* const at = flags_.span().device_address();
     return gpu::launch(meet_number<number>, {.grid = dim3(1), .block = dim3(32), .cooperative = cooperative},
-                       stream.get(), at + own, at + (1 - own));
+                       stream.get(), at + own, at + (1 - own))
+        .error;
   }
   void free_something() { unused_ = DeviceBuffer<unsigned>(); }
 
@@ -145,7 +146,10 @@ TEST(CudaEmulatorHardware, AFreeThatWaitsIsAHang) {
     h.frees_wait = limited;
     Meeting meeting(h);
     const Stream first, second;
-    std::thread([&] { EXPECT_EQ(meeting.launch<0>(first, 0, true), cudaSuccess); }).join();
+    std::thread([&] {
+      check_cuda(cudaSetDevice(0), "cudaSetDevice");
+      EXPECT_EQ(meeting.launch<0>(first, 0, true), cudaSuccess);
+    }).join();
     meeting.free_something();
     if (limited) {
       EXPECT_THAT(Meeting::reports_until_done(), Contains(HasSubstr("hang: cudaFree waits for a kernel")));

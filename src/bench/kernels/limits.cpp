@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "core/statistics.hpp"
@@ -46,16 +47,24 @@ double rate_of(runtime::Device& device, const kernels::Problem& p, core::Seconds
 
 /// An emulated device's marks are of a model, in which calls are far shorter than they are: whoever chooses how many to
 /// make would never end.
-std::vector<double> time_by_host(runtime::Queue& queue, std::size_t samples, std::size_t calls,
-                                 const std::function<void()>& call) {
-  std::vector<double> times(samples);
+void time_by_host(runtime::Queue& queue, const std::function<void()>& sample, std::span<double> times) {
   for (double& t : times) {
     const double begin = runtime::host_clock();
-    for (std::size_t i = 0; i < calls; ++i) call();
+    sample();
     queue.synchronise();
-    t = (runtime::host_clock() - begin) / static_cast<double>(calls);
+    t = runtime::host_clock() - begin;
   }
-  return times;
+}
+
+/// A device takes about 1,024 submissions before the host must wait for one of them to end: then it is no longer ahead.
+constexpr std::size_t most_pending = 1000;
+/// One clearing takes the device about as long as the host needs for so many submissions.
+constexpr std::size_t submissions_of_clearing = 8;
+
+/// How many samples of so many submissions may be pending, with the clearings before them.
+std::size_t samples_at_once(std::size_t submissions) {
+  return std::max<std::size_t>(
+      1, most_pending * submissions_of_clearing / ((submissions_of_clearing + 1) * (submissions + 1)));
 }
 
 }  // namespace
@@ -71,27 +80,44 @@ void DeviceClock::clear(runtime::Queue& queue) {
 
 std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples, std::size_t calls, bool cold,
                                       const std::function<void()>& call, const std::function<void()>& before) {
-  if (queue.device().is_emulated()) {
-    before();
-    return time_by_host(queue, samples, calls, call);
-  }
-  std::vector<std::pair<runtime::EventPtr, runtime::EventPtr>> marks;
-  // One such clearing takes the device about as long as the host needs for eight submissions.
-  if (!cold) {
-    for (std::size_t i = 0; i < 1 + samples * calls / 8; ++i) clear(queue);
-    call();  // brings the operands back
-  }
-  for (std::size_t s = 0; s < samples; ++s) {
-    if (cold) clear(queue);
-    if (s == 0) before();
-    const auto begin = mark(queue);
+  const std::function<void()> all_calls = [&] {
     for (std::size_t i = 0; i < calls; ++i) call();
+  };
+  before();
+  // Cold samples are one call each, of another set of operands every time, and behind a clearing of its own.
+  const auto captured = captures_ && !cold ? queue.capture(all_calls) : nullptr;
+  captures_ &= cold || captured != nullptr;
+  const std::function<void()> sample = captured ? [&] { captured->submit(); } : all_calls;
+  constexpr std::size_t marks = 2;
+  const std::size_t submissions = marks + (captured ? 1 : calls) + (cold ? 1 : 0);
+  std::vector<double> times(samples);
+  const std::size_t at_once = samples_at_once(submissions);
+  for (std::size_t first = 0; first < samples; first += at_once) {
+    const auto some = std::span(times).subspan(first, std::min(at_once, samples - first));
+    if (queue.device().is_emulated())
+      time_by_host(queue, sample, some);
+    else
+      time_some(queue, cold, submissions, sample, some);
+  }
+  for (double& t : times) t /= static_cast<double>(calls);
+  return times;
+}
+
+void DeviceClock::time_some(runtime::Queue& queue, bool cold, std::size_t submissions,
+                            const std::function<void()>& sample, std::span<double> times) {
+  std::vector<std::pair<runtime::EventPtr, runtime::EventPtr>> marks;
+  if (!cold) {
+    for (std::size_t i = 0; i < 1 + times.size() * submissions / submissions_of_clearing; ++i) clear(queue);
+    sample();  // brings the operands back
+  }
+  for (std::size_t s = 0; s < times.size(); ++s) {
+    if (cold) clear(queue);
+    const auto begin = mark(queue);
+    sample();
     marks.emplace_back(begin, mark(queue));
   }
   queue.synchronise();
-  std::vector<double> times;
-  for (const auto& [begin, end] : marks) times.push_back(begin->until(*end) / static_cast<double>(calls));
-  return times;
+  std::ranges::transform(marks, times.begin(), [](const auto& m) { return m.first->until(*m.second); });
 }
 
 core::BytesPerSecond device_traffic(runtime::Device& device, std::size_t bytes, core::Seconds budget) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -81,18 +82,23 @@ class DeviceClock {
  public:
   explicit DeviceClock(runtime::Device&);
 
-  /// The time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue. All of them
-  /// are queued before the host waits, behind work that occupies the device meanwhile. `cold`: before each sample the
-  /// device clears more memory than its caches hold, outside the marks. A call that is shorter than its submission
-  /// takes as long as its submission. `before`: called once, before the first sample's mark.
+  /// The time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue. The calls
+  /// of a sample that is not cold are captured and submitted at once; the same calls make all samples. Where they
+  /// cannot be captured, a call that is shorter than its submission takes as long as its submission. Samples are queued
+  /// before the host waits, behind work that occupies the device meanwhile, and no more of them at once than a device
+  /// takes without holding up the host. `cold`: before each sample the device clears more memory than its caches hold,
+  /// outside the marks. `before`: called once, before the first call.
   std::vector<double> time(
       runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
       const std::function<void()>& before = [] {});
 
  private:
   void clear(runtime::Queue&);
+  void time_some(runtime::Queue&, bool cold, std::size_t submissions, const std::function<void()>& sample,
+                 std::span<double> times);
 
   runtime::OwnedBuffer beyond_caches_;
+  bool captures_ = true;  ///< false: calls could not be captured
 };
 
 /// Bytes read and written a second while a device copies `bytes` from one buffer to another: the median of copies that

@@ -135,11 +135,13 @@ class StepBenchmark {
   /// Between blocks no messages are handled, so that other points are measured undisturbed.
   StepMeter::Source source() {
     return {.prepare = [this] { training_->prepare(step_ % training_->steps_per_epoch()); },
-            .step = [this]() -> const dataparallel::StepRecord& {
-              training_->step(step_++ % training_->steps_per_epoch());
-              sample_steps();
-              return training_->record();
-            },
+            .step = [this] { training_->step(step_++ % training_->steps_per_epoch()); },
+            .take_records =
+                [this] {
+                  auto records = training_->take_records();
+                  sample_steps(records);
+                  return records;
+                },
             .begin_block = [this] { progress_pause_.reset(); },
             .end_block = [this] { progress_pause_ = training_->pause_progress(); },
             .verify_next = [this] { training_->verify_next(); },
@@ -150,10 +152,12 @@ class StepBenchmark {
             .seed = session_.run_seed()};
   }
 
-  void sample_steps() {
+  void sample_steps(std::span<const dataparallel::StepRecord> records) {
     if (!training_->layout().trains()) return;
-    steps_.times.push_back(training_->record().step.length());
-    for (const auto& w : training_->record().waits) steps_.waits[std::string(w.label)] += w.when.length();
+    for (const auto& r : records) {
+      steps_.times.push_back(r.step.length());
+      for (const auto& w : r.waits) steps_.waits[std::string(w.label)] += w.when.length();
+    }
   }
 
   /// Ranks that take no part sleep until the turn is over.
@@ -270,6 +274,7 @@ core::Seconds trial_step(Session& s, RankGroups& rank_groups, const model::DataS
       training.prepare(step);
       const double begin = runtime::host_clock();
       training.step(step);
+      training.take_records();  // which waits for it
       seconds = runtime::host_clock() - begin;
     }
     training.finish();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "core/random.hpp"
@@ -103,9 +104,10 @@ Decomposition mean(std::span<const Decomposition> steps) {
 
 /// This rank's block: `period` steps for each sample, in order.
 struct StepMeter::Taken {
-  std::vector<StepRecord> steps;
-  std::vector<double> late;  ///< for each sample: not 0 where this rank missed its window
-  double check_s = 0;        ///< time of the verified steps [s]
+  std::vector<StepRecord> steps;  ///< known when the block has ended, so that no step waits for its record
+  std::vector<bool> kept;         ///< for each step that was made: whether it is one of `steps`
+  std::vector<double> late;       ///< for each sample: not 0 where this rank missed its window
+  double check_s = 0;             ///< time of the verified steps [s]
 };
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
@@ -198,18 +200,24 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
 
 StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
   Taken t;
-  t.steps.reserve(samples * source_.period);
+  t.kept.reserve((samples + 2) * source_.period);
   // Nothing is under way when a block begins. But a step may wait for what the step before it has begun, such as an
   // average, or servers that read its changes. So the first step does not count.
   if (!source_.lock_step) take_sample(t, false);
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {
-      const double begin = runtime::host_clock();
       source_.verify_next();
+      const double begin = runtime::host_clock();
       take_sample(t, false);
       t.check_s = runtime::host_clock() - begin;
     }
     if (i < samples) take_sample(t, true);
+  }
+  auto records = source_.take_records();
+  if (records.size() != t.kept.size()) throw std::logic_error("a block has other steps than it made");
+  t.steps.reserve(samples * source_.period);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (t.kept[i]) t.steps.push_back(std::move(records[i]));
   }
   return t;
 }
@@ -219,8 +227,8 @@ void StepMeter::take_sample(Taken& t, bool kept) {
   for (std::size_t k = 0; k < source_.period; ++k) {
     source_.prepare();
     if (!pacer_.next()) late = 1;
-    const StepRecord& record = source_.step();
-    if (kept) t.steps.push_back(record);
+    source_.step();
+    t.kept.push_back(kept);
   }
   if (kept) t.late.push_back(late);
 }

@@ -84,7 +84,9 @@ class StepMeter {
   /// What is measured on this rank.
   struct Source {
     std::function<void()> prepare;  ///< loads the next batch, before the ranks synchronise and the clock is read
-    std::function<const dataparallel::StepRecord&()> step;
+    std::function<void()> step;     ///< makes a step, or only submits it to a device
+    /// Waits for the steps since the last call, and returns their records in their order.
+    std::function<std::vector<dataparallel::StepRecord>()> take_records;
     /// Called around each block. From `begin_block` to `end_block`, ranks may call MPI only in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
     /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks since its

@@ -24,11 +24,12 @@ void time_steps(Session& s, const runtime::Communicator& c, const model::DataSpl
                 std::vector<double>& times) {
   Training training(s, c, data, config);
   training.step(0);  // what is done once
+  training.take_records();
   for (std::size_t step = 1; step <= steps_of_visit; ++step) {
     training.prepare(step % training.steps_per_epoch());
     c.barrier();
     training.step(step % training.steps_per_epoch());
-    times.push_back(c.max(training.record().step.length()));
+    times.push_back(c.max(training.take_records().front().step.length()));
   }
   training.finish();
   s.stop_if_interrupted(c);

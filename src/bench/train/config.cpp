@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "bench/train/uploaded.hpp"
 #include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -316,7 +317,9 @@ std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFact
 }  // namespace
 
 std::size_t resident_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
-  return process_bytes + training_bytes(c, d, ranks);
+  const std::size_t batch = c.batch_per_rank * d.features * sizeof(float);
+  const std::size_t pinned = c.device == "cpu" ? 0 : most_places(batch) * batch;
+  return process_bytes + training_bytes(c, d, ranks) + pinned;
 }
 
 std::size_t shm_bytes(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {

@@ -64,30 +64,25 @@ class Run {
   }
 
   void epoch(std::size_t first, std::size_t last) {
-    double loss = 0;
     of_epoch_ = {};
+    epoch_loss_ = 0;
     if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
     training_.draw_epoch(first);
     const std::size_t verified = first + place_of_verified(first, last - first);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
+      if (looks_at_gradients(step)) end_steps();  // their time is training's
       dump(step);
       if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
       if (options_.noise_every && step % *options_.noise_every == 0) measure_noise_scale(step);
       if (trace_) trace_->before(step, training_.probe());
-      const double step_loss = training_.step(step, step_size(step)).loss_sum;
-      if (trace_) trace_->after(step, training_.record(), training_.probe());
-      loss += step_loss;
-      note(training_.record());
-      if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, step_loss});
-      if (session_.is_root() && listener_.progress) {
-        listener_.progress(step, total_steps_, step_loss / labels(options_.config.batch_per_rank));
-      }
+      submitted_.push_back({step, training_.step(step, step_size(step))});
+      if (!training_.runs_ahead() || submitted_.size() == most_steps_ahead) end_steps();
       if ((step - first) % steps_between_syncs() == steps_between_syncs() - 1) synchronise();
     }
     synchronise();
     result_.steps = last;
-    const double mean_loss = end_of_epoch(begin, loss) / labels((last - first) * batch_global_);
+    const double mean_loss = end_of_epoch(begin, epoch_loss_) / labels((last - first) * batch_global_);
     if (!std::isfinite(mean_loss)) diverged(last, mean_loss);
     const Validation validation = training_.validate();
     result_.accuracy = validation.accuracy;
@@ -126,8 +121,28 @@ class Run {
   /// Workers that may be at different steps must not be stopped often.
   std::size_t steps_between_syncs() const { return training_.uses_ports() ? 128 : 16; }
 
+  /// Waits for the steps that were submitted, and takes what they did.
+  void end_steps() {
+    const auto records = training_.take_records();
+    for (std::size_t i = 0; i < submitted_.size(); ++i) {
+      const auto& [step, outcome] = submitted_[i];
+      end_step(step, outcome.place()->loss_sum, records[i]);  // known, since the queue has been waited for
+    }
+    submitted_.clear();
+  }
+
+  void end_step(std::size_t step, double loss, const dataparallel::StepRecord& record) {
+    if (trace_) trace_->after(step, record, training_.probe());
+    epoch_loss_ += loss;
+    note(record);
+    if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, loss});
+    if (session_.is_root() && listener_.progress)
+      listener_.progress(step, total_steps_, loss / labels(options_.config.batch_per_rank));
+  }
+
   /// Collective: writes what was logged, and handles signals.
   void synchronise() {
+    end_steps();
     training_.quiesce();
     if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
     for (const auto& [step, mine] : logged_) {
@@ -192,6 +207,11 @@ class Run {
     const std::size_t step = d.step.value_or(usual);
     if (step < total_steps_) return step;
     throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
+  }
+
+  bool looks_at_gradients(std::size_t step) const {
+    return (options_.noise_every && step % *options_.noise_every == 0) || step == weights_step_ ||
+           step == gradients_step_;
   }
 
   void dump(std::size_t step) {
@@ -284,9 +304,16 @@ class Run {
   const bool rounds_by_software_;
   std::size_t total_steps_ = 0;
   std::optional<std::size_t> gradients_step_, weights_step_;  ///< before which they are dumped
-  StepSamples of_epoch_;                                      ///< of this rank
-  std::vector<std::pair<std::size_t, double>> logged_;        ///< step, this rank's sum of losses; not yet gone out
-  std::optional<NoiseScale> noise_;                           ///< of this epoch
+  static constexpr std::size_t most_steps_ahead = 16;
+  struct Submitted {
+    std::size_t step;
+    model::PendingOutcome outcome;
+  };
+  std::vector<Submitted> submitted_;  ///< steps whose records have not been taken, at most `most_steps_ahead`
+  double epoch_loss_ = 0;             ///< of this rank's steps of the epoch that have ended
+  StepSamples of_epoch_;              ///< of this rank
+  std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
+  std::optional<NoiseScale> noise_;                     ///< of this epoch
   std::optional<Trace> trace_;
   std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
   double peak_memory_ = 0;                                ///< until this epoch's end [bytes]; 0: not known

@@ -153,7 +153,13 @@ DataFacts facts_of(const model::DataSplit& data) {
   return {data.train->features(), data.train->classes(), data.train->labels()};
 }
 
-Training::~Training() = default;
+// Work under way uses memory that is freed and unpinned here.
+Training::~Training() {
+  try {
+    queue_->synchronise();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever waited for the queue has had its error
+  }
+}
 
 int Training::helper_threads() const { return bench::helper_threads(config_, layout_); }
 
@@ -175,21 +181,32 @@ void Training::draw_epoch(std::size_t first_step) {
   }
 }
 
-model::Outcome Training::step(std::size_t step, float step_size) {
+model::PendingOutcome Training::step(std::size_t step, float step_size) {
   ++steps_;
-  if (!layout_.trains()) return {};
+  if (!layout_.trains()) {
+    ++served_steps_;
+    return model::PendingOutcome(*queue_);
+  }
   prepare(step);
   std::optional<kernels::CallCheck> calls;
   if (std::exchange(checks_calls_, false)) calls.emplace(check_seed_++);
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
-  const auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
-  record_ = assembly_.probe().end_step();
-  seconds_ += record_.step.length();
+  auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
+  assembly_.probe().leave_step();
   verifier_.end_step();
-  const model::Outcome found = outcome.get();
-  if (calls && calls_fault_.empty()) calls_fault_ = calls->fault();
-  return found;
+  if (calls) {
+    queue_->synchronise();
+    if (calls_fault_.empty()) calls_fault_ = calls->fault();
+  }
+  return outcome;
+}
+
+std::vector<dataparallel::StepRecord> Training::take_records() {
+  auto records = assembly_.probe().take_steps();
+  for (const auto& r : records) seconds_ += r.step.length();
+  records.resize(records.size() + std::exchange(served_steps_, 0));
+  return records;
 }
 
 std::string Training::verdict() {
@@ -363,6 +380,7 @@ std::optional<dataparallel::LossScaler::State> Training::loss_scale() {
 }
 
 TrainingTotals Training::finish() {
+  take_records();  // for their seconds
   TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast(forecast_input(1, steps_));
   assembly_.strategy().end(assembly_.worker());

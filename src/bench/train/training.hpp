@@ -12,6 +12,7 @@
 #include "bench/engine/session.hpp"
 #include "bench/train/config.hpp"
 #include "bench/train/limits.hpp"
+#include "bench/train/uploaded.hpp"
 #include "dataparallel/assembly.hpp"
 #include "dataparallel/fabric/decorators/fault_injector.hpp"
 #include "dataparallel/fabric/decorators/verifier.hpp"
@@ -55,25 +56,6 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
-/// Numbers that the host writes and a device reads. They are in one memory where that device is the host.
-template <class T>
-class Uploaded {
- public:
-  Uploaded(runtime::Device& device, std::size_t count)
-      : memory_(device.allocate(core::element_of<T>, count)), host_(memory_.buffer.on_device() ? count : 0) {}
-  std::span<T> host() { return memory_.buffer.on_device() ? std::span<T>(host_) : memory_.buffer.values<T>(); }
-  runtime::Buffer device() const { return memory_.buffer; }
-  /// Copies the numbers to the device after the host has written them. The host must not write again before the queue
-  /// has been waited for.
-  void upload(runtime::Queue& queue) const {
-    if (memory_.buffer.on_device()) queue.copy("upload", host_, memory_.buffer);
-  }
-
- private:
-  runtime::OwnedBuffer memory_;
-  std::vector<T> host_;
-};
-
 /// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic
 /// bucket size is measured before anything of this training exists, so that the search leaves no state in it.
 class Training {
@@ -88,10 +70,15 @@ class Training {
   /// Draws the samples of this worker's part of an epoch that are not drawn yet: each built-in digit takes 11 us. It is
   /// called for the first epoch; in later ones the steps draw. It is not collective.
   void draw_epoch(std::size_t first_step);
-  /// Trains on this worker's part of global batch number `step`. `record()` then tells what the step did.
-  model::Outcome step(std::size_t step) { return this->step(step, config_.step_size); }
-  model::Outcome step(std::size_t step, float step_size);
-  const dataparallel::StepRecord& record() const { return record_; }
+  /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted: `get` of the
+  /// outcome waits for it, and so does `take_records`.
+  model::PendingOutcome step(std::size_t step) { return this->step(step, config_.step_size); }
+  model::PendingOutcome step(std::size_t step, float step_size);
+  /// Waits for all steps that were submitted, and returns what those since the last call did, in their order. On a rank
+  /// that only serves the records are empty.
+  std::vector<dataparallel::StepRecord> take_records();
+  /// True where steps are submitted ahead of the device that makes them.
+  bool runs_ahead() const { return !session_.on_host(); }
   /// The gradient of this rank's part of batch `step` at the current weights, before any exchange. It is collective
   /// only over the ranks of one replica. The next step overwrites the gradient, and is the same with or without this
   /// call.
@@ -134,6 +121,7 @@ class Training {
   /// the next step. All ranks call it before the same step. The step gives the same bits, only later. Cost: see
   /// dataparallel::Verifier and kernels::CallCheck.
   void verify_next() {
+    queue_->synchronise();  // so that the time of a check is not that of the steps before it
     verifier_.arm();
     checks_calls_ = true;
   }
@@ -197,10 +185,10 @@ class Training {
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;
-  bool checks_calls_ = false;  ///< true: the operations of the next step are checked
-  std::uint64_t check_seed_;   ///< seed that selects what a check looks at; each check has another one
-  std::string calls_fault_;    ///< faults of this rank's checked operations since the last verdict
-  dataparallel::StepRecord record_;
+  bool checks_calls_ = false;     ///< true: the operations of the next step are checked
+  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; each check has another one
+  std::string calls_fault_;       ///< faults of this rank's checked operations since the last verdict
+  std::size_t served_steps_ = 0;  ///< steps of a rank that only serves, since the last `take_records`
 };
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.

@@ -77,10 +77,13 @@ class ExecutionContext : public runtime::Queue {
 
   /// Runs work of this thread on messages: posting, taking, copying. A context that does not time it only runs it.
   virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
-  /// From now on the interval of every computation and exchange is added to `log`, by the backend's own clock, at the
-  /// latest when `synchronise` returns. Null: no log is kept.
+  /// The interval of every computation and exchange that is submitted from now on is added to `log`, by the backend's
+  /// own clock, at the latest when `synchronise` returns; the log must live until then. Null: no log is kept.
   virtual void log_to(ComputeLog* log) = 0;
   virtual double now() const = 0;
+  /// Writes to `to` the time by `now` at which all work submitted so far is done, at the latest when `synchronise`
+  /// returns; `to` must live until then. The caller does not wait.
+  virtual void stamp(double& to) { to = now(); }
 };
 
 using BackgroundProgram = std::function<void(ExecutionContext&)>;
@@ -326,6 +329,7 @@ class ForwardingContext : public Interface {
   runtime::EventPtr record() override { return inner_.record(); }
   void exchange(std::string_view label, const runtime::Work& work) override { inner_.exchange(label, work); }
   void log_to(ComputeLog* log) override { inner_.log_to(log); }
+  void stamp(double& to) override { inner_.stamp(to); }
   void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }
   void synchronise() override { inner_.synchronise(); }
   double now() const override { return inner_.now(); }

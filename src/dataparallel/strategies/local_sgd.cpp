@@ -58,7 +58,8 @@ class FollowingPeriod final : public BlockPeriod {
   void take_loss(Worker& w, const model::PendingOutcome& outcome, std::uint64_t step) override {
     const Buffer last = losses_.part(exchanged, 1);
     w.queue().submit("loss", {}, [last, place = outcome.place()] {
-      last.values<float>()[0] = static_cast<float>(place->mean_loss());
+      const auto to = last.values<float>();  // first, since a device's work before it computes the loss
+      to[0] = static_cast<float>(place->mean_loss());
     });
     w.broadcast_to_replica(last);
     w.queue().submit("loss", {}, [step, losses = losses_] {

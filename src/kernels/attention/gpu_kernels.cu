@@ -6,6 +6,7 @@
 
 #include "core/host_device.hpp"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/row_sums.cuh"
 
 namespace gradmeter::kernels::cuda {
 namespace {
@@ -89,19 +90,26 @@ __global__ void row_moments(const float* x, std::size_t rows, std::size_t width,
   moments[2 * row + 1] = m.inverse_deviation;
 }
 
-__global__ void parameter_gradients(const float* x, const float* delta, const float* moments, std::size_t rows,
-                                    std::size_t width, float* gain, float* bias) {
-  const std::size_t j = element_of_thread();
-  if (j >= width) return;
-  float by_gain = 0, by_bias = 0;
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float d = delta[r * width + j];
-    by_gain += d * ((x[r * width + j] - moments[2 * r]) * moments[2 * r + 1]);
-    by_bias += d;
+/// A row's parts of the gradients: first those of the gain, then those of the bias.
+struct ParameterGradients {
+  const float *x, *delta, *moments;
+  std::size_t width;
+  __device__ float operator()(std::size_t row, std::size_t column) const {
+    if (column >= width) return delta[row * width + column - width];
+    const std::size_t at = row * width + column;
+    return delta[at] * ((x[at] - moments[2 * row]) * moments[2 * row + 1]);
   }
-  gain[j] = by_gain;
-  bias[j] = by_bias;
-}
+};
+struct GainAndBias {
+  float *gain, *bias;
+  std::size_t width;
+  __device__ void operator()(std::size_t i, float sum) const {
+    if (i < width)
+      gain[i] = sum;
+    else
+      bias[i - width] = sum;
+  }
+};
 
 /// Row i of each matrix: the softmax of its first i + 1 scores, zeros after them.
 __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, float scale) {
@@ -182,17 +190,23 @@ void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain
               delta.device_address(), to.device_address(), rows, gain.size());
 }
 
+std::size_t layer_norm_workspace(std::size_t rows, std::size_t width) {
+  return 2 * rows + row_sums_workspace(rows, 2 * width);
+}
+
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
-                                    DeviceSpan<float> bias, DeviceSpan<float> moments, cudaStream_t stream) {
+                                    DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t stream) {
+  const std::size_t width = gain.size();
   check_lengths("layer_norm_backward_parameters: delta", delta.size(), x.size());
-  check_lengths("layer_norm_backward_parameters: bias", bias.size(), gain.size());
-  const std::size_t rows = rows_of("layer_norm_backward_parameters: x", x.size(), gain.size());
-  check_lengths("layer_norm_backward_parameters: moments", moments.size(), 2 * rows);
-  launch_rows(row_moments, "row_moments", rows, stream, x.device_address(), rows, gain.size(),
-              moments.device_address());
-  launch_each(parameter_gradients, "parameter_gradients", gain.size(), stream, x.device_address(),
-              delta.device_address(), moments.device_address(), rows, gain.size(), gain.device_address(),
-              bias.device_address());
+  check_lengths("layer_norm_backward_parameters: bias", bias.size(), width);
+  const std::size_t rows = rows_of("layer_norm_backward_parameters: x", x.size(), width);
+  check_lengths("layer_norm_backward_parameters: workspace", workspace.size(), layer_norm_workspace(rows, width));
+  float* const moments = workspace.device_address();
+  launch_rows(row_moments, "row_moments", rows, stream, x.device_address(), rows, width, moments);
+  launch_row_sums("layer_norm_backward_parameters",
+                  ParameterGradients{x.device_address(), delta.device_address(), moments, width}, rows, 2 * width,
+                  GainAndBias{gain.device_address(), bias.device_address(), width}, workspace.subspan(2 * rows),
+                  stream);
 }
 
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t stream) {

@@ -25,9 +25,10 @@ void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceS
                 DeviceSpan<float> y, cudaStream_t);
 void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
                          DeviceSpan<float> to, cudaStream_t);
-/// A thread computes a column, rows in order; `moments` [2·rows] is memory that the call needs.
+/// Rows are added in the host's order. The call needs a workspace of layer_norm_workspace(rows, width) floats.
+std::size_t layer_norm_workspace(std::size_t rows, std::size_t width);
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
-                                    DeviceSpan<float> bias, DeviceSpan<float> moments, cudaStream_t);
+                                    DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t);
 
 /// A warp computes a row. A probability p is off by at most 2^-20·(1 + |log p|) of itself, since its argument is
 /// rounded.

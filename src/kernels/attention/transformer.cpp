@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/transformer.cpp"
@@ -58,6 +59,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "kernels/host/memory.hpp"
 #include "kernels/host/threads.hpp"
+#include "kernels/pointwise/row_sums.hpp"
 
 namespace gradmeter::kernels {
 
@@ -133,15 +135,16 @@ void layer_norm_backward_parameters(std::span<const float> x, std::span<const fl
                                     std::span<float> bias) {
   require_elements("layer_norm_backward_parameters: delta", delta.size(), x.size());
   require_elements("layer_norm_backward_parameters: bias", bias.size(), gain.size());
-  std::ranges::fill(gain, 0.0F);
-  std::ranges::fill(bias, 0.0F);
+  RowSums gains(gain.size()), biases(gain.size());
+  std::vector<float> by_gain(gain.size());
   for (std::size_t at = 0; at < x.size(); at += gain.size()) {
     const auto [mean, inverse] = moments_of(&x[at], gain.size());
-    for (std::size_t j = 0; j < gain.size(); ++j) {
-      gain[j] += delta[at + j] * ((x[at + j] - mean) * inverse);
-      bias[j] += delta[at + j];
-    }
+    for (std::size_t j = 0; j < gain.size(); ++j) by_gain[j] = delta[at + j] * ((x[at + j] - mean) * inverse);
+    gains.add(by_gain.data());
+    biases.add(&delta[at]);
   }
+  gains.finish(gain);
+  biases.finish(bias);
 }
 
 // With x̂ the normalised row and g = delta·gain: (g − mean(g) − x̂·mean(g·x̂))/deviation.

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/conv/gpu_kernels.hpp"
 
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/gemm/product.cuh"
 
 namespace gradmeter::kernels::cuda {
 namespace {
-
-/// n / d for n < 2^31 by a multiplication: division costs some twenty instructions, several times for each element.
-/// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
-struct Divisor {
-  unsigned d = 1, factor = 1, shift = 0;
-  Divisor() = default;
-  explicit Divisor(std::size_t by) : d(static_cast<unsigned>(by)) {
-    while (std::uint64_t{1} << shift < d) ++shift;
-    factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - d)) / d + 1);
-  }
-  __device__ unsigned operator()(unsigned n) const { return (__umulhi(n, factor) + n) >> shift; }
-};
 
 /// An index of [outer × height × width] taken apart.
 struct Place {

@@ -55,23 +55,13 @@ class Temporary {
   cudaStream_t stream_;
 };
 
-/// A loss on its way to the host: first to pinned memory, then to its receiver by a host function of the stream.
-struct LossOnItsWay {
-  CrossEntropy* pinned;
-  Loops::TakeLoss take;
-};
-
-/// Pinned memory for losses, used again since it is slow to allocate. Never freed, since streams may end after all
-/// else.
+/// Pinned memory for losses on their way to the host, used again since it is slow to allocate. Never freed, since
+/// streams may end after all else. Any thread may use it.
 class PinnedLosses {
  public:
   CrossEntropy* take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      void* memory = nullptr;
-      check_cuda(cudaHostAlloc(&memory, sizeof(CrossEntropy), cudaHostAllocPortable), "cudaHostAlloc");
-      return static_cast<CrossEntropy*>(memory);
-    }
+    if (free_.empty()) add();
     CrossEntropy* const place = free_.back();
     free_.pop_back();
     return place;
@@ -82,6 +72,13 @@ class PinnedLosses {
   }
 
  private:
+  void add() {
+    constexpr std::size_t at_once = 256;  // a page or two
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, at_once * sizeof(CrossEntropy), cudaHostAllocPortable), "cudaHostAlloc");
+    for (std::size_t i = 0; i < at_once; ++i) free_.push_back(static_cast<CrossEntropy*>(memory) + i);
+  }
+
   std::mutex mutex_;
   std::vector<CrossEntropy*> free_;
 };
@@ -90,20 +87,14 @@ PinnedLosses& pinned_losses() {
   return all;
 }
 
-void deliver_loss(void* data) {
-  const std::unique_ptr<LossOnItsWay> loss(static_cast<LossOnItsWay*>(data));
-  loss->take(*loss->pinned);
-  pinned_losses().give_back(loss->pinned);
-}
-
+/// The receiver gets the loss when the queue is waited for.
 void send_loss(const Temporary& total, const Loops::TakeLoss& take) {
-  const cudaStream_t s = stream();
-  auto loss = std::make_unique<LossOnItsWay>(LossOnItsWay{pinned_losses().take(), take});
-  check_cuda(cudaMemcpyAsync(loss->pinned, total.as<CrossEntropy>().device_address(), sizeof(CrossEntropy),
-                             cudaMemcpyDeviceToHost, s),
+  const std::shared_ptr<CrossEntropy> pinned(pinned_losses().take(),
+                                             [](CrossEntropy* place) { pinned_losses().give_back(place); });
+  check_cuda(cudaMemcpyAsync(pinned.get(), total.as<CrossEntropy>().device_address(), sizeof(CrossEntropy),
+                             cudaMemcpyDeviceToHost, stream()),
              "cudaMemcpyAsync");
-  check_cuda(cudaLaunchHostFunc(s, deliver_loss, loss.get()), "cudaLaunchHostFunc");
-  loss.release();  // deliver_loss owns it now
+  gpu::when_done([pinned, take] { take(*pinned); });
 }
 
 /// Leaves to the host what has no kernel, and memory that is not the GPU's.
@@ -135,7 +126,9 @@ class CudaLoops final : public Loops {
   }
   void column_sums(ConstBuffer matrix, Buffer sums) const override {
     if (!are_on_gpu(matrix, sums)) return Loops::column_sums(matrix, sums);
-    cuda::column_sums(of(matrix), sums.count(), of(sums), stream());
+    const std::size_t columns = sums.count(), rows = columns == 0 ? 0 : matrix.count() / columns;
+    const Temporary workspace(sizeof(float) * row_sums_workspace(rows, columns), stream());
+    cuda::column_sums(of(matrix), columns, of(sums), workspace.as<float>(), stream());
   }
   void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const override {
     if (!are_on_gpu(bias, images)) return Loops::add_channels_and_relu(bias, pixels, images);
@@ -143,7 +136,9 @@ class CudaLoops final : public Loops {
   }
   void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const override {
     if (!are_on_gpu(images, sums)) return Loops::channel_sums(images, pixels, sums);
-    cuda::channel_sums(of(images), pixels, of(sums), stream());
+    const std::size_t channels = sums.count(), samples = channels == 0 ? 0 : images.count() / (channels * pixels);
+    const Temporary workspace(sizeof(float) * channel_sums_workspace(samples, channels), stream());
+    cuda::channel_sums(of(images), pixels, of(sums), workspace.as<float>(), stream());
   }
   void relu_backward(ConstBuffer activation, Buffer gradient) const override {
     if (!are_on_gpu(activation, gradient)) return Loops::relu_backward(activation, gradient);
@@ -168,9 +163,8 @@ class CudaLoops final : public Loops {
   }
   void layer_norm_backward_parameters(ConstBuffer x, ConstBuffer delta, Buffer gain, Buffer bias) const override {
     if (!are_on_gpu(x, delta, gain, bias)) return Loops::layer_norm_backward_parameters(x, delta, gain, bias);
-    const std::size_t rows = x.count() / gain.count();
-    const Temporary moments(2 * rows * sizeof(float), stream());
-    cuda::layer_norm_backward_parameters(of(x), of(delta), of(gain), of(bias), moments.as<float>(), stream());
+    const Temporary workspace(sizeof(float) * layer_norm_workspace(x.count() / gain.count(), gain.count()), stream());
+    cuda::layer_norm_backward_parameters(of(x), of(delta), of(gain), of(bias), workspace.as<float>(), stream());
   }
   void causal_softmax(Buffer scores, std::size_t steps, float factor) const override {
     if (!are_on_gpu(scores)) return Loops::causal_softmax(scores, steps, factor);

@@ -6,6 +6,7 @@
 
 #include "core/element.hpp"
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/gemm/product.cuh"
 
@@ -81,9 +82,14 @@ struct PlainPlace {
   std::size_t at, row, column;
   bool inside;
 };
-__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f) {
-  const std::size_t column = stored % f.stored_columns, line = stored / f.stored_columns;
-  const std::size_t row = line % f.stored_rows, first = line / f.stored_rows * f.rows * f.columns;
+template <class D>
+struct StoredExtents {
+  D rows, columns;
+};
+template <class D>
+__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f, const StoredExtents<D>& extents) {
+  const Quotient in_line = extents.columns.divide(stored), line = extents.rows.divide(in_line.whole);
+  const std::size_t column = in_line.rest, row = line.rest, first = line.whole * f.rows * f.columns;
   const bool inside = row < f.rows && column < f.columns;
   return {first + (f.transposed ? column * f.rows + row : row * f.columns + column), row, column, inside};
 }
@@ -125,18 +131,19 @@ struct FromSum {
 };
 
 /// Converts with a thread for each stored element.
-template <class From, class To, class Convert>
-__global__ void pack_elements(const From* plain, To* stored, Convert convert, MatrixForm f) {
+template <class D, class From, class To, class Convert>
+__global__ void pack_elements(const From* plain, To* stored, Convert convert, MatrixForm f, StoredExtents<D> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
-  const PlainPlace p = plain_place(i, f);
+  const PlainPlace p = plain_place(i, f, extents);
   stored[i] = p.inside ? convert(plain[p.at], p.row) : To{};
 }
-template <class From, class To, class Convert>
-__global__ void unpack_elements(const From* stored, To* plain, Convert convert, MatrixForm f) {
+template <class D, class From, class To, class Convert>
+__global__ void unpack_elements(const From* stored, To* plain, Convert convert, MatrixForm f,
+                                StoredExtents<D> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
-  const PlainPlace p = plain_place(i, f);
+  const PlainPlace p = plain_place(i, f, extents);
   if (p.inside) plain[p.at] = convert(stored[i], p.column);
 }
 
@@ -160,13 +167,17 @@ __global__ void finish_scale(Fp8Scale* scale, float largest_of_format) {
 
 template <class From, class To, class Convert>
 void launch_pack(const From* plain, To* stored, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  launch_each(pack_elements<From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain, stored, convert,
-              f);
+  with_divisors_below(f.stored_elements(), [&]<class D>(std::type_identity<D>) {
+    launch_each(pack_elements<D, From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain, stored,
+                convert, f, StoredExtents<D>{D(f.stored_rows), D(f.stored_columns)});
+  });
 }
 template <class From, class To, class Convert>
 void launch_unpack(const From* stored, To* plain, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  launch_each(unpack_elements<From, To, Convert>, "unpack_elements", f.stored_elements(), stream, stored, plain,
-              convert, f);
+  with_divisors_below(f.stored_elements(), [&]<class D>(std::type_identity<D>) {
+    launch_each(unpack_elements<D, From, To, Convert>, "unpack_elements", f.stored_elements(), stream, stored, plain,
+                convert, f, StoredExtents<D>{D(f.stored_rows), D(f.stored_columns)});
+  });
 }
 
 [[noreturn]] void refuse() { throw std::logic_error("matrices are not packed into this type of element"); }

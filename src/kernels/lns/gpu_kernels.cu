@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/lns/lns.hpp"
 #include "runtime/device_memory.hpp"
@@ -67,9 +68,10 @@ __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled
 }
 
 /// Looks each sum up in global memory: there is one an element.
-__global__ void add_bias_each(LnsSums table, const Lns16* bias, std::size_t columns, Lns16* c, std::size_t n) {
+template <class D>
+__global__ void add_bias_each(LnsSums table, const Lns16* bias, D columns, Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i < n) c[i] = lns_add(c[i], bias[i % columns], table, nullptr);
+  if (i < n) c[i] = lns_add(c[i], bias[columns.divide(i).rest], table, nullptr);
 }
 __global__ void relu_each(Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
@@ -109,8 +111,10 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t stream) {
   check_lengths("lns_add_bias: c", bias.empty() ? c.size() : c.size() % bias.size(), 0);
-  launch_each(add_bias_each, "add_bias_each", c.size(), stream, LnsSums::of(doubled), bias.device_address(),
-              bias.size(), c.device_address(), c.size());
+  with_divisors_below(c.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(add_bias_each<D>, "add_bias_each", c.size(), stream, LnsSums::of(doubled), bias.device_address(),
+                D(bias.size()), c.device_address(), c.size());
+  });
 }
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t stream) {
   launch_each(relu_each, "relu_each", c.size(), stream, c.device_address(), c.size());

@@ -10,6 +10,7 @@
 #include "core/host_device.hpp"
 #include "kernels/loops.hpp"
 #include "kernels/pointwise/pointwise.hpp"
+#include "kernels/pointwise/row_sums.hpp"
 #include "kernels/pointwise/updates.hpp"
 #include "runtime/device_memory.hpp"
 
@@ -35,7 +36,13 @@ using runtime::DeviceSpan;
 /// fails.
 
 void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t);
-void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out, cudaStream_t);
+/// The most rows that one launch adds up; the sums of so many are rows of the next launch's matrix.
+inline constexpr std::size_t rows_of_block = rows_of_piece * rows_of_piece;
+/// Floats that sums over rows need beside their results: none up to rows_of_block.
+std::size_t row_sums_workspace(std::size_t rows, std::size_t columns);
+/// A workspace of row_sums_workspace(rows, columns).
+void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out,
+                 DeviceSpan<float> workspace, cudaStream_t);
 void scale(DeviceSpan<float> values, float factor, cudaStream_t);
 
 void to_floats(DeviceSpan<const Bf16>, DeviceSpan<float>, cudaStream_t);
@@ -141,8 +148,11 @@ void add_and_scale(DeviceSpan<const float> a, DeviceSpan<const float> b, float f
                    cudaStream_t);
 void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_relu, DeviceSpan<float> to, cudaStream_t);
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images, cudaStream_t);
-/// A thread sums a channel, in the host's order.
-void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums, cudaStream_t);
+/// A warp sums a channel of an image; then these sums are added up by rows, one for each image. A workspace of
+/// channel_sums_workspace(images, channels).
+std::size_t channel_sums_workspace(std::size_t images, std::size_t channels);
+void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
+                  DeviceSpan<float> workspace, cudaStream_t);
 /// A number outside the table gives NaN.
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t);

@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/row_sums.cuh"
 #include "kernels/pointwise/gpu_kernels.hpp"
 
 namespace gradmeter::kernels::cuda {
@@ -25,43 +27,41 @@ __global__ void add_and_scale_each(const float* a, const float* b, float factor,
 
 __device__ inline float without_negatives(float x) { return x < 0 ? 0 : x; }
 
-__global__ void add_row_each(const float* x, const float* row, std::size_t width, bool is_relu, float* to,
-                             std::size_t n) {
+template <class D>
+__global__ void add_row_each(const float* x, const float* row, D width, bool is_relu, float* to, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const float sum = x[i] + row[i % width];
+  const float sum = x[i] + row[width.divide(i).rest];
   to[i] = is_relu ? without_negatives(sum) : sum;
 }
 
-__global__ void add_channel_each(const float* bias, std::size_t channels, std::size_t pixels, float* images,
-                                 std::size_t n) {
+template <class D>
+__global__ void add_channel_each(const float* bias, D channels, D pixels, float* images, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i < n) images[i] = without_negatives(images[i] + bias[i / pixels % channels]);
+  if (i < n) images[i] = without_negatives(images[i] + bias[channels.divide(pixels.divide(i).whole).rest]);
 }
 
-__global__ void sum_channel(const float* images, std::size_t samples, std::size_t channels, std::size_t pixels,
-                            float* sums) {
-  const std::size_t channel = element_of_thread();
-  if (channel >= channels) return;
-  float all = 0;
-  for (std::size_t s = 0; s < samples; ++s) {
-    const float* const plane = images + (s * channels + channel) * pixels;
-    float sum = 0;
-    for (std::size_t i = 0; i < pixels; ++i) sum += plane[i];
-    all += sum;
-  }
-  sums[channel] = all;
+/// A warp sums a plane as plane_sum does.
+__global__ void sum_planes(const float* images, std::size_t pixels, float* sums, std::size_t planes) {
+  const std::size_t plane = element_of_warp();
+  if (plane >= planes) return;
+  float sum = 0;
+  for (std::size_t i = threadIdx.x % 32; i < pixels; i += sums_of_plane) sum += images[plane * pixels + i];
+  for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+  if (threadIdx.x % 32 == 0) sums[plane] = sum;
 }
 
 /// Whether the number is a word of the table; NaN is none.
 __device__ inline bool is_word(float word, std::size_t words) { return word >= 0 && word < static_cast<float>(words); }
 
-__global__ void embed_each(const float* words, const float* table, std::size_t rows, std::size_t width, float* to,
+template <class D>
+__global__ void embed_each(const float* words, const float* table, std::size_t rows, D width, float* to,
                            std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const float word = words[i / width];
-  to[i] = is_word(word, rows) ? table[static_cast<std::size_t>(word) * width + i % width] : nanf("");
+  const Quotient at = width.divide(i);
+  const float word = words[at.whole];
+  to[i] = is_word(word, rows) ? table[static_cast<std::size_t>(word) * width.d + at.rest] : nanf("");
 }
 
 __global__ void add_word_rows(const float* words, std::size_t count, const float* delta, std::size_t width, bool clears,
@@ -76,26 +76,28 @@ __global__ void add_word_rows(const float* words, std::size_t count, const float
   }
 }
 
-__global__ void swap_each(const float* from, std::size_t rows, std::size_t columns, std::size_t width, float* to,
-                          std::size_t n) {
+template <class D>
+__global__ void swap_each(const float* from, std::size_t rows, D columns, D width, float* to, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t row = i / width / columns, column = i / width % columns;
-  to[(column * rows + row) * width + i % width] = from[i];
+  const Quotient at = width.divide(i), line = columns.divide(at.whole);
+  to[(line.rest * rows + line.whole) * width.d + at.rest] = from[i];
 }
 
+template <class D>
+struct HeadDivisors {
+  D width, heads, parts, steps;
+};
 /// i: index of an element in the order of tokens.
-__global__ void reorder_each(const float* from, HeadLayout s, std::size_t parts, float* to, std::size_t n) {
+template <class D>
+__global__ void reorder_each(const float* from, HeadLayout s, HeadDivisors<D> by, float* to, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  std::size_t rest = i / s.width;
-  const std::size_t head = rest % s.heads;
-  rest /= s.heads;
-  const std::size_t part = rest % parts;
-  rest /= parts;
-  const std::size_t step = rest % s.steps, sample = rest / s.steps;
+  const Quotient at = by.width.divide(i), head = by.heads.divide(at.whole), part = by.parts.divide(head.whole),
+                 step = by.steps.divide(part.whole);
+  const std::size_t sample = step.whole;
   const std::size_t by_heads =
-      (((part * s.samples + sample) * s.heads + head) * s.steps + step) * s.width + i % s.width;
+      (((part.rest * s.samples + sample) * s.heads + head.rest) * s.steps + step.rest) * s.width + at.rest;
   if (s.to_heads)
     to[by_heads] = from[i];
   else
@@ -127,29 +129,47 @@ void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_rel
              cudaStream_t stream) {
   check_lengths("add_row", x.size(), to.size());
   if (row.empty()) return;
-  launch_each(add_row_each, "add_row", to.size(), stream, x.device_address(), row.device_address(), row.size(), is_relu,
-              to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(add_row_each<D>, "add_row", to.size(), stream, x.device_address(), row.device_address(), D(row.size()),
+                is_relu, to.device_address(), to.size());
+  });
 }
 
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images,
                            cudaStream_t stream) {
-  launch_each(add_channel_each, "add_channels_and_relu", images.size(), stream, bias.device_address(), bias.size(),
-              pixels, images.device_address(), images.size());
+  with_divisors_below(images.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(add_channel_each<D>, "add_channels_and_relu", images.size(), stream, bias.device_address(),
+                D(bias.size()), D(pixels), images.device_address(), images.size());
+  });
 }
 
-void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums, cudaStream_t stream) {
+std::size_t channel_sums_workspace(std::size_t images, std::size_t channels) {
+  return images * channels + row_sums_workspace(images, channels);
+}
+
+void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
+                  DeviceSpan<float> workspace, cudaStream_t stream) {
   if (sums.empty()) return;
-  const std::size_t samples = images.size() / (sums.size() * pixels);
-  check_lengths("channel_sums", images.size(), samples * sums.size() * pixels);
-  launch_each(sum_channel, "channel_sums", sums.size(), stream, images.device_address(), samples, sums.size(), pixels,
-              sums.device_address());
+  const std::size_t channels = sums.size(), samples = images.size() / (channels * pixels), planes = samples * channels;
+  check_lengths("channel_sums", images.size(), planes * pixels);
+  check_lengths("channel_sums: workspace", workspace.size(), channel_sums_workspace(samples, channels));
+  float* const by_image = workspace.device_address();
+  if (planes > 0) {
+    runtime::check_cuda(
+        gpu::launch(sum_planes, warp_for_each(planes), stream, images.device_address(), pixels, by_image, planes),
+        "sum_planes");
+  }
+  launch_row_sums("channel_sums", MatrixRows{by_image, channels}, samples, channels, SumsTo{sums.device_address()},
+                  workspace.subspan(planes), stream);
 }
 
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t stream) {
   check_lengths("embed", to.size(), words.size() * width);
-  launch_each(embed_each, "embed", to.size(), stream, words.device_address(), table.device_address(),
-              table.size() / width, width, to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(embed_each<D>, "embed", to.size(), stream, words.device_address(), table.device_address(),
+                table.size() / width, D(width), to.device_address(), to.size());
+  });
 }
 
 void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
@@ -167,15 +187,19 @@ void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::
                            DeviceSpan<float> to, cudaStream_t stream) {
   check_lengths("swap_rows_and_columns", from.size(), rows * columns * width);
   check_lengths("swap_rows_and_columns", to.size(), from.size());
-  launch_each(swap_each, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows, columns, width,
-              to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(swap_each<D>, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows, D(columns),
+                D(width), to.device_address(), to.size());
+  });
 }
 
 void reorder_heads(DeviceSpan<const float> from, const HeadLayout& s, DeviceSpan<float> to, cudaStream_t stream) {
   const std::size_t parts = from.size() / (s.samples * s.steps * s.heads * s.width);
   check_lengths("reorder_heads", to.size(), parts * s.samples * s.steps * s.heads * s.width);
-  launch_each(reorder_each, "reorder_heads", to.size(), stream, from.device_address(), s, parts, to.device_address(),
-              to.size());
+  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
+    launch_each(reorder_each<D>, "reorder_heads", to.size(), stream, from.device_address(), s,
+                HeadDivisors<D>{D(s.width), D(s.heads), D(parts), D(s.steps)}, to.device_address(), to.size());
+  });
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every step of the arithmetic is rounded, as on the host: this file is compiled without fused multiply-adds.
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/row_sums.cuh"
 #include "kernels/pointwise/gpu_kernels.hpp"
 #include "kernels/pointwise/updates.hpp"
 
@@ -10,15 +11,6 @@ namespace {
 __global__ void mask_gradient(const float* activation, float* gradient, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n && !(activation[i] > 0)) gradient[i] = 0;
-}
-
-/// A thread sums a column: rows are added in order.
-__global__ void add_rows(const float* matrix, std::size_t rows, std::size_t columns, float* out) {
-  const std::size_t c = element_of_thread();
-  if (c >= columns) return;
-  float sum = 0;
-  for (std::size_t r = 0; r < rows; ++r) sum += matrix[r * columns + c];
-  out[c] = sum;
 }
 
 __global__ void multiply(float* values, float factor, std::size_t n) {
@@ -109,11 +101,22 @@ void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradien
               gradient.device_address(), gradient.size());
 }
 
-void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out, cudaStream_t stream) {
+std::size_t row_sums_workspace(std::size_t rows, std::size_t columns) {
+  std::size_t floats = 0;
+  while (rows > rows_of_block) {
+    rows = (rows + rows_of_block - 1) / rows_of_block;
+    floats += rows * columns;
+  }
+  return floats;
+}
+
+void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out,
+                 DeviceSpan<float> workspace, cudaStream_t stream) {
   check_lengths("column_sums: out", out.size(), columns);
   const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
   check_lengths("column_sums: matrix", matrix.size(), rows * columns);
-  launch_each(add_rows, "add_rows", columns, stream, matrix.device_address(), rows, columns, out.device_address());
+  launch_row_sums("column_sums", MatrixRows{matrix.device_address(), columns}, rows, columns,
+                  SumsTo{out.device_address()}, workspace, stream);
 }
 
 void scale(DeviceSpan<float> values, float factor, cudaStream_t stream) {

@@ -25,8 +25,8 @@ void ReluBackward(const float* activation, float* gradient, std::size_t n) {
   });
 }
 
-// Adds four rows at a time to `out`, which then stays in the first-level cache at a quarter of the traffic; the order
-// of additions is still row after row. `out` is columns [0, n) of rows that are `stride` apart.
+// Adds a piece's rows, four at a time to `out`, which then stays in the first-level cache at a quarter of the traffic;
+// the order of additions is still row after row. `out` is columns [0, n) of rows that are `stride` apart.
 void ColumnSums(const float* matrix, std::size_t rows, std::size_t stride, float* out, std::size_t n) {
   std::fill(out, out + n, 0.0F);
   std::size_t r = 0;
@@ -71,6 +71,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "kernels/host/memory.hpp"
 #include "kernels/host/threads.hpp"
+#include "kernels/pointwise/row_sums.hpp"
 
 namespace gradmeter::kernels {
 
@@ -98,7 +99,17 @@ void column_sums(std::span<const float> matrix, std::size_t columns, std::span<f
   const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
   require_elements("column_sums: matrix", matrix.size(), rows * columns);
   split(columns, grain / std::max<std::size_t>(rows, 1) + 1, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(ColumnSums)(matrix.data() + first, rows, columns, out.data() + first, count);
+    const std::span<float> to = out.subspan(first, count);
+    const auto add_piece = [&](std::size_t row, std::size_t n) {
+      HWY_DYNAMIC_DISPATCH(ColumnSums)(matrix.data() + row * columns + first, n, columns, to.data(), count);
+    };
+    if (rows <= rows_of_piece) return add_piece(0, rows);
+    RowSums sums(count);
+    for (std::size_t row = 0; row < rows; row += rows_of_piece) {
+      add_piece(row, std::min(rows_of_piece, rows - row));
+      sums.add_piece(to.data());
+    }
+    sums.finish(to);
   });
 }
 

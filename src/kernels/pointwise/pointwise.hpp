@@ -12,7 +12,8 @@ namespace gradmeter::kernels {
 void relu_backward(std::span<const float> activation, std::span<float> gradient);
 void relu_backward_reference(std::span<const float> activation, std::span<float> gradient);
 
-/// out[j] = Σ_i matrix[i × columns + j]: a bias's gradient. matrix [rows × columns]. Summed in row order.
+/// out[j] = Σ_i matrix[i × columns + j]: a bias's gradient. matrix [rows × columns]. Rows are added in
+/// the order of row_sums.hpp.
 void column_sums(std::span<const float> matrix, std::size_t columns, std::span<float> out);
 void column_sums_reference(std::span<const float> matrix, std::size_t columns, std::span<float> out);
 

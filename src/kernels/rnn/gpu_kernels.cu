@@ -8,7 +8,9 @@
 
 #include "core/element.hpp"
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/row_sums.cuh"
 #include "kernels/gemm/gpu_kernels.hpp"
 #include "kernels/rnn/reference.hpp"
 
@@ -20,9 +22,9 @@ struct Unit {
   /// at: its place in [batch × hidden]; gates: that of its first gate in [batch × gates × hidden]
   std::size_t at, gates;
 };
-__device__ Unit unit_of(std::size_t i, std::size_t hidden, unsigned gates) {
-  const std::size_t row = i / hidden;
-  return {i, row * gates * hidden + (i - row * hidden)};
+__device__ Unit unit_of(std::size_t i, const Divisor& units, unsigned gates) {
+  const Quotient row = units.divide(i);
+  return {i, row.whole * gates * units.d + row.rest};
 }
 
 // Forward. `gates` are sums on entry and the results of their nonlinearity on return.
@@ -32,10 +34,11 @@ __global__ void vanilla_step(float* gates, float* h, std::size_t n) {
   if (i < n) h[i] = gates[i] = core::greater(gates[i], 0.0f);
 }
 
-__global__ void lstm_step(float* gates, const float* c_before, float* c, float* h, std::size_t hidden, std::size_t n) {
+__global__ void lstm_step(float* gates, const float* c_before, float* c, float* h, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  float* const at = gates + unit_of(i, hidden, 4).gates;
+  const std::size_t hidden = units.d;
+  float* const at = gates + unit_of(i, units, 4).gates;
   const float input = sigmoid(at[0]), forget = sigmoid(at[hidden]), candidate = tanhf(at[2 * hidden]),
               output = sigmoid(at[3 * hidden]);
   at[0] = input, at[hidden] = forget, at[2 * hidden] = candidate, at[3 * hidden] = output;
@@ -44,17 +47,19 @@ __global__ void lstm_step(float* gates, const float* c_before, float* c, float* 
 }
 
 /// Computes u and r, and the state that the candidate reads.
-__global__ void gru_gates(float* gates, const float* before, float* reset_state, std::size_t hidden, std::size_t n) {
+__global__ void gru_gates(float* gates, const float* before, float* reset_state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  float* const at = gates + unit_of(i, hidden, 3).gates;
+  const std::size_t hidden = units.d;
+  float* const at = gates + unit_of(i, units, 3).gates;
   at[0] = sigmoid(at[0]), at[hidden] = sigmoid(at[hidden]);
   reset_state[i] = at[hidden] * before[i];
 }
-__global__ void gru_step(float* gates, const float* before, float* h, std::size_t hidden, std::size_t n) {
+__global__ void gru_step(float* gates, const float* before, float* h, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  float* const at = gates + unit_of(i, hidden, 3).gates;
+  const std::size_t hidden = units.d;
+  float* const at = gates + unit_of(i, units, 3).gates;
   const float candidate = tanhf(at[2 * hidden]);
   at[2 * hidden] = candidate;
   h[i] = at[0] * before[i] + (1 - at[0]) * candidate;
@@ -75,10 +80,11 @@ __global__ void vanilla_gradient(const float* gates, const float* later, const f
 
 /// `memory`: gradient of c after the step, zero for the last one, of c before it on return.
 __global__ void lstm_gradient(const float* gates, const float* c_before, const float* c, const float* later,
-                              const float* outside, float* sums, float* memory, std::size_t hidden, std::size_t n) {
+                              const float* outside, float* sums, float* memory, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t first = unit_of(i, hidden, 4).gates;
+  const std::size_t hidden = units.d;
+  const std::size_t first = unit_of(i, units, 4).gates;
   const float* const at = gates + first;
   float* const to = sums + first;
   const float input = at[0], forget = at[hidden], candidate = at[2 * hidden], output = at[3 * hidden];
@@ -93,10 +99,11 @@ __global__ void lstm_gradient(const float* gates, const float* c_before, const f
 
 /// Computes the gradients of u and the candidate; `state` becomes the whole gradient of h.
 __global__ void gru_gradient(const float* gates, const float* before, const float* later, const float* outside,
-                             float* sums, float* state, std::size_t hidden, std::size_t n) {
+                             float* sums, float* state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t first = unit_of(i, hidden, 3).gates;
+  const std::size_t hidden = units.d;
+  const std::size_t first = unit_of(i, units, 3).gates;
   const float u = gates[first], candidate = gates[first + 2 * hidden], gradient = gradient_of(later, outside, i);
   sums[first] = gradient * (before[i] - candidate) * u * (1 - u);
   sums[first + 2 * hidden] = gradient * (1 - u) * (1 - candidate * candidate);
@@ -105,21 +112,14 @@ __global__ void gru_gradient(const float* gates, const float* before, const floa
 /// Computes the gradient of r; `through` is the gradient of r·h. `state` becomes the part that reaches the
 /// earlier h without products with weights.
 __global__ void gru_reset_gradient(const float* gates, const float* before, const float* through, float* sums,
-                                   float* state, std::size_t hidden, std::size_t n) {
+                                   float* state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t first = unit_of(i, hidden, 3).gates;
+  const std::size_t hidden = units.d;
+  const std::size_t first = unit_of(i, units, 3).gates;
   const float u = gates[first], r = gates[first + hidden];
   sums[first + hidden] = through[i] * before[i] * r * (1 - r);
   state[i] = state[i] * u + through[i] * r;
-}
-
-__global__ void add_column_sums(const float* matrix, std::size_t rows, std::size_t columns, float* to) {
-  const std::size_t column = element_of_thread();
-  if (column >= columns) return;
-  float sum = 0;
-  for (std::size_t row = 0; row < rows; ++row) sum += matrix[row * columns + column];
-  to[column] += sum;
 }
 
 /// The layer's extents and the products of its passes.
@@ -191,15 +191,15 @@ class Forward {
     const float* const recurrent = in_.recurrent.device_address();
     if (cell_ == Cell::gru) {
       products_.add({l_.batch, 2 * h, h}, {before, h}, {recurrent, columns}, {gates, columns});
-      launch_each(gru_gates, "gru_gates", n, stream_, gates, before, beside, h, n);
+      launch_each(gru_gates, "gru_gates", n, stream_, gates, before, beside, Divisor(h), n);
       products_.add({l_.batch, h, h}, {beside, h}, {recurrent + 2 * h, columns}, {gates + 2 * h, columns});
-      launch_each(gru_step, "gru_step", n, stream_, gates, before, now, h, n);
+      launch_each(gru_step, "gru_step", n, stream_, gates, before, now, Divisor(h), n);
       return;
     }
     products_.add({l_.batch, columns, h}, {before, h}, {recurrent, columns}, {gates, columns});
     if (cell_ == Cell::vanilla) return launch_each(vanilla_step, "vanilla_step", n, stream_, gates, now, n);
     const float* const c_before = t == 0 ? in_.memory.device_address() : beside - n;
-    launch_each(lstm_step, "lstm_step", n, stream_, gates, c_before, beside, now, h, n);
+    launch_each(lstm_step, "lstm_step", n, stream_, gates, c_before, beside, now, Divisor(h), n);
   }
 
   Cell cell_;
@@ -221,12 +221,13 @@ class Backward {
         to_(to),
         sums_(scratch.device_address()),
         through_(sums_ + l_.steps * l_.step_gates()),
+        bias_sums_(scratch.subspan(gate_floats(s), row_sums_workspace(l_.rows(), l_.columns()))),
         products_(scratch.subspan(own_scratch(s)), stream),
         stream_(stream) {}
-  /// Floats for the gates' sums, and for a gru's r·h.
+  /// Floats for the gates' sums, for a gru's r·h, and for the bias's gradient.
   static std::size_t own_scratch(const RnnShape& s) {
     const Layer l(s);
-    return l.steps * l.step_gates() + (s.cell == Cell::gru ? l.state() : 0);
+    return gate_floats(s) + row_sums_workspace(l.rows(), l.columns());
   }
 
   void run() const {
@@ -237,10 +238,15 @@ class Backward {
     products_.set({rows, l_.input, columns}, sums, weights.transposed(), {to_.input.device_address(), l_.input});
     products_.add({l_.input, columns, rows}, input.transposed(), sums, {to_.weights.device_address(), columns});
     add_recurrent();
-    launch_each(add_column_sums, "add_column_sums", columns, stream_, sums_, rows, columns, to_.bias.device_address());
+    launch_row_sums("add_column_sums", MatrixRows{sums_, columns}, rows, columns, AddedTo{to_.bias.device_address()},
+                    bias_sums_, stream_);
   }
 
  private:
+  static std::size_t gate_floats(const RnnShape& s) {
+    const Layer l(s);
+    return l.steps * l.step_gates() + (s.cell == Cell::gru ? l.state() : 0);
+  }
   const float* gates(std::size_t t) const { return f_.kept.device_address() + t * l_.step_gates(); }
   /// Gives c or r·h.
   const float* beside(std::size_t t) const { return gates(l_.steps) + t * l_.state(); }
@@ -261,7 +267,7 @@ class Backward {
     } else {
       launch_each(lstm_gradient, "lstm_gradient", n, stream_, gates(t),
                   t == 0 ? in_.memory.device_address() : beside(t - 1), beside(t), later, outside, sums,
-                  to_.memory.device_address(), h, n);
+                  to_.memory.device_address(), Divisor(h), n);
     }
     products_.set({l_.batch, h, columns}, {sums, columns}, recurrent.transposed(), {state, h});
   }
@@ -270,9 +276,10 @@ class Backward {
     float* const state = to_.state.device_address();
     const float* const before = state_before(t);
     const Matrix recurrent{in_.recurrent.device_address(), columns}, candidate{recurrent.first + 2 * h, columns};
-    launch_each(gru_gradient, "gru_gradient", n, stream_, gates(t), before, later, outside, sums, state, h, n);
+    launch_each(gru_gradient, "gru_gradient", n, stream_, gates(t), before, later, outside, sums, state, Divisor(h), n);
     products_.set({l_.batch, h, h}, {sums + 2 * h, columns}, candidate.transposed(), {through_, h});
-    launch_each(gru_reset_gradient, "gru_reset_gradient", n, stream_, gates(t), before, through_, sums, state, h, n);
+    launch_each(gru_reset_gradient, "gru_reset_gradient", n, stream_, gates(t), before, through_, sums, state,
+                Divisor(h), n);
     products_.add({l_.batch, h, 2 * h}, {sums, columns}, recurrent.transposed(), {state, h});
   }
 
@@ -295,12 +302,14 @@ class Backward {
   const RnnForwardState& f_;
   const RnnGradientSpans& to_;
   float *sums_, *through_;
+  DeviceSpan<float> bias_sums_;
   Products products_;
   cudaStream_t stream_;
 };
 
 void check_operands(const RnnShape& s, const RnnOperands& in) {
   const Layer l(s);
+  if (l.state() > Divisor::end) throw std::invalid_argument("rnn: a state of more than 2^31 numbers");
   check_lengths("rnn: input", in.input.size(), l.rows() * l.input);
   check_lengths("rnn: state", in.state.size(), l.state());
   check_lengths("rnn: memory", in.memory.size(), s.cell == Cell::lstm ? l.state() : 0);
@@ -361,15 +370,16 @@ void rnn_backward(const RnnShape& s, const RnnOperands& in, const RnnForwardStat
 
 namespace {
 
-__device__ std::size_t place_of_ours(std::size_t theirs, const GateMatrix& m) {
-  const std::size_t unit = theirs / m.inputs, input = theirs % m.inputs;
-  return (input * m.gates + m.gate) * m.hidden + unit;
+template <class D>
+__device__ std::size_t place_of_ours(std::size_t theirs, const GateMatrix& m, const D& inputs) {
+  const Quotient unit = inputs.divide(theirs);
+  return (unit.rest * m.gates + m.gate) * m.hidden + unit.whole;
 }
 
-template <class T>
-__global__ void copy_gate(const T* ours, T* theirs, GateMatrix m) {
+template <class D, class T>
+__global__ void copy_gate(const T* ours, T* theirs, GateMatrix m, D inputs) {
   const std::size_t i = element_of_thread();
-  if (i < m.hidden * m.inputs) theirs[i] = ours[place_of_ours(i, m)];
+  if (i < m.hidden * m.inputs) theirs[i] = ours[place_of_ours(i, m, inputs)];
 }
 
 struct FloatOf {
@@ -379,21 +389,25 @@ template <core::SmallFormat format>
 struct FloatOfHalf {
   __device__ float operator()(std::uint16_t v) const { return core::to_float(format, v); }
 };
-template <class T, class ToFloat>
-__global__ void add_gate_elements(const T* theirs, float* ours, ToFloat to_float, GateMatrix m) {
+template <class D, class T, class ToFloat>
+__global__ void add_gate_elements(const T* theirs, float* ours, ToFloat to_float, GateMatrix m, D inputs) {
   const std::size_t i = element_of_thread();
-  if (i < m.hidden * m.inputs) ours[place_of_ours(i, m)] += to_float(theirs[i]);
+  if (i < m.hidden * m.inputs) ours[place_of_ours(i, m, inputs)] += to_float(theirs[i]);
 }
 
 template <class T>
 void launch_copy(const std::byte* ours, std::byte* theirs, const GateMatrix& m, cudaStream_t stream) {
-  launch_each(copy_gate<T>, "copy_gate", m.hidden * m.inputs, stream, reinterpret_cast<const T*>(ours),
-              reinterpret_cast<T*>(theirs), m);
+  with_divisors_below(m.hidden * m.inputs, [&]<class D>(std::type_identity<D>) {
+    launch_each(copy_gate<D, T>, "copy_gate", m.hidden * m.inputs, stream, reinterpret_cast<const T*>(ours),
+                reinterpret_cast<T*>(theirs), m, D(m.inputs));
+  });
 }
 template <class T, class ToFloat>
 void launch_add(const std::byte* theirs, float* ours, const GateMatrix& m, cudaStream_t stream) {
-  launch_each(add_gate_elements<T, ToFloat>, "add_gate_elements", m.hidden * m.inputs, stream,
-              reinterpret_cast<const T*>(theirs), ours, ToFloat{}, m);
+  with_divisors_below(m.hidden * m.inputs, [&]<class D>(std::type_identity<D>) {
+    launch_each(add_gate_elements<D, T, ToFloat>, "add_gate_elements", m.hidden * m.inputs, stream,
+                reinterpret_cast<const T*>(theirs), ours, ToFloat{}, m, D(m.inputs));
+  });
 }
 [[noreturn]] void refuse_weights() { throw std::logic_error("weights of recurrent layers have not this type"); }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <iterator>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -16,9 +18,40 @@
 
 namespace gradmeter::runtime {
 
+namespace {
+
+/// The memory that cudaMallocAsync gives out: it stays with the process when it is free, since it is asked for in every
+/// step, and the driver would take it back whenever a stream is waited for. Null: the device has no such pool.
+cudaMemPool_t pool_of(int device) {
+  int has_pools = 0;
+  check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device), "cudaDeviceGetAttribute");
+  cudaMemPool_t pool = nullptr;
+  if (has_pools != 0) check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
+  return pool;
+}
+
+void keep_freed_memory(int device) {
+  auto most = std::numeric_limits<std::uint64_t>::max();
+  if (cudaMemPool_t const pool = pool_of(device))
+    check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most), "cudaMemPoolSetAttribute");
+}
+
+/// Where there is too little memory it takes back what the pool keeps and does not use.
+cudaError_t allocate(void** address, std::size_t bytes) {
+  const cudaError_t error = cudaMalloc(address, bytes);
+  int device = 0;
+  if (error != cudaErrorMemoryAllocation || cudaGetDevice(&device) != cudaSuccess) return error;
+  cudaGetLastError();  // clears the error, which must not be reported by the next call
+  cudaMemPool_t const pool = pool_of(device);
+  if (pool == nullptr || cudaMemPoolTrimTo(pool, 0) != cudaSuccess) return error;
+  return cudaMalloc(address, bytes);
+}
+
+}  // namespace
+
 void* allocate_device_memory(std::size_t bytes, std::source_location where) {
   void* address = nullptr;
-  const cudaError_t error = cudaMalloc(&address, bytes);
+  const cudaError_t error = allocate(&address, bytes);
   if (error != cudaErrorMemoryAllocation) return check_cuda(error, "cudaMalloc", where), address;
   cudaGetLastError();  // clears the error, which must not be reported by the next call
   int device = 0;
@@ -98,6 +131,7 @@ CudaDevice::CudaDevice(int number) : number_(number) {
     throw core::BackendError("CUDA", "cudaSetDevice",
                              fmt::format("there is no GPU {}: this process sees {}", number, devices));
   select();
+  keep_freed_memory(number);
 }
 
 bool CudaDevice::is_emulated() const {

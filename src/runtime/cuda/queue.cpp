@@ -2,9 +2,10 @@
 #include "runtime/cuda/queue.hpp"
 
 #include <iterator>
+#include <new>
 #include <stdexcept>
-#include <thread>
 
+#include "runtime/cuda/graph.hpp"
 #include "runtime/cuda/nvtx.hpp"
 #include "runtime/cuda/stream.hpp"
 
@@ -19,26 +20,57 @@ std::byte* address_of(std::uintptr_t number) {
 /// Any thread may ask for it, and be the last that has it: the progress thread, which chooses no GPU of its own.
 class StreamEvent final : public Event {
  public:
-  StreamEvent(int gpu, const Stream& stream) : gpu_(gpu) { event_.record(stream); }
-  ~StreamEvent() override { select_gpu_to_release(gpu_); }
+  StreamEvent(int gpu, std::shared_ptr<EventPool> pool, const Stream& stream)
+      : gpu_(gpu), pool_(std::move(pool)), event_(pool_->take()) {
+    event_->record(stream);
+  }
+  ~StreamEvent() override {
+    select_gpu_to_release(gpu_);
+    pool_->give_back(std::move(event_));
+  }
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
   bool reached() const override {
     select_gpu(gpu_);
-    return event_.done();
+    return event_->done();
+  }
+  void wait() const override {
+    select_gpu(gpu_);
+    event_->synchronize();
   }
   double until(const Event& later) const override {
     select_gpu(gpu_);
-    return dynamic_cast<const StreamEvent&>(later).event_.since(event_).value;
+    return dynamic_cast<const StreamEvent&>(later).event_->since(*event_).value;
   }
-  const CudaEvent& event() const { return event_; }
+  const CudaEvent& event() const { return *event_; }
 
  private:
   const int gpu_;
-  CudaEvent event_;
+  std::shared_ptr<EventPool> pool_;
+  std::unique_ptr<CudaEvent> event_;
 };
 
 }  // namespace
+
+std::unique_ptr<CudaEvent> EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto event = std::move(free_.back());
+      free_.pop_back();
+      return event;
+    }
+  }
+  return std::make_unique<CudaEvent>();
+}
+
+void EventPool::give_back(std::unique_ptr<CudaEvent> event) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    free_.push_back(std::move(event));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the event is destroyed instead
+  }
+}
 
 HostView::Copy& HostView::copy_of(const CudaDevice::Range& range) const {
   // Addresses of freed memory are given out again, for other lengths too.
@@ -60,8 +92,9 @@ std::byte* HostView::host_address(const std::byte* device_address, std::size_t b
   ++requests_;
   const CudaDevice::Range range = device_.range_of(device_address, bytes);
   const std::size_t offset = static_cast<std::size_t>(device_address - range.begin);
-  // Must come before the copy is read: the stream may still write it.
+  // Must come before the copy is read: the stream may still write it. Host code may also look at what follows work.
   stream_.synchronize();
+  run_when_done();
   const Copy& copy = copy_of(range);
   const auto whole =
       boost::icl::interval<std::uintptr_t>::right_open(number_of(device_address), number_of(device_address) + bytes);
@@ -101,9 +134,15 @@ void HostView::from_transport(std::byte* device_address, std::size_t bytes) cons
   copy(device_address, device_.twin_of(device_address, bytes), bytes);
 }
 
+EventPtr HostView::event() const { return std::make_shared<StreamEvent>(device_.number(), events_, stream_); }
+
 EventPtr HostView::mark() const {
   flush();
-  return std::make_shared<StreamEvent>(device_.number(), stream_);
+  return event();
+}
+
+void HostView::run_when_done() const {
+  for (const StoredWork& then : std::exchange(when_done_, {})) then();
 }
 
 namespace {
@@ -153,19 +192,41 @@ void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
 
 EventPtr CudaQueue::record() {
   device_.select();
-  return std::make_shared<StreamEvent>(device_.number(), stream_);
+  return view_.event();
 }
 
 void CudaQueue::begin_after(const EventPtr& event) {
   if (!event) return;
   device_.select();
   if (const auto* const other = dynamic_cast<const StreamEvent*>(event.get())) return stream_.wait(other->event());
-  while (!event->reached()) std::this_thread::yield();
+  event->wait();
 }
 
 void CudaQueue::synchronise() {
   device_.select();
   stream_.synchronize();
+  view_.run_when_done();
+}
+
+namespace {
+
+class CapturedGraph final : public CapturedWork {
+ public:
+  CapturedGraph(Queue& queue, const std::function<void()>& body) : graph_(queue, body) {}
+  void submit() const override { graph_.launch(); }
+
+ private:
+  CudaGraph graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<CapturedWork> CudaQueue::capture(const std::function<void()>& body) {
+  try {
+    return std::make_unique<CapturedGraph>(*this, body);
+  } catch (const core::BackendError&) {
+    return nullptr;
+  }
 }
 
 }  // namespace gradmeter::runtime
@@ -175,6 +236,11 @@ namespace gradmeter::gpu {
 cudaStream_t stream() {
   if (!runtime::running) throw std::logic_error("a kernel was launched outside work of a GPU's queue");
   return runtime::running->stream();
+}
+
+void when_done(std::function<void()> then) {
+  if (!runtime::running) throw std::logic_error("something was to follow work of a GPU's queue outside such work");
+  runtime::running->when_done(std::move(then));
 }
 
 }  // namespace gradmeter::gpu

@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/cuda/device.hpp"
 
@@ -16,6 +20,18 @@ struct PinnedTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
   static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
+};
+
+/// Events that are recorded again when nobody holds them any more: to make one takes longer than to record it. Any
+/// thread may use it.
+class EventPool {
+ public:
+  std::unique_ptr<CudaEvent> take();
+  void give_back(std::unique_ptr<CudaEvent>) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CudaEvent>> free_;
 };
 
 /// The access that one queue's work has to its device, for the queue's thread. Each allocation that host code asks for
@@ -38,6 +54,12 @@ class HostView final : public DeviceAccess {
   void to_transport(const std::byte* device_address, std::size_t bytes) const override;
   void from_transport(std::byte* device_address, std::size_t bytes) const override;
   EventPtr mark() const override;
+  /// An event at this point of the stream, without what host code has written.
+  EventPtr event() const;
+  /// Calls this when the stream is next waited for, from `synchronise` or `host_address`, in the order of these calls.
+  void when_done(StoredWork then) const { when_done_.push_back(std::move(then)); }
+  /// All work must be done.
+  void run_when_done() const;
   /// The number of requests of host code for memory so far.
   std::size_t requests() const { return requests_; }
 
@@ -57,6 +79,8 @@ class HostView final : public DeviceAccess {
   mutable std::map<std::uintptr_t, Copy> copies_;  ///< by the allocation's first address
   mutable Addresses present_, written_;
   mutable std::size_t requests_ = 0;
+  mutable std::vector<StoredWork> when_done_;
+  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();  ///< events may outlive the queue
 };
 
 /// A stream of a GPU. Its work runs in parallel with that of other queues of the device. Errors of all members:
@@ -72,6 +96,8 @@ class CudaQueue final : public Queue {
   /// For an event that is not a stream's, the caller waits.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
+  /// As a CUDA graph. Null also where a call of CUDA fails, which it will again when it is not captured.
+  std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
   /// Work that the host did for want of kernels: labels of work that asked for copies of memory, each of which waits
   /// for the stream, and how often.
   using HostWork = std::map<std::string, std::size_t, std::less<>>;

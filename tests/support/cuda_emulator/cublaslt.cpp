@@ -10,6 +10,7 @@
 #include "support/cuda_emulator/cublaslt_product.hpp"
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/lock.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/sanitizers.hpp"
 #include "support/cuda_emulator/streams.hpp"
 
@@ -273,6 +274,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     const Watched watched;  // this file is instrumented
     call.run();
   };
+  ++running_counts().products;
   push(*s, {.run = run, .what = "cublasLtMatmul", .seconds = 5e-6 + 2e-12 * flops + 1e-7 * (99 - chosen.id)});
   return CUBLAS_STATUS_SUCCESS;
 }

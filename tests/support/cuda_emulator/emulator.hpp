@@ -59,11 +59,16 @@ void set_nccl_connects(bool);
 
 /// Since the program began.
 struct Counts {
-  std::uint64_t kernels = 0, threads = 0, copies = 0;
+  std::uint64_t kernels = 0, threads = 0, products = 0;  ///< kernels: of the program's own; products: cuBLASLt's
+  std::uint64_t copies = 0, memsets = 0, host_functions = 0;
+  std::uint64_t waits = 0;  ///< calls in which the host waits: for a stream, an event or the device, or for a copy
+  std::uint64_t allocations = 0;      ///< calls that a device may wait in: cudaMalloc, cudaFree, and of pinned memory
   std::uint64_t pageable_copies = 0;  ///< asynchronous ones that were not, since the host's memory is not pinned
   std::uint64_t unchosen = 0;         ///< calls that need a device, by threads that have chosen none
   std::uint64_t registered = 0;       ///< calls of NCCL whose buffers were all registered
 };
 Counts counts();
+/// The release threshold of the pool that cudaMallocAsync takes from.
+std::uint64_t pool_threshold();
 
 }  // namespace cuda_emulator

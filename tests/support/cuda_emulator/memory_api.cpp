@@ -65,6 +65,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     };
   }
   const MarkPtr done = push(*s, std::move(work));
+  if (!is_asynchronous || is_pageable) ++running_counts().waits;  // a device's copy from pageable memory may wait too
   const bool waits =
       target == Where::pageable || (!is_asynchronous && (target == Where::pinned || source == Where::pinned));
   return waits ? wait_for(done) : result(cudaSuccess);
@@ -88,6 +89,7 @@ cudaError_t copy_rows(void* to, const Rows& t, const void* from, const Rows& f, 
   if (s->capture.graph && is_pageable) return result(cudaErrorStreamCaptureUnsupported);
   ++running_counts().copies;
   if (is_pageable) ++running_counts().pageable_copies;
+  if (is_pageable) ++running_counts().waits;
   const auto run = [=] {
     for (std::size_t i = 0; i < t.count; ++i) {
       std::memcpy(static_cast<std::byte*>(to) + i * t.pitch, static_cast<const std::byte*>(from) + i * f.pitch,
@@ -109,6 +111,7 @@ cudaError_t fill(void* at, int value, std::size_t bytes, Stream* s) {
     note_write(at, bytes);
     std::memset(at, value, bytes);
   };
+  ++running_counts().memsets;
   push(*s, {.run = set, .what = "a memset", .seconds = 5e-6});
   return result(cudaSuccess);
 }
@@ -126,7 +129,25 @@ void wait_for_own_work(const char* call) {
   for (const MarkPtr& m : marks) (void)wait_for(m);
 }
 
+cudaError_t malloc_device(void** p, std::size_t bytes) {
+  (void)default_stream();
+  if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
+  *p = bytes == 0 ? nullptr : allocate_device(bytes);
+  return result(bytes > 0 && !*p ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+std::uint64_t threshold = 0;  ///< as a device's at first: what is free goes back when a stream is waited for
+int the_pool = 0;             ///< only its address counts
+
+bool is_pool(cudaMemPool_t pool) { return static_cast<void*>(pool) == &the_pool; }
+
 }  // namespace
+
+std::uint64_t pool_threshold() {
+  const Lock lock;
+  return threshold;
+}
+
 }  // namespace cuda_emulator
 
 using namespace cuda_emulator;
@@ -135,13 +156,17 @@ extern "C" {
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   const Lock lock;
-  (void)default_stream();
-  if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
-  *p = bytes == 0 ? nullptr : allocate_device(bytes);
-  return result(bytes > 0 && !*p ? cudaErrorMemoryAllocation : cudaSuccess);
+  ++running_counts().allocations;
+  return malloc_device(p, bytes);
+}
+cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
+  const Lock lock;
+  if (!find_stream(stream)) return result(cudaErrorInvalidResourceHandle);
+  return malloc_device(p, bytes);
 }
 cudaError_t cudaFree(void* p) {
   const Lock lock;
+  ++running_counts().allocations;
   if (!p) return result(cudaSuccess);
   if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   wait_for_own_work("cudaFree");
@@ -149,11 +174,6 @@ cudaError_t cudaFree(void* p) {
   if (free_device(p)) return result(cudaSuccess);
   report("cudaFree of %p, which is no allocation", p);
   return result(cudaErrorInvalidValue);
-}
-cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
-  const Lock lock;
-  if (!find_stream(stream)) return result(cudaErrorInvalidResourceHandle);
-  return cudaMalloc(p, bytes);
 }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   const Lock lock;
@@ -164,20 +184,39 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   push(*s, {.run = [p] { (void)free_device(p); }, .what = "cudaFreeAsync"});
   return result(cudaSuccess);
 }
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  const Lock lock;
+  *pool = reinterpret_cast<cudaMemPool_t>(&the_pool);
+  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  const Lock lock;
+  if (!is_pool(pool) || attribute != cudaMemPoolAttrReleaseThreshold) return result(cudaErrorInvalidValue);
+  threshold = *static_cast<std::uint64_t*>(value);
+  return result(cudaSuccess);
+}
+/// The pool here keeps nothing.
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
+  const Lock lock;
+  return result(is_pool(pool) ? cudaSuccess : cudaErrorInvalidValue);
+}
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
   const Lock lock;
+  ++running_counts().allocations;
   if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   *p = allocate_pinned(bytes);
   return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
   const Lock lock;
+  ++running_counts().allocations;
   if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   if (!p || bytes == 0 || where_is(p, bytes) == Where::device) return result(cudaErrorInvalidValue);
   return result(register_pinned(p, bytes) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
 }
 cudaError_t cudaHostUnregister(void* p) {
   const Lock lock;
+  ++running_counts().allocations;
   wait_for_own_work("cudaHostUnregister");
   return result(unregister_pinned(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
@@ -203,6 +242,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
 cudaError_t cudaFreeHost(void* p) {
   const Lock lock;
+  ++running_counts().allocations;
   if (!may_wait()) return result(cudaErrorStreamCaptureUnsupported);
   return result(!p || free_pinned(p) ? cudaSuccess : cudaErrorInvalidValue);
 }

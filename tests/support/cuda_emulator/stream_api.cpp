@@ -135,6 +135,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock;
+  ++running_counts().waits;
   Stream* const s = find_stream(stream);
   if (!s) return result(cudaErrorInvalidResourceHandle);
   if (s->capture.graph) return refused(*s);
@@ -149,6 +150,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
   const Lock lock;
+  ++running_counts().waits;
   (void)default_stream();
   return may_wait() ? wait_for_all() : result(cudaErrorStreamCaptureUnsupported);
 }
@@ -161,6 +163,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     const Watched watched;
     function(data);
   };
+  ++running_counts().host_functions;
   push(*s, {.run = run, .what = "a host function", .seconds = 5e-6, .is_host = true});
   return result(cudaSuccess);
 }
@@ -209,6 +212,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   const Lock lock;
+  ++running_counts().waits;
   const Event* const event = find_event(e);
   if (!event) return result(cudaErrorInvalidResourceHandle);
   if (event->captured.graph) return result(cudaErrorCapturedEvent);

@@ -2,6 +2,7 @@
 #include "dataparallel/fabric/decorators/probe.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace gradmeter::dataparallel {
@@ -135,32 +136,51 @@ void BackgroundLog::add_done(const Completion& c) {
   totals_.add(c);
 }
 
+Probe::~Probe() {
+  inner_.log_to(nullptr);
+  if (steps_.empty()) return;
+  try {
+    inner_.synchronise();  // it writes times to the steps' records
+  } catch (...) {          // NOLINT(bugprone-empty-catch): the device has failed, and writes nothing any more
+  }
+}
+
 void Probe::begin_step() {
-  record_.computations.clear();
-  record_.calls.clear();
-  record_.waits.clear();
-  record_.layers.clear();
-  record_.submitted = 0;
-  kept_.clear();
-  inner_.log_to(&record_.computations);
-  record_.step.begin = inner_.now();
+  if (steps_.empty()) kept_.clear();
+  StepRecord& step = steps_.emplace_back();
+  step.computations.reserve(most_submitted_);
+  inner_.log_to(&step.computations);
+  inner_.stamp(step.step.begin);
   in_step_ = true;
 }
 
-const StepRecord& Probe::end_step() {
-  inner_.synchronise();
+void Probe::leave_step() {
+  StepRecord& step = steps_.back();
+  most_submitted_ = std::max(most_submitted_, step.submitted);
   inner_.log_to(nullptr);  // computation between steps (an evaluation) is in no step
-  record_.step.end = inner_.now();
+  inner_.stamp(step.step.end);
   in_step_ = false;
   const auto first_done =
       std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = first_done; it != tickets_.end(); ++it) {
-    record_.calls.push_back({(*it)->label(), (*it)->completion()});
+    step.calls.push_back({(*it)->label(), (*it)->completion()});
     background_log_.add_done((*it)->completion());
     kept_.push_back(std::move(*it));
   }
   tickets_.erase(first_done, tickets_.end());
-  return record_;
+}
+
+std::vector<StepRecord> Probe::take_steps() {
+  inner_.synchronise();
+  std::vector<StepRecord> taken(std::make_move_iterator(steps_.begin()), std::make_move_iterator(steps_.end()));
+  steps_.clear();
+  return taken;
+}
+
+const StepRecord& Probe::end_step() {
+  leave_step();
+  ended_ = std::move(take_steps().back());
+  return ended_;
 }
 
 Totals Probe::totals() {
@@ -189,7 +209,7 @@ void Probe::wait(const Ticket& t) {
 }
 
 void Probe::note_wait(std::string_view why, double begin) {
-  if (in_step_ && inner_.now() > begin) record_.waits.push_back({why, {begin, inner_.now()}});
+  if (in_step_ && inner_.now() > begin) steps_.back().waits.push_back({why, {begin, inner_.now()}});
 }
 
 /// A port whose messages belong to steps, or to none. A worker's belong to the step that it is in; a server answers

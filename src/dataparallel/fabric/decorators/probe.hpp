@@ -3,6 +3,7 @@
 // computation and call, and decomposes steps by interval arithmetic: computation, communication, and the part of
 // communication that was exposed. So all strategies share one trace and one interval arithmetic, and none has a timer.
 #pragma once
+#include <deque>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -96,14 +97,19 @@ class BackgroundLog {
 class Probe final : public ForwardingFabric {
  public:
   explicit Probe(Fabric& inner) : ForwardingFabric(inner) {}
-  ~Probe() override { inner_.log_to(nullptr); }
+  ~Probe() override;
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
   /// Calls that are posted between begin and end belong to the step; those outside belong to none.
   void begin_step();
-  /// Ends the step. Calls that are not done yet will belong to the step in which they complete. The returned record
-  /// stays valid until the next `begin_step`.
+  /// Ends the step, and does not wait for a device. Calls that are not done yet will belong to the step in which they
+  /// complete.
+  void leave_step();
+  /// Waits for all work, and returns the records of the steps that were left since the last call, in their order. They
+  /// use labels of calls, which stay valid until the next `begin_step`.
+  std::vector<StepRecord> take_steps();
+  /// Ends the step and waits for its work. The returned record stays valid until the next `begin_step`.
   const StepRecord& end_step();
   /// Returns the record of background tasks since the last call, if it is kept.
   StepRecord take_background() { return background_log_.take(); }
@@ -114,11 +120,11 @@ class Probe final : public ForwardingFabric {
   bool idle();
 
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
-    ++record_.submitted;
+    if (in_step_) ++steps_.back().submitted;
     inner_.submit(label, cost, work);
   }
   void enter_layer(int layer) override {
-    if (in_step_) record_.layers.push_back({layer, record_.submitted});
+    if (in_step_) steps_.back().layers.push_back({layer, steps_.back().submitted});
   }
   Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
   void wait(const Ticket&) override;
@@ -132,10 +138,13 @@ class Probe final : public ForwardingFabric {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
-  StepRecord record_;
+  /// Steps whose work may be under way, the present one last. A deque, since the fabric writes times to its elements.
+  std::deque<StepRecord> steps_;
+  StepRecord ended_;             ///< what `end_step` has returned
   std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not done when it ended
-  std::vector<Ticket> kept_;     ///< calls of the record, which uses their labels
+  std::vector<Ticket> kept_;     ///< calls of records, which use their labels
   bool in_step_ = false;
+  std::size_t most_submitted_ = 0;  ///< the most computations of a step so far: room for the next step's
   BackgroundLog background_log_;
 };
 

@@ -286,51 +286,72 @@ void RankFabric::wait(const Ticket& t) {
   arriving_.erase(arrived);
 }
 
+/// Work with the log that was kept when it was submitted: a device may do it in a later step.
+struct RankFabric::LoggedWork {
+  RankFabric& fabric;
+  std::string_view label;
+  const runtime::Work& work;
+  ComputeLog* log;
+  void operator()() const { fabric.run(label, work, false, log); }
+  runtime::StoredWork stored() const {
+    return [&f = fabric, of = label, copy = work.stored(), to = log] { f.run(of, copy, false, to); };
+  }
+};
+
 void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
-  if (queue_ == &host_queue_) return run(label, work, false);
-  queue_->submit(label, cost, [this, label, work = work.stored()] { run(label, work, false); });
+  if (queue_ == &host_queue_) return run(label, work, false, log_);
+  queue_->submit(label, cost, LoggedWork{*this, label, work, log_});
 }
 
-void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true); }
+void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true, log_); }
 
-void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges) {
+void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log) {
   std::optional<runtime::Computing> note;
   if (!exchanges) note.emplace(activity_, label.data());
-  if (runtime::device_access) {
-    if (runtime::EventPtr begin = runtime::device_access->mark()) return run_marked(label, work, std::move(begin));
+  if (runtime::device_access && log) {
+    if (runtime::EventPtr begin = runtime::device_access->mark()) {
+      return run_marked(label, work, std::move(begin), *log);
+    }
   }
   const double begin = runtime::host_clock();
   work();
   const Interval when{begin, runtime::host_clock()};
   const auto lock = log_lock();
-  if (log_) log_->push_back({label, when, exchanges});
+  if (log) log->push_back({label, when, exchanges});
 }
 
-void RankFabric::run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin) {
+void RankFabric::run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin,
+                            ComputeLog& log) {
   work();
-  if (log_) marked_.push_back({label, std::move(begin), runtime::device_access->mark()});
+  marked_.push_back({label, std::move(begin), runtime::device_access->mark(), &log});
+}
+
+void RankFabric::stamp(double& to) {
+  if (queue_ == &host_queue_) {
+    to = now();
+    return;
+  }
+  queue_->submit("clock", {}, [this, &to] {
+    to = now();
+    if (auto here = runtime::device_access->mark()) stamps_.push_back({&to, std::move(here)});
+  });
 }
 
 void RankFabric::synchronise() {
-  queue_->synchronise();  // of the copies, it or a call under way waits for all that is read again
-  log_marked();
-}
-
-void RankFabric::log_marked() {
-  if (marked_.empty()) return;
+  // Of the copies, the queue or a call under way waits for all that is read again.
+  if (marked_.empty() && stamps_.empty()) return queue_->synchronise();
   runtime::EventPtr here;
   queue_->submit("clock", {}, [&here] { here = runtime::device_access->mark(); });
   queue_->synchronise();
-  const double now = runtime::host_clock();
-  const auto time_of = [&](const runtime::EventPtr& m) { return now - m->until(*here); };
-  if (log_)
-    for (const Marked& m : marked_) log_->push_back({m.label, {time_of(m.begin), time_of(m.end)}, false});
-  marked_.clear();
+  read_marks(*here, runtime::host_clock());
 }
 
-void RankFabric::log_to(ComputeLog* log) {
-  const auto lock = log_lock();
-  log_ = log;
+void RankFabric::read_marks(const runtime::Event& here, double now) {
+  const auto time_of = [&](const runtime::EventPtr& m) { return now - m->until(here); };
+  for (const Marked& m : marked_) m.log->push_back({m.label, {time_of(m.begin), time_of(m.end)}, false});
+  for (const Stamp& s : stamps_) *s.to = time_of(s.mark);
+  marked_.clear();
+  stamps_.clear();
 }
 
 std::unique_lock<std::mutex> RankFabric::log_lock() {

@@ -58,7 +58,8 @@ class RankFabric final : public Fabric {
   runtime::EventPtr record() override { return queue_->record(); }
   void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }
   void synchronise() override;
-  void log_to(ComputeLog* log) override;
+  void log_to(ComputeLog* log) override { log_ = log; }
+  void stamp(double& to) override;
   double now() const override { return runtime::host_clock(); }
 
   /// Memory that the transport moves best, and the only memory that shm can move. Models keep their gradients here.
@@ -79,10 +80,11 @@ class RankFabric final : public Fabric {
   CommGroup& comm_group(Group g) const;
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
-  void run(std::string_view label, const runtime::Work& work, bool exchanges);
-  void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin);
-  /// Adds the times of the marked work to the log, once all of it is done.
-  void log_marked();
+  struct LoggedWork;
+  void run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log);
+  void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin, ComputeLog& log);
+  /// Writes the times of marks to logs and stamps. All work must be done; `here`, at its end, was reached at `now`.
+  void read_marks(const runtime::Event& here, double now);
   /// Locks the log where two threads use it: work of a device's queue and exchanges. With the host's queue both are on
   /// one thread, and there is no lock.
   std::unique_lock<std::mutex> log_lock();
@@ -97,12 +99,18 @@ class RankFabric final : public Fabric {
   runtime::Queue* queue_;
   std::mutex log_mutex_;
   ComputeLog* log_ = nullptr;
-  /// Work that a device has timed by its own clock, since the last `synchronise`.
+  /// Work since the last `synchronise` that a device times by its own clock, and the log that its time belongs to.
   struct Marked {
     std::string_view label;
     runtime::EventPtr begin, end;
+    ComputeLog* log;
   };
   std::vector<Marked> marked_;
+  struct Stamp {
+    double* to;
+    runtime::EventPtr mark;
+  };
+  std::vector<Stamp> stamps_;                  ///< likewise
   std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
   std::vector<runtime::OwnedBuffer> mapped_;   ///< views of the network's memory
   /// The queue of a staged device's copies to and from the network's memory. Null: there are no such copies.

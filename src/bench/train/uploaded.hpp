@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches on their way from the host to the device that trains on them, while earlier steps are still under way.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "core/element.hpp"
+#include "runtime/device.hpp"
+
+namespace gradmeter::bench {
+
+/// How many places of so many bytes there may be: enough for the steps that a host submits ahead, and 64 MiB of memory
+/// unless two places take more.
+constexpr std::size_t most_places(std::size_t bytes) {
+  constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
+  return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
+}
+
+/// Numbers that the host writes and a device reads. They are in one memory where that device is the host. Elsewhere the
+/// host writes them to pinned memory, and in another place while the copies from earlier ones are under way.
+template <class T>
+class Uploaded {
+ public:
+  Uploaded(runtime::Device& device, std::size_t count)
+      : device_(device), count_(count), memory_(device.allocate(core::element_of<T>, count)) {}
+  /// Where the host writes the numbers that are uploaded next. It waits where all places that there may be are in use.
+  std::span<T> host() {
+    if (!memory_.buffer.on_device()) return memory_.buffer.values<T>();
+    if (!is_open_) open();
+    return places_[next_].numbers();
+  }
+  runtime::Buffer device() const { return memory_.buffer; }
+  /// Copies the numbers to the device after the host has written them.
+  void upload(runtime::Queue& queue) {
+    if (!memory_.buffer.on_device()) return;
+    Place& place = places_[next_];
+    queue.copy("upload", place.numbers(), memory_.buffer);
+    place.copied = queue.record();
+    next_ = (next_ + 1) % places_.size();
+    is_open_ = false;
+  }
+
+ private:
+  /// Whole pages, so that no two places pin the same one.
+  struct Place {
+    Place(runtime::Device& device, std::size_t count)
+        : memory(static_cast<std::byte*>(operator new (paged(count), std::align_val_t{page}))),
+          count(count),
+          pinned(device.pin({memory.get(), paged(count)})) {}
+    static constexpr std::size_t page = 4096;
+    static std::size_t paged(std::size_t count) { return (count * sizeof(T) + page - 1) / page * page; }
+    std::span<T> numbers() const { return {reinterpret_cast<T*>(memory.get()), count}; }
+    struct Free {
+      void operator()(std::byte* p) const { operator delete (p, std::align_val_t{page}); }
+    };
+    std::unique_ptr<std::byte, Free> memory;
+    std::size_t count;
+    std::shared_ptr<void> pinned;
+    runtime::EventPtr copied = {};  ///< reached when the last copy has been made
+  };
+
+  void open() {
+    const bool is_free = !places_.empty() && (!places_[next_].copied || places_[next_].copied->reached());
+    if (!is_free && places_.size() < most_places(Place::paged(count_))) {
+      places_.emplace(places_.begin() + static_cast<std::ptrdiff_t>(next_), device_, count_);
+    } else if (!is_free) {
+      places_[next_].copied->wait();
+    }
+    is_open_ = true;
+  }
+
+  runtime::Device& device_;
+  std::size_t count_;
+  runtime::OwnedBuffer memory_;
+  std::vector<Place> places_;  ///< the one that was used longest ago is at `next_`
+  std::size_t next_ = 0;
+  bool is_open_ = false;
+};
+
+}  // namespace gradmeter::bench

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divisions of indices by numbers that the host knows. A GPU has no instruction for them: one of 64 bits costs some
+// seventy, one of 32 bits some twenty, and kernels divide several times for each element.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/cuda/launch.hpp"
+
+namespace gradmeter::kernels::cuda {
+
+struct Quotient {
+  std::size_t whole, rest;
+};
+
+/// n / d for n < 2^31 by a multiplication.
+/// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
+struct Divisor {
+  static constexpr std::size_t end = std::size_t{1} << 31;
+  unsigned d = 1, factor = 1, shift = 0;
+  Divisor() = default;
+  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // 0: nothing is divided
+    while (std::uint64_t{1} << shift < d) ++shift;
+    factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - d)) / d + 1);
+  }
+  __device__ unsigned operator()(unsigned n) const { return (__umulhi(n, factor) + n) >> shift; }
+  __device__ Quotient divide(std::size_t n) const {
+    const auto low = static_cast<unsigned>(n);
+    const unsigned whole = (*this)(low);
+    return {whole, low - whole * d};
+  }
+};
+
+/// n / d for all n.
+struct LongDivisor {
+  std::size_t d = 1;
+  LongDivisor() = default;
+  explicit LongDivisor(std::size_t by) : d(by) {}
+  __device__ Quotient divide(std::size_t n) const {
+    const std::size_t whole = n / d;
+    return {whole, n - whole * d};
+  }
+};
+
+/// Calls `launch` with the type of divisors for indices below n, as a std::type_identity.
+template <class Launch>
+void with_divisors_below(std::size_t n, Launch launch) {
+  if (n <= Divisor::end) return launch(std::type_identity<Divisor>{});
+  launch(std::type_identity<LongDivisor>{});
+}
+
+}  // namespace gradmeter::kernels::cuda

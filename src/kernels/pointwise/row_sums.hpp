@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms: the same
+// bits come from vectors and threads of the host and from blocks of a GPU. Rows are cut in pieces of 32. Those of a
+// piece are added one after another; the sums of pieces are rows of a shorter matrix, which is added up in the same
+// way, until one row is left. The numbers of one channel of an image are added by 32 partial sums.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace gradmeter::kernels {
+
+inline constexpr std::size_t rows_of_piece = 32, sums_of_plane = 32;
+
+/// Adds rows of `width` numbers in this order. Memory: a row for each power of 32 in their number.
+class RowSums {
+ public:
+  explicit RowSums(std::size_t width) : width_(width) {}
+
+  void add(const float* row) { add(0, row); }
+  /// The sum of a whole piece's rows; only the last piece may have fewer.
+  void add_piece(const float* sum) { add(1, sum); }
+  /// Zeros where no row was added.
+  void finish(std::span<float> sums) {
+    std::ranges::fill(sums, 0.0F);
+    for (std::size_t level = 0; level + 1 < levels_.size(); ++level) {
+      if (levels_[level].rows > 0) add(level + 1, levels_[level].sum.data());
+    }
+    if (!levels_.empty()) std::ranges::copy(levels_.back().sum, sums.begin());
+  }
+
+ private:
+  struct Level {
+    std::vector<float> sum;
+    std::size_t rows = 0;
+  };
+
+  void add(std::size_t level, const float* row) {
+    while (levels_.size() <= level) levels_.push_back({.sum = std::vector<float>(width_)});
+    Level& at = levels_[level];
+    for (std::size_t j = 0; j < width_; ++j) at.sum[j] += row[j];
+    if (++at.rows < rows_of_piece) return;
+    add(level + 1, at.sum.data());
+    std::ranges::fill(levels_[level].sum, 0.0F);
+    levels_[level].rows = 0;
+  }
+
+  std::size_t width_;
+  std::vector<Level> levels_;  ///< level 0 has rows of the matrix, level k sums of 32^k of them
+};
+
+/// Element i is added to partial sum i mod 32, in order. Then the upper half of the partial sums is added to the lower
+/// one, until one is left.
+inline float plane_sum(std::span<const float> plane) {
+  std::array<float, sums_of_plane> sums{};
+  for (std::size_t first = 0; first < plane.size(); first += sums_of_plane) {
+    const auto some = plane.subspan(first, std::min(sums_of_plane, plane.size() - first));
+    for (std::size_t i = 0; i < some.size(); ++i) sums[i] += some[i];
+  }
+  for (std::size_t half = sums_of_plane / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
+}  // namespace gradmeter::kernels
