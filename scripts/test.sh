@@ -63,7 +63,8 @@ stage() { # NAME COMMAND...
   shift
   mkdir -p "$logs"
   printf '\n==> %s\n' "$name"
-  "$@" > >(tee "$log") 2>&1 || code=$?
+  # In braces: else a program's own process starts tee, and there is nothing to wait for here.
+  { "$@"; } > >(tee "$log") 2>&1 || code=$?
   wait $!
   local outcome=passed
   if [ "$code" -eq 77 ]; then
