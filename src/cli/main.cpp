@@ -34,11 +34,12 @@ namespace {
 using namespace gradmeter;
 using core::ExitCode;
 
-constexpr std::array command_table{
-    &bench::scale_command, &bench::train_command,    &bench::allreduce_command, &bench::kernels_command,
-    &bench::infer_command, &bench::replay_command,   &bench::codecs_command,    &bench::links_command,   &cli::predict_command,
-    &cli::compare_command, &cli::report_command,     &cli::watch_command,       &cli::import_command,
-    &cli::list_command,    &cli::completion_command, &cli::manual_command,      &bench::doctor_command};
+constexpr std::array command_table{&bench::scale_command,   &bench::train_command, &bench::allreduce_command,
+                                   &bench::kernels_command, &bench::infer_command, &bench::replay_command,
+                                   &bench::codecs_command,  &bench::links_command, &cli::predict_command,
+                                   &cli::compare_command,   &cli::report_command,  &cli::watch_command,
+                                   &cli::import_command,    &cli::list_command,    &cli::completion_command,
+                                   &cli::manual_command,    &bench::doctor_command};
 
 std::string help() {
   std::string text = fmt::format(

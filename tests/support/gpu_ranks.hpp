@@ -18,8 +18,9 @@
 
 namespace gradmeter::test {
 
-/// The most ranks that have a GPU each. On one GPU NCCL refuses two ranks, and kernels of two that wait for each other may
-/// hang. The emulated GPU serves eight, or as many as GRADMETER_TEST_GPUS says: "1" shows what a machine with one GPU skips.
+/// The most ranks that have a GPU each. On one GPU NCCL refuses two ranks, and kernels of two that wait for each other
+/// may hang. The emulated GPU serves eight, or as many as GRADMETER_TEST_GPUS says: "1" shows what a machine with one
+/// GPU skips.
 inline int most_gpu_ranks() {
 #ifdef GRADMETER_CUDA_EMULATED
   const char* const wanted = std::getenv("GRADMETER_TEST_GPUS");
@@ -72,8 +73,8 @@ struct GpuRank {
   runtime::Queue& queue;
 };
 
-/// Runs body on `ranks` threads. Rethrows the first exception. Skips the test, with the reason, where there are fewer GPUs;
-/// a test that goes on with what the ranks have found asks `lack_of_gpus` itself.
+/// Runs body on `ranks` threads. Rethrows the first exception. Skips the test, with the reason, where there are fewer
+/// GPUs; a test that goes on with what the ranks have found asks `lack_of_gpus` itself.
 inline void run_gpu_ranks(int ranks, const std::function<void(const GpuRank&)>& body) {
   if (const std::string why = lack_of_gpus(ranks); !why.empty()) GTEST_SKIP() << why;
 #ifdef GRADMETER_CUDA_EMULATED

@@ -19,8 +19,8 @@ namespace gradmeter::allreduce {
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
 /// Binding is collective over the site's ranks. Errors: Unavailable where ranks share a GPU; BackendError without a
-/// queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when a peer does not come: its
-/// kernel leaves after the patience, or when another rank has failed.
+/// queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when a peer does not
+/// come: its kernel leaves after the patience, or when another rank has failed.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
