@@ -26,8 +26,9 @@ void measure(bench::Session& session, std::size_t batch) {
   constexpr std::size_t warmup = 10, repeats = 100;
   for (std::size_t i = 0; i < warmup + repeats; ++i) {
     training.step(i % training.steps_per_epoch());
+    const auto records = training.take_records();
     if (i < warmup) continue;
-    const auto parts = decompose(training.record(), {});
+    const auto parts = dataparallel::decompose(records.back(), {});
     steps.push_back(parts.step);
     kernels.push_back(parts.compute);
     shares.push_back(100 * parts.compute / parts.step);

@@ -120,7 +120,7 @@ std::vector<double> losses(const TrainingConfig& c, bool verified) {
   std::vector<double> out;
   for (std::size_t i = 0; i < 10; ++i) {
     if (verified && i % 3 == 1) t.verify_next();
-    out.push_back(t.step(i).loss_sum);
+    out.push_back(t.step(i).get().loss_sum);
   }
   t.finish();
   return out;
