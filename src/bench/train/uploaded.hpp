@@ -47,10 +47,10 @@ class Uploaded {
  private:
   /// Whole pages, so that no two places pin the same one.
   struct Place {
-    Place(runtime::Device& device, std::size_t count)
-        : memory(static_cast<std::byte*>(operator new (paged(count), std::align_val_t{page}))),
-          count(count),
-          pinned(device.pin({memory.get(), paged(count)})) {}
+    Place(runtime::Device& device, std::size_t elements)
+        : memory(static_cast<std::byte*>(operator new (paged(elements), std::align_val_t{page}))),
+          count(elements),
+          pinned(device.pin({memory.get(), paged(elements)})) {}
     static constexpr std::size_t page = 4096;
     static std::size_t paged(std::size_t count) { return (count * sizeof(T) + page - 1) / page * page; }
     std::span<T> numbers() const { return {reinterpret_cast<T*>(memory.get()), count}; }
