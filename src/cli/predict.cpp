@@ -178,19 +178,19 @@ std::vector<predict::Score> scores_of(const Flags& f) {
   return out;
 }
 
-/// "In the mean of 360 predicted steps 4.7 % off; constant FLOP/s a GPU would be 50.4 % off."
+/// The answer: of one table its error, of several the worst, since an average over unlike tables says nothing of any.
 std::string verdict(const std::vector<predict::Score>& scores) {
-  double rows = 0, error = 0, naive_rows = 0, naive = 0;
-  for (const auto& s : scores) {
-    const auto n = static_cast<double>(s.rows - s.unpredicted);
-    rows += n;
-    if (s.mape) error += n * *s.mape;
-    if (s.constant_flops_mape) naive_rows += n, naive += n * *s.constant_flops_mape;
-  }
-  if (rows == 0) return "No step could be predicted; the reasons stand above.\n";
-  std::string text = fmt::format("{} predicted with a mean error of {:.1f} %",
-                                 report::counted(static_cast<std::size_t>(rows), "step"), error / rows);
-  if (naive_rows > 0) text += fmt::format("; constant FLOP/s a GPU would have {:.1f} %", naive / naive_rows);
+  const predict::Score* worst = nullptr;
+  for (const auto& s : scores)
+    if (s.mape && (!worst || *s.mape > *worst->mape)) worst = &s;
+  if (!worst) return "No step could be predicted; the reasons stand above.\n";
+  const std::string where =
+      scores.size() == 1 ? ""
+                         : fmt::format(" in {}, the worst of {} tables", core::printable(worst->file), scores.size());
+  std::string text = fmt::format("{} predicted with a mean error of {:.1f} %{}",
+                                 report::counted(worst->rows - worst->unpredicted, "step"), *worst->mape, where);
+  if (worst->constant_flops_mape)
+    text += fmt::format("; constant FLOP/s a GPU would have {:.1f} %", *worst->constant_flops_mape);
   return text + ".\n";
 }
 

@@ -261,7 +261,7 @@ Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const Merge
       fmt::format("{}: {} instead of {}{}: {}", at.subject, named(rows, b, f), named(rows, a, f), at.rest, what));
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
-  // What is slower is no remedy: it comes behind all that is one.
+  // A change to a slower setting is no remedy, so that it stands behind the changes that are.
   constexpr double no_remedy = 1.0 / 16;
   out.severity = is_sure ? (faster.value > 1 ? 1 - 1 / faster.value : no_remedy * (1 - faster.value)) : 0;
   if (!is_sure) out.next = rows.again(b);
