@@ -48,10 +48,7 @@ std::vector<double> fit(const Sheet& sheet, std::span<const Row* const> rows) {
 
 double percentile(std::vector<double> values, double share) {
   std::ranges::sort(values);
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const std::size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+  return core::quantile(values, share);
 }
 
 /// The 90th percentile of |log(predicted ÷ measured)| of rows that are left out by groups.
