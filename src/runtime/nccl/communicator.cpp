@@ -436,7 +436,7 @@ void refuse_shared_gpus(const Communicator& c, int device) {
 }
 
 /// The making of a communicator, on a thread of its own.
-struct NcclMeeting {
+struct NcclInitialization {
   ncclComm_t comm = nullptr;
   std::string error;
   std::atomic<bool> is_over = false;
@@ -459,21 +459,21 @@ void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id
   c.barrier();
   call = "ncclCommInitRankConfig";
   begin_s = host_clock();
-  const auto meeting = std::make_shared<NcclMeeting>();
-  std::thread([meeting, id, ranks = size, mine = rank, gpu = device] {
+  const auto initialization = std::make_shared<NcclInitialization>();
+  std::thread([initialization, id, ranks = size, mine = rank, gpu = device] {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     ncclResult_t result = cudaSetDevice(gpu) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-    if (result == ncclSuccess) result = ncclCommInitRankConfig(&meeting->comm, ranks, id, mine, &config);
-    if (result != ncclSuccess) meeting->error = nccl_reason(result, nullptr);
-    meeting->is_over.store(true, std::memory_order_release);
+    if (result == ncclSuccess) result = ncclCommInitRankConfig(&initialization->comm, ranks, id, mine, &config);
+    if (result != ncclSuccess) initialization->error = nccl_reason(result, nullptr);
+    initialization->is_over.store(true, std::memory_order_release);
   }).detach();
-  while (!meeting->is_over.load(std::memory_order_acquire)) {
+  while (!initialization->is_over.load(std::memory_order_acquire)) {
     check_peers();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  if (!meeting->error.empty()) throw core::BackendError("NCCL", call, text(meeting->error, {}));
-  comm = meeting->comm;
+  if (!initialization->error.empty()) throw core::BackendError("NCCL", call, text(initialization->error, {}));
+  comm = initialization->comm;
   c.barrier();
 }
 
