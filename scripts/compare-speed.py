@@ -3,10 +3,10 @@
 """Is a newer build slower? Launches the programs of two builds in turn and prints, for each figure, the median over
 launches of both and the ratio of the medians with its 95 % interval (bootstrap over launches): what the executor costs
 a step, a training step's time outside kernels, kernel cases relative to the bare primitive of the same launch
-(tests/bench), and all-reduces relative to MPI_Allreduce of the same launch. Give the same folder twice for an A/A run:
+(tests/bench), all-reduces relative to MPI_Allreduce of the same launch, and steps of layer tables. Give the same folder twice for an A/A run:
 its intervals say what the machine can tell apart.
 
-    compare-speed.py OLD NEW [--launches 15] [--only executor harness kernels allreduce] [--ranks 2] [--mpiexec mpirun]
+    compare-speed.py OLD NEW [--launches 15] [--only executor harness kernels allreduce tables] [--ranks 2] [--mpiexec mpirun]
 
 OLD and NEW are folders with gradmeter, bench_executor, bench_harness and bench_kernels, or those that --only needs.
 12 launches of executor, harness and allreduce took 11 minutes on 2 cores.
@@ -19,9 +19,11 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 SIZES = "8,4096,65536,1048576,16777216"
 ALGORITHMS = "mpi,ring,recursive-doubling,shm-direct"
+TABLES = "alexnet,resnet50,dlbench_ffn,ptb_lstm_small"
 
 
 def output(command):
@@ -61,7 +63,17 @@ def all_reduce(folder, o):
             for (algorithm, size), seconds in time.items() if algorithm != "mpi"}
 
 
-MEASURES = {"executor": executor, "harness": harness, "kernels": kernels, "allreduce": all_reduce}
+def tables(folder, _):
+    """A step of published networks on one rank, at their full widths."""
+    with tempfile.TemporaryDirectory() as work:
+        file = pathlib.Path(work, "r.jsonl")
+        output([folder / "gradmeter", "scale", "--model", TABLES, "--batch", "4", "--strategy", "independent",
+                "--time-budget", "20s", "--out", file])
+        points = [p for p in map(json.loads, file.read_text().splitlines()) if p["kind"] == "point" and p["status"] == "ok"]
+    return {f"step of {p['factors']['model']} [ms]": p["metrics"]["time_s"]["median"] * 1e3 for p in points}
+
+
+MEASURES = {"executor": executor, "harness": harness, "kernels": kernels, "allreduce": all_reduce, "tables": tables}
 
 
 def ratio_interval(old, new, draws=2000):
