@@ -32,6 +32,7 @@ class ConvMaker {
         pads_(dims({s.pad_height, s.pad_width})),
         types_(onednn::operand_types(p)) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (training_) layouts_ = training_layouts();
   }
 
   PreparedPrimitive make(Pass pass) const {
@@ -45,10 +46,42 @@ class ConvMaker {
   Description output(Tag tag) const { return {output_, types_.result, tag}; }
 
   dnnl::convolution_forward::primitive_desc describe(dnnl::prop_kind kind) const {
-    return {{kind, dnnl::algorithm::convolution_direct, input(Tag::any), filters(Tag::any), output(Tag::any), strides_,
-             pads_, pads_},
+    return {{kind, dnnl::algorithm::convolution_direct, input(layouts_.input), filters(Tag::any),
+             output(layouts_.output), strides_, pads_, pads_},
             attributes_,
             engine_};
+  }
+  dnnl::convolution_backward_data::primitive_desc describe_backward_data() const {
+    const auto forward = describe(dnnl::prop_kind::forward_training);
+    const auto [in, out] = images(forward);
+    return {{dnnl::algorithm::convolution_direct, in, filters(Tag::any), out, strides_, pads_, pads_},
+            attributes_,
+            engine_,
+            forward};
+  }
+  struct Layouts {
+    Tag input, output;
+  };
+  /// Where an input has few channels, the layout that is best for forward leaves backward to the library's reference
+  /// loops, which took 30 times as long as all other kernels of a step. Such images are stored in blocks of channels,
+  /// the last filled up with zeros, or plain. Pictures of 1 or 3 channels keep the library's layout: they are data, and
+  /// nobody asks for their gradient.
+  Layouts training_layouts() {
+    constexpr Layouts chosen_by_library{Tag::any, Tag::any};
+    if (input_[1] == 1 || input_[1] == 3) return chosen_by_library;
+    for (const Layouts& l : {chosen_by_library, Layouts{Tag::nChw16c, Tag::any}, Layouts{Tag::nChw8c, Tag::any},
+                             Layouts{Tag::nchw, Tag::nchw}}) {
+      layouts_ = l;
+      try {
+        if (!is_reference(describe(dnnl::prop_kind::forward_training)) && !is_reference(describe_backward_data()))
+          return l;
+      } catch (const dnnl::error&) {  // no kernel takes these layouts
+      }
+    }
+    return chosen_by_library;
+  }
+  static bool is_reference(const dnnl::primitive_desc_base& d) {
+    return std::string_view(d.impl_info_str()).starts_with("ref");
   }
   template <class Primitive, class Desc>
   static PreparedPrimitive made(const Desc& d, const std::vector<Argument>& inputs, const Argument& output) {
@@ -71,11 +104,7 @@ class ConvMaker {
     return {input(Tag::any), output(Tag::any)};
   }
   PreparedPrimitive backward_data() const {
-    const auto forward = describe(dnnl::prop_kind::forward_training);
-    const auto [in, out] = images(forward);
-    const dnnl::convolution_backward_data::primitive_desc d(
-        {dnnl::algorithm::convolution_direct, in, filters(Tag::any), out, strides_, pads_, pads_}, attributes_, engine_,
-        forward);
+    const auto d = describe_backward_data();
     return made<dnnl::convolution_backward_data>(
         d,
         {{"output gradient", DNNL_ARG_DIFF_DST, d.diff_dst_desc(), output(Tag::nchw)},
@@ -97,6 +126,7 @@ class ConvMaker {
 
   dnnl::engine engine_;
   bool training_;
+  Layouts layouts_{Tag::any, Tag::any};
   dnnl::memory::dims input_, filters_, output_, strides_, pads_;
   onednn::OperandTypes types_;
   dnnl::primitive_attr attributes_;
