@@ -102,7 +102,7 @@ inside "$work/root-run" bash -euxc '
   apt-get -q install -y --no-install-recommends "/root/$1"
   cd /root
   test "$(gradmeter --version)" = "gradmeter $2 (${3:0:10})"
-  gradmeter list >list.txt
+  gradmeter list algorithms >list.txt
   grep -q recursive-doubling list.txt
   gradmeter allreduce --thread-ranks 2 -b 1K -e 8K -f 8 --time-budget 2s --out r.jsonl
   gradmeter report r.jsonl -o page.html
