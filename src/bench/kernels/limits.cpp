@@ -6,6 +6,9 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/host/library.hpp"
@@ -34,6 +37,17 @@ double seconds_of(runtime::Queue& queue, const std::function<void()>& work) {
   return begin->until(*end);
 }
 
+/// A limit that a library reaches by not computing would make every honest kernel look slow.
+void require_right(kernels::KernelCase& product, const kernels::Problem& p) {
+  constexpr double flops_at_most = 1e6;
+  for (const std::uint64_t inputs : {2, 3}) {
+    product.redraw(0, inputs);
+    if (!product.check(flops_at_most, false).right())
+      throw core::WrongResult(fmt::format("the product {} of {} is wrong in {}: no limit can be taken from it",
+                                          kernels::text(p.shape), product.implementation(), name(p.precision)));
+  }
+}
+
 double rate_of(runtime::Device& device, const kernels::Problem& p, core::Seconds budget) {
   const auto kernel_case = kernels::make_kernel_case(p, {.device = &device});
   runtime::Queue& queue = *kernel_case->queue();
@@ -42,6 +56,7 @@ double rate_of(runtime::Device& device, const kernels::Problem& p, core::Seconds
   const auto calls = static_cast<std::size_t>(std::clamp(budget.value / std::max(one, 1e-6), 1.0, 64.0));
   DeviceClock clock(device);
   const auto times = clock.time(queue, calls, 1, false, [&] { kernel_case->run(0); });
+  require_right(*kernel_case, p);
   return flops(p) / std::max(1e-9, *std::ranges::min_element(times));
 }
 
@@ -166,6 +181,7 @@ double best_rate(const Problem& p) {
     kernel_case->run(0);
     best = std::max(best, flops(p) / (runtime::host_clock() - begin));
   }
+  require_right(*kernel_case, p);
   return best;
 }
 
