@@ -46,6 +46,12 @@ def kernels(test):
         reasons = caught(test, "products", how, *PRODUCTS)
         test.check(all("timed call" in r for r in reasons), "calls are caught that were timed", reasons)
     caught(test, "convolutions", "half", *CONVOLUTIONS)
+    # From an execution on that only the products of the roofline reach: the call is right, its limit is not.
+    reasons = caught(test, "one call", "byte", "kernels", "--shape", "gemm:m=512,n=512,k=512", "--cache", "hot", "--threads", "1", "--time-budget", "1ms",
+                     start=40)
+    test.check(all("limit" in r for r in reasons), "a limit that rests on wrong products is none", reasons)
+    done = test.run("doctor", env={"LD_PRELOAD": os.environ["GRADMETER_IDLE_ONEDNN"], "IDLE_HOW": "half", "IDLE_FROM": "12"})
+    test.check(done.code == 4 and "product that gives a rate is wrong" in done.err, "doctor's rates are of right products", done)
 
 
 def forward_passes(test):

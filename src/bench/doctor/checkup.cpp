@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <set>
-#include <thread>
 
 #include "core/format.hpp"
 #include "kernels/host/library.hpp"
@@ -32,16 +32,16 @@ cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
 }
 
 Crowding crowd(int workers, const cpu_set_t& cpus) {
-  std::vector<double> rates(static_cast<std::size_t>(workers));
-  std::vector<std::thread> threads;
-  for (auto& rate : rates) {
-    threads.emplace_back([&rate, &cpus] {
+  std::vector<std::future<double>> running;
+  for (int i = 0; i < workers; ++i) {
+    running.push_back(std::async(std::launch::async, [&cpus] {
       ::sched_setaffinity(0, sizeof cpus, &cpus);
       kernels::set_compute_threads(1);
-      rate = kernels::measure_gemm_throughput(each).value;
-    });
+      return kernels::measure_gemm_throughput(each).value;
+    }));
   }
-  for (auto& t : threads) t.join();
+  std::vector<double> rates;
+  for (auto& rate : running) rates.push_back(rate.get());
   return {workers, core::median(rates), 0};
 }
 

@@ -63,6 +63,8 @@ class KernelSweep final : public Experiment {
     if (!std::exchange(begun_, true)) rows.foresee({0}, "the roofline, which is measured before the first point");
     const TimeShare time = share(group, rows);
     if (time.skip) {
+      const std::string limit_fault = limits_->fault(e.point.problem.precision);
+      if (!limit_fault.empty()) return refuse(e.row, Status::wrong, limit_fault);
       return refuse(e.row, Status::skipped,
                     fmt::format("the time budget has no room: a call takes about {}, with its check {}",
                                 core::to_text(core::Seconds{slow_.of(kind_of(e.point)) * e.call_s}),
@@ -88,6 +90,8 @@ class KernelSweep final : public Experiment {
     benchmark.measure(options_.rule, std::max(0.0, left), options_.time_budget.has_value(),
                       share * check_s() * reference_flops_per_s, found);
     if (!fill_timed_checks(found, e.row)) return;
+    if (const auto why = limits_->fault(e.point.problem.precision); !why.empty())
+      return refuse(e.row, Status::wrong, why);
     if (c_.broadcast_value(beats_bound(found))) {
       limits_->measure_again(found.bound, e.point.problem.precision);
       found.bound = bound(e);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/engine/sweep.hpp"
 #include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "kernels/call_check.hpp"
@@ -46,7 +47,7 @@ void require_right(kernels::KernelCase& product, const kernels::Problem& p) {
     product.redraw(0, inputs);
     const kernels::CallCheck every_row(inputs);
     if (!product.check(flops_at_most, false).right() || !every_row.fault().empty())
-      throw core::WrongResult(fmt::format("the product {} of {} is wrong in {}: no limit can be taken from it",
+      throw core::WrongResult(fmt::format("its limit rests on a product that is wrong: {} of {} in {}",
                                           kernels::text(p.shape), product.implementation(), name(p.precision)));
   }
 }
@@ -263,14 +264,31 @@ core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   return peaks_[precision] = {measure_peak(precision)};
 }
 
+std::string KernelLimits::fault(Precision precision) const {
+  const auto found = faults_.find(precision);
+  return found == faults_.end() ? "" : found->second;
+}
+
 double KernelLimits::measure_peak(Precision precision) {
   kernels::set_compute_threads(threads_);
   c_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
-  if (!on_host_) return slowest(best_device_product(session_.device(), precision, budget).value);
+  double products = 0;
+  std::string wrong;
+  try {
+    products = on_host_ ? best_product(precision) : best_device_product(session_.device(), precision, budget).value;
+  } catch (const core::WrongResult& e) {
+    wrong = e.what();
+  }
+  wrong = refused_anywhere(c_, wrong);
+  if (!wrong.empty()) {
+    faults_.emplace(precision, wrong);
+    return 0;
+  }
+  if (!on_host_) return slowest(products);
   fma_ = std::max(fma_, kernels::measure_fma_peak(budget));
   // The products are the library's that is measured: our own multiply-adds bound what they are believed.
-  double mine = std::min(best_product(precision), kernels::most_of_fma(precision) * fma_.value);
+  double mine = std::min(products, kernels::most_of_fma(precision) * fma_.value);
   const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
   if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, fma_.value);
   return slowest(mine);

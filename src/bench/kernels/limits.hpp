@@ -46,6 +46,9 @@ class KernelLimits {
   /// host, the rate of bare multiply-adds where that is higher; 0 where there is no such product. On a host it is at
   /// most kernels::most_of_fma times the rate of bare multiply-adds.
   core::FlopsPerSecond peak(kernels::Precision);
+  /// Why rows of this precision are wrong whatever their own calls gave: on some rank a product that the peak rests on
+  /// had a wrong result, and the peak is 0. Empty: none had, or no peak was asked for.
+  std::string fault(kernels::Precision) const;
   /// Must be called for a call that was faster than its bound. It measures the limit behind the bound again, in the
   /// machine's present state. The better of both measurements counts from then on.
   void measure_again(const KernelBound&, kernels::Precision);
@@ -72,6 +75,7 @@ class KernelLimits {
   std::size_t last_cache_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;
+  std::map<kernels::Precision, std::string> faults_;
   core::FlopsPerSecond fma_{};  ///< rate of a host's bare multiply-adds, the best so far
 };
 

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "kernels/call_check.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/host/memory.hpp"
 #include "kernels/host/roofline.hpp"
@@ -32,12 +33,23 @@ AlignedVector<float> random_floats(std::size_t n, std::uint64_t stream) {
   return values;
 }
 
+/// The product of other inputs, each row of it checked where there are up to 2^20 elements of operands. Twice, as a
+/// library may be wrong in some calls only.
+void require_right(Gemm& product, std::span<float> a, std::span<const float> b, std::span<float> c) {
+  for (const std::uint64_t call : {1, 2}) {
+    a[call] = -a[call];
+    const CallCheck check(call);
+    product.run(a, b, {}, c);
+    if (!check.fault().empty()) throw core::WrongResult("a product that gives a rate is wrong: " + check.fault());
+  }
+}
+
 }  // namespace
 
 core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
   constexpr std::size_t largest = sides.back() * sides.back();
-  const AlignedVector<float> a = random_floats(largest, 0), b = random_floats(largest, 1);
-  AlignedVector<float> c(largest);
+  const AlignedVector<float> b = random_floats(largest, 1);
+  AlignedVector<float> a = random_floats(largest, 0), c(largest);
   std::vector<std::unique_ptr<Gemm>> products;
   for (const std::size_t side : sides) products.push_back(make_gemm({.m = side, .n = side, .k = side}));
   constexpr int least_rounds = 2;  // the first round touches memory for the first time
@@ -51,20 +63,26 @@ core::FlopsPerSecond measure_gemm_peak(core::Seconds budget) {
       products[i]->run({a.data(), elements}, {b.data(), elements}, {}, {c.data(), elements});
       best = std::max(best, problem.flops() / seconds_since(begin));
     }
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    const std::size_t elements = sides[i] * sides[i];
+    require_right(*products[i], {a.data(), elements}, {b.data(), elements}, {c.data(), elements});
+  }
   return {best};
 }
 
 core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget) {
   constexpr std::size_t side = 512;
   const GemmShape problem{.m = side, .n = side, .k = side};
-  const AlignedVector<float> a = random_floats(side * side, 0), b = random_floats(side * side, 1);
-  AlignedVector<float> c(side * side);
+  const AlignedVector<float> b = random_floats(side * side, 1);
+  AlignedVector<float> a = random_floats(side * side, 0), c(side * side);
   const auto gemm = make_gemm(problem);
   gemm->run(a, b, {}, c);
   const auto start = Clock::now();
   double flops = 0;
   for (; seconds_since(start) < budget.value; flops += problem.flops()) gemm->run(a, b, {}, c);
-  return {flops / seconds_since(start)};
+  const double seconds = seconds_since(start);
+  require_right(*gemm, a, b, c);
+  return {flops / seconds};
 }
 
 core::BytesPerSecond measure_copy_bandwidth(std::size_t bytes, core::Seconds budget) {
