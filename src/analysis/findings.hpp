@@ -59,9 +59,9 @@ struct Finding {
 };
 
 /// Concludes findings from the runs of a side, the most important first. Launches are merged if machine and build
-/// agree. Rows behind one finding agree in machine, build and all factors but those that it names in `over`; only
-/// counts of rows (mixed_machines, nothing_wrong, not_trusted, no_figure) cover all of them. A difference is named only
-/// if 95 % intervals are known and disjoint. Cost: O(points²) within an experiment's group at worst.
+/// agree. The rows of one finding have the same machine, build and factors, except for the factors in `over`. Findings
+/// that only count rows (mixed_machines, nothing_wrong, not_trusted, no_figure) may have any rows. A difference is
+/// named only if 95 % intervals are known and disjoint. Cost: O(points²) within an experiment's group at worst.
 std::vector<Finding> findings(std::span<const core::Run>);
 
 /// {"kind", "experiment", "factors", "over", "figures": {NAME: {"value", "low", "high"}}, "probability", "sentence",
@@ -71,9 +71,10 @@ core::Json to_json(const Finding&);
 /// 0.66 is "two thirds"; shares that are near no simple fraction are "41 %".
 std::string share_in_words(double share);
 
-/// For the largest gradient of a `codecs` sweep, says how many times as fast as the dense exchange the exchange with
-/// each codec is: w0/(w + (w0 - w)·L/X) with X the link below which the codec pays (compression/crossover.hpp). The
-/// interval is that of the codec's times. None where no point has such a link.
+/// Says for the largest gradient of a `codecs` sweep how many times as fast an exchange is with each codec as without:
+/// w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X is the
+/// link below which the codec pays (compression/crossover.hpp). The interval is that of the codec's times. Empty where
+/// no point has such a link.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 
 }  // namespace gradmeter::analysis

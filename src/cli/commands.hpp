@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of the program, and how their flags are read.
+// How the flags of subcommands are read, and what lists and texts about them have.
 #pragma once
 #include <span>
 #include <string>
@@ -11,10 +11,6 @@
 namespace gradmeter::cli {
 
 using namespace bench;  // a command is written in the words of the engine, wherever it stands
-
-/// The commands that measure nothing; each is in the source of its name. The commands that measure are in bench.
-extern const Command predict_command, compare_command, report_command, watch_command, import_command, list_command,
-    completion_command, manual_command;
 
 /// The names that a kind of `gradmeter list` has; empty for a kind that the list does not have.
 std::vector<std::string> member_names(std::string_view kind);

@@ -277,10 +277,11 @@ int run_compare_command(const Flags& flags, const Invocation&) {
 
 }  // namespace
 
-const Command compare_command{.name = "compare",
-                              .summary = "two or more results: which points differ by more than repeated launches do",
-                              .with_ranks = false,
-                              .usage = compare_usage,
-                              .run = run_compare_command};
+extern const Command compare_command{
+    .name = "compare",
+    .summary = "two or more results: which points differ by more than repeated launches do",
+    .with_ranks = false,
+    .usage = compare_usage,
+    .run = run_compare_command};
 
 }  // namespace gradmeter::cli

@@ -210,10 +210,10 @@ int run_completion_command(const Flags& flags, const Invocation&) {
 
 }  // namespace
 
-const Command completion_command{.name = "completion",
-                                 .summary = "what bash, zsh or fish completes: commands, flags, their values",
-                                 .with_ranks = false,
-                                 .usage = completion_usage,
-                                 .run = run_completion_command};
+extern const Command completion_command{.name = "completion",
+                                        .summary = "what bash, zsh or fish completes: commands, flags, their values",
+                                        .with_ranks = false,
+                                        .usage = completion_usage,
+                                        .run = run_completion_command};
 
 }  // namespace gradmeter::cli

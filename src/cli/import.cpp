@@ -129,7 +129,7 @@ int run_import_command(const Flags& flags, const Invocation&) {
 
 }  // namespace
 
-const Command import_command{
+extern const Command import_command{
     .name = "import",
     .summary = "logs of nccl-tests, OSU, PARAM, DeepBench, PyTorch's profiler … as a result file",
     .with_ranks = false,

@@ -412,11 +412,11 @@ int run_list_command(const Flags& flags, const Invocation&) {
 
 }  // namespace
 
-const Command list_command{.name = "list",
-                           .summary = "algorithms, strategies, models, …: names, parameters, sources",
-                           .with_ranks = false,
-                           .usage = list_usage,
-                           .run = run_list_command};
+extern const Command list_command{.name = "list",
+                                  .summary = "algorithms, strategies, models, …: names, parameters, sources",
+                                  .with_ranks = false,
+                                  .usage = list_usage,
+                                  .run = run_list_command};
 
 std::vector<std::string> member_names(std::string_view kind) {
   std::vector<std::string> out;

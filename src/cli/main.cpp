@@ -29,6 +29,16 @@
 #include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
 
+// The commands that measure are in the folders of their names, the others in the sources of theirs.
+namespace gradmeter::bench {
+extern const Command scale_command, train_command, allreduce_command, kernels_command, infer_command, replay_command,
+    codecs_command, links_command, doctor_command;
+}
+namespace gradmeter::cli {
+extern const Command predict_command, compare_command, report_command, watch_command, import_command, list_command,
+    completion_command, manual_command;
+}
+
 namespace {
 
 using namespace gradmeter;

@@ -160,10 +160,10 @@ int run_manual_command(const Flags&, const Invocation&) {
 
 }  // namespace
 
-const Command manual_command{.name = "manual",
-                             .summary = "the manual page, as roff",
-                             .with_ranks = false,
-                             .usage = manual_usage,
-                             .run = run_manual_command};
+extern const Command manual_command{.name = "manual",
+                                    .summary = "the manual page, as roff",
+                                    .with_ranks = false,
+                                    .usage = manual_usage,
+                                    .run = run_manual_command};
 
 }  // namespace gradmeter::cli

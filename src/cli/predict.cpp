@@ -387,10 +387,10 @@ Usage predict_usage() {
 
 }  // namespace
 
-const Command predict_command{.name = "predict",
-                              .summary = "steps on GPUs that are not here, and how right such predictions were",
-                              .with_ranks = false,
-                              .usage = predict_usage,
-                              .run = run_predict};
+extern const Command predict_command{.name = "predict",
+                                     .summary = "steps on GPUs that are not here, and how right such predictions were",
+                                     .with_ranks = false,
+                                     .usage = predict_usage,
+                                     .run = run_predict};
 
 }  // namespace gradmeter::cli

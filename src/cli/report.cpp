@@ -154,7 +154,7 @@ int run_report_command(const Flags& flags, const Invocation&) {
 
 }  // namespace
 
-const Command report_command{
+extern const Command report_command{
     .name = "report",
     .summary = "result files as one page of charts and findings, as pictures, text, CSV, Markdown",
     .with_ranks = false,

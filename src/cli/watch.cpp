@@ -312,10 +312,11 @@ int run_watch_command(const Flags& f, const Invocation& invocation) {
 
 }  // namespace
 
-const Command watch_command{.name = "watch",
-                            .summary = "progress of a running job: its last points, failures, and whether it is alive",
-                            .with_ranks = false,
-                            .usage = watch_usage,
-                            .run = run_watch_command};
+extern const Command watch_command{
+    .name = "watch",
+    .summary = "progress of a running job: its last points, failures, and whether it is alive",
+    .with_ranks = false,
+    .usage = watch_usage,
+    .run = run_watch_command};
 
 }  // namespace gradmeter::cli

@@ -73,7 +73,8 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 enum class OpenMode { create, overwrite, resume };
 
 /// Appends lines, each by one write(2) that the kernel has taken when `append` returns. The file is synchronised with
-/// the disk at most once a second, and at the end. A network's disk may be away for a minute. Before each line the open
+/// the disk at most once a second, and at the end. A write to a network's disk is
+/// tried again for up to a minute. Before each line the open
 /// file is compared with its path: a file that was renamed keeps its rows and its new name is reported, a removed one
 /// is written anew, and one that was cut short is an error. `create` refuses an existing file (UsageError names --force
 /// and --resume). `resume` drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or
@@ -117,16 +118,16 @@ class ResultWriter {
 
 /// The conditions of a run that differ from those of now, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl
 /// tcp (now not set)". Compared are machine (fingerprint), version, commit, MPI, libraries, binding, and named
-/// environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that one side does
-/// not know does not differ.
+/// environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that is unknown on
+/// one side counts as equal.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
 /// Points of earlier runs that need not be measured again: the last one of each key, if its status is ok, unsupported
-/// or skipped (failed, wrong and mistrusted points are measured again). Their machine is that of `now`, and unless
-/// `any` is true so are other conditions.
+/// or skipped (failed, wrong and mistrusted points are measured again). Only runs on the machine of `now` count, and
+/// only those under its other conditions too, unless `any` is true.
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
-  /// number of the experiment's points that other conditions exclude, by the first condition that differs
+  /// how many of the experiment's points were not taken, by the first condition of their run that differs
   std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);

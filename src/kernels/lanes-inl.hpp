@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gradmeter::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Handles full vectors first, then single lanes: body(tag, i) handles the elements from i on that one vector of the tag
-// holds.
+// Calls body(tag, i) for full vectors first, then for the remaining elements one at a time. The body handles one vector
+// of the tag's length, which begins at element i.
 template <class Body>
 HWY_INLINE void each(std::size_t n, const Body& body) {
   const hn::ScalableTag<float> full;
@@ -44,8 +44,8 @@ HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
   const hn::Rebind<std::uint32_t, D> whole;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
 }
-// Rounds each lane to bf16 in its upper half; the lower half is undefined. To nearest, ties to even: half of the last
-// place that stays is added, less one bit if that place is even. A NaN stays.
+// Rounds each lane to bf16, to nearest with ties to even. The result is the lane's upper half; the lower half is
+// undefined. To round, it adds 0x7fff, and one more if the lowest bit that stays is set. A NaN stays a NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> upper_halves([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<std::uint32_t, D> whole;

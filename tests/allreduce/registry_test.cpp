@@ -27,7 +27,8 @@ bool composite(Shape s) {
 }
 bool even(Shape s) { return s.ranks % 2 == 0; }
 
-/// The supported set as README.md states it; what is not here is refused, with a text that says `reason`.
+/// What these algorithms support; the rest is refused, with a text that says `reason`. An algorithm that is not here
+/// supports what it does not refuse.
 struct Supported {
   const char* algorithm;
   std::vector<CollectiveKind> goals;
@@ -78,21 +79,48 @@ void expect_as_stated(const AlgorithmChoice& choice, const Supported* row, Colle
   EXPECT_THROW(choice.make(shape, collective_kind), core::UsageError) << where;
 }
 
-TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
+/// Refused with a reason, or made; and every algorithm is there for something.
+void expect_consistent(const AlgorithmChoice& choice, std::span<const Shape> shapes) {
+  bool serves = false;
+  for (const CollectiveKind collective_kind : test::all_goals) {
+    for (const Shape shape : shapes) {
+      const bool refuses = !choice.refusal(shape, collective_kind).empty();
+      const auto where = fmt::format("{} {} p {} ranks per node {}", choice.name, name(collective_kind), shape.ranks,
+                                     shape.ranks_per_node);
+      if (refuses) {
+        EXPECT_THROW(choice.make(shape, collective_kind), core::UsageError) << where;
+      } else {
+        EXPECT_FALSE(choice.make(shape, collective_kind).empty()) << where;
+        serves = true;
+      }
+    }
+  }
+  EXPECT_TRUE(serves) << choice.name << " refuses every collective for every number of ranks";
+}
+
+std::vector<Shape> shapes_to_ask_for() {
   std::vector<std::uint32_t> counts{100, 127, 128, 1000, 1024};
   for (std::uint32_t p = 1; p <= 64; ++p) counts.push_back(p);
+  std::vector<Shape> out;
+  for (const std::uint32_t p : counts) {
+    for (const std::uint32_t g : {0u, 1u, 2u, 3u, 4u, 8u, p}) out.push_back({p, g});
+  }
+  return out;
+}
+
+TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
+  const std::vector<Shape> shapes = shapes_to_ask_for();
   std::vector<std::string> names{"torus2d:rows=2"};
   for (const auto& a : algorithms()) {
     if (a.backend == Backend::schedule) names.emplace_back(a.name);
   }
   for (const auto& algorithm : names) {
     const auto choice = find_algorithm(algorithm);
+    expect_consistent(*choice, shapes);
+    if (std::ranges::none_of(supported(), [&](const Supported& s) { return s.algorithm == algorithm; })) continue;
     for (const CollectiveKind collective_kind : test::all_goals) {
       const Supported* row = row_of(algorithm, collective_kind);
-      for (const std::uint32_t p : counts) {
-        for (const std::uint32_t g : {0u, 1u, 2u, 3u, 4u, 8u, p})
-          expect_as_stated(*choice, row, collective_kind, {p, g});
-      }
+      for (const Shape shape : shapes) expect_as_stated(*choice, row, collective_kind, shape);
     }
   }
 }

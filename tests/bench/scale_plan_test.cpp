@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "bench/train/flags.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::bench {

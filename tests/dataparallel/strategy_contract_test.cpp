@@ -183,7 +183,9 @@ TEST_P(StrategyContract, HoldsWithManyWorkers) {
   }
 }
 
-const std::vector<std::string> promising{
+/// Strategies with parameters that repeat within a short run, and several forms of one. Those that are not here run by
+/// their plain names.
+const std::vector<std::string> with_parameters{
     "independent",
     "sync",
     "sharded",
@@ -218,7 +220,20 @@ const std::vector<std::string> promising{
     "dc-asgd",
     "easgd:every=2",
 };
-INSTANTIATE_TEST_SUITE_P(Strategies, StrategyContract, ::testing::ValuesIn(promising), test::name_of_run<std::string>);
+
+bool has_strategy(std::span<const std::string> names, std::string_view strategy) {
+  return std::ranges::any_of(names, [&](const std::string& n) { return n.substr(0, n.find(':')) == strategy; });
+}
+
+std::vector<std::string> promising() {
+  std::vector<std::string> out = with_parameters;
+  for (const StrategyInfo& s : strategies()) {
+    if (!has_strategy(with_parameters, s.name)) out.emplace_back(s.name);
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyContract, ::testing::ValuesIn(promising()),
+                         test::name_of_run<std::string>);
 
 // A strategy that sends everything twice and forecasts it twice keeps its promise: these are written down by hand.
 TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
@@ -260,7 +275,6 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
     for (const StrategyInfo& s : strategies()) {
       const auto is_of = [&s](std::string_view text) { return text.substr(0, text.find(':')) == s.name; };
       EXPECT_TRUE(std::ranges::any_of(bytes, is_of, [](const auto& b) { return std::string_view(b.first); })) << s.name;
-      EXPECT_TRUE(std::ranges::any_of(promising, is_of)) << s.name;
     }
   }
 }

@@ -86,7 +86,8 @@ class Submitter {
   bool done() { return done(submitted_); }
   /// True once the landing may be overwritten, since the work that reads it is done.
   bool landing_read() { return done(landing_read_); }
-  /// Releases the message once all work so far is done, which may read it. The transport must outlive this object.
+  /// Releases the message once all work that was submitted so far is done, since it may read the message. The transport
+  /// must outlive this object.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
     reading_.emplace_back(submitted_, message);
   }

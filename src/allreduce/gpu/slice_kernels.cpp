@@ -121,10 +121,8 @@ class GpuBlockCodec final : public BlockCodec {
 }  // namespace
 
 std::string gpu_block_codec_refusal(const compression::CodecChoice& c) {
-  const auto forms = compression::cuda::device_forms();
-  const auto form = std::ranges::find(forms, c.info->name, &compression::cuda::DeviceForm::name);
-  if (form != forms.end() && form->make) return {};
-  return form == forms.end() ? "it is not in the table of codecs for GPUs" : std::string(form->how);
+  const auto form = compression::cuda::device_form(c.info->name);
+  return form.make ? "" : std::string(form.how);
 }
 
 std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice& c, runtime::Device& device,

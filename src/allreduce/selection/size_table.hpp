@@ -20,8 +20,8 @@ struct SizeRange {
   std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
 };
 
-/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. A cost model's choice is a table
-/// too.
+/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. Where a cost model chooses, its
+/// choice for each size is written as such a table.
 class SizeTable {
  public:
   /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size up to below the second; K, M, G are

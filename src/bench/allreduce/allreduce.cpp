@@ -2,7 +2,15 @@
 #include "bench/allreduce/allreduce.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 
+#include "bench/allreduce/limits.hpp"
+#include "bench/allreduce/measure.hpp"
+#include "bench/engine/link_probe.hpp"
 #include "core/format.hpp"
 #include "runtime/transport/arena.hpp"
 
@@ -28,149 +36,41 @@ Result run_for(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
   return for_points([&c] { return c.key(); }, [&c, part] { return (c.*part)(); });
 }
 
-/// Points that cannot be bound get their reason, and leave the group.
-void bind(CollectiveStage& stage, std::vector<CollectiveEntry*>& group) {
-  std::vector<const CollectivePoint*> points;
-  for (const auto* e : group) points.push_back(&e->point);
-  const auto bound = stage.bind(points);
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    group[i]->row.status = bound[i].status;
-    group[i]->row.reason = bound[i].reason;
-  }
-  std::erase_if(group, [](const auto* e) { return e->row.status != Status::ok; });
-}
-
-}  // namespace
-
-CollectiveTurns::CollectiveTurns(Session& s, const NodeMap& map, const RanksListener& ranks)
-    : session_(s), map_(map), ranks_(ranks), estimator_(s), clock_(s.world(), clock_of(s, map)), canary_(s, s.world()) {
-  if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);
-}
-
-void CollectiveTurns::measure(CollectiveStage& stage, std::vector<CollectiveEntry*> group,
-                              const BenchmarkOptions& options, const std::function<void(core::Seconds rest)>& foresee) {
-  const double begin = runtime::host_clock();
-  bind(stage, group);
-  std::deque<CollectiveBenchmark> benchmarks;
-  for (auto* e : group) {
-    benchmarks.emplace_back(session_, stage, map_, clock_, e->point, options, e->row);
-    run_for(benchmarks.back(), &CollectiveBenchmark::prepare);
-  }
-  Limits limits;
-  // The limit is a copy in the host's memory, which says nothing of a device's.
-  if (!options.rounds.exact_samples && !stage.is_on_device()) add_limits(stage, group, options.rounds, limits);
-  for (auto& c : benchmarks) {
-    if (!c.done()) run_for(c, &CollectiveBenchmark::warm_up);
-  }
-  for (auto& [place, limit] : limits) limit.warm_up();
-  core::Seconds rest{0};
-  for (const auto& c : benchmarks) rest.value += c.least().value;
-  for (const auto& [place, limit] : limits) rest.value += limit.least().value;
-  foresee(rest);
-  std::optional<double> end;
-  if (options.all) end = begin + options.all->value * static_cast<double>(group.size());
-  const MachineState state = take_turns(benchmarks, limits, options.rounds, end);
-  for (auto& [place, limit] : limits) limit.finish(state);
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    CollectiveEntry& e = *group[i];
-    const auto it = limits.find({e.point.buffers, e.point.in_place});
-    const LimitBenchmark* memory = it == limits.end() ? nullptr : &it->second;
-    if (e.row.status == Status::ok) benchmarks[i].finish(state);
-    fill_limit(e, memory);
-    name_slowest(e, benchmarks[i].by_rank(), memory);
-    fill_estimate(e);
-  }
-  session_.stop_if_interrupted(session_.world());
-}
-
-/// Wrong points leave. The canary is first in each turn, because the discarded calls of each point restore the caches.
-MachineState CollectiveTurns::take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits,
-                                         const RoundOptions& o, std::optional<double> end) {
-  const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
-  MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
-  PeriodicWork wire(session_.world(), wire_share);
-  std::vector<Turn> turns{[&] { return monitor.round(), true; }};
-  for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
-  for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
-  if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
-  bench::take_turns(turns, [&](bool enough) {
-    const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
-    if (none_left || o.exact_samples > 0) return none_left || enough;
-    return (end && monitor.is_over()) || (enough && monitor.has_enough(o.rule.min_blocks));
-  });
-  return monitor.state();
-}
-
-void CollectiveTurns::add_limits(CollectiveStage& stage, std::span<CollectiveEntry* const> group, const RoundOptions& o,
-                                 Limits& limits) {
-  for (const auto* e : group) {
-    if (e->point.bytes() == 0 || e->row.status != Status::ok) continue;
-    limits.try_emplace({e->point.buffers, e->point.in_place}, session_, stage, clock_, e->point, o);
-  }
-}
-
-/// The longer of a node's memory traffic and, over several nodes, of what it must send.
-void CollectiveTurns::fill_limit(CollectiveEntry& e, const LimitBenchmark* memory) const {
-  if (e.row.status != Status::ok) return;
-  core::Machine machine;
-  if (port_) machine.node_port.bytes_per_s = port_->rate().value;
-  const double bound = wire_bound(e.point, map_, machine);
-  const CollectiveLimit wire{
-      .seconds = bound, .low = bound * (1 - wire_doubt), .name = "wire", .link = {machine.node_port.bytes_per_s}};
-  fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, e.row);
-}
-
-/// In a collective all ranks wait for the slowest, so times of calls may be alike on all ranks. Then it is the rank
-/// that is slowest at the limit's work, in which no rank waits.
-void CollectiveTurns::name_slowest(CollectiveEntry& e, std::span<const OwnTime> calls,
-                                   const LimitBenchmark* memory) const {
-  if (calls.empty()) return;  // also on ranks other than the first
-  const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
-  auto slowest = straggler(calls);
-  if (!slowest) slowest = straggler(alone);
-  if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), e.row.metrics);
-  if (ranks_) ranks_(e.row, {calls, alone});
-}
-
-void CollectiveTurns::fill_estimate(CollectiveEntry& e) {
-  if (e.row.status != Status::ok) return;
-  const auto o = estimator_.of(e.point);
-  if (!o) return;
-  e.row.metrics[core::Metric::link_bytes_per_s] = o->link.value;
-  e.row.metrics[core::Metric::crossover_bytes_per_s] = o->crossover.value;
-  e.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
-}
-
-namespace {
-
-using core::Status;
-
 constexpr core::Seconds usual_point_budget{1};
 
+/// Points of one group take turns. What all turns use (the ranks' common clock, the canary, the probe of ports, the
+/// codecs' estimator) is made once; buffers, networks and bindings once for each collective.
 class CollectiveSweep final : public Experiment {
  public:
+  /// All arguments must outlive it; `ranks` may be null.
   CollectiveSweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const RanksListener& ranks)
       : session_(s),
         map_(map),
         options_(o),
+        ranks_(ranks),
         faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()},
-        turns_(s, map, ranks) {}
+        estimator_(s),
+        clock_(s.world(), clock_of(s, map)),
+        canary_(s, s.world()) {
+    if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);
+  }
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
-    for (const auto& p : plan_collectives(options_, map_)) {
-      auto& e = entries_.emplace_back(rows.point("allreduce", to_factors(p, map_, options_), p.group), p);
-      if (!p.unsupported.empty()) refuse(e.row, Status::unsupported, p.unsupported);
+    points_ = plan_collectives(options_, map_);
+    for (auto& p : points_) {
+      static_cast<SweepPoint&>(p) = rows.point("allreduce", to_factors(p, map_, options_), p.group);
+      if (!p.unsupported.empty()) refuse(p.row, Status::unsupported, p.unsupported);
     }
     for (const auto* c : options_.collectives) skip_what_does_not_fit(*c);
-    return pointers_to(entries_);
+    return pointers_to(points_);
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
-    std::vector<CollectiveEntry*> points;
-    for (auto& e : entries_) {
-      if (e.group == group && e.is_due()) points.push_back(&e);
+    std::vector<CollectivePoint*> points;
+    for (auto& p : points_) {
+      if (p.group == group && p.is_due()) points.push_back(&p);
     }
-    const CollectivePoint& first = points.front()->point;
+    const CollectivePoint& first = *points.front();
     if (first.collective != staged_) {
       staged_ = first.collective;
       stage_.reset();  // before the next one takes its memory
@@ -180,24 +80,130 @@ class CollectiveSweep final : public Experiment {
                               core::to_text(core::Bytes{first.bytes()}), points.size()));
     const double begin = runtime::host_clock();
     const auto count = static_cast<double>(points.size());
-    turns_.measure(*stage_, points, benchmark_options(rows.share(usual_point_budget).value), [&](core::Seconds rest) {
+    measure_in_turn(points, benchmark_options(rows.share(usual_point_budget).value), [&](core::Seconds rest) {
       const double each = (runtime::host_clock() - begin + rest.value) / count;
       rows.foresee({rest.value + each * points_after(group, first)},
                    fmt::format("each of {} is checked, and timed until it has an interval",
-                               report::counted(std::ranges::count_if(entries_, &CollectiveEntry::is_due), "point")));
+                               report::counted(std::ranges::count_if(points_, &CollectivePoint::is_due), "point")));
     });
   }
 
  private:
+  /// Limits by kind of buffers and by place: calls in place have less work, and write lines that have been read.
+  using Limits = std::map<std::pair<BufferKind, bool>, LimitBenchmark>;
+
+  /// Checks, measures and fills the rows of points that are to be compared. foresee: called, before anything is
+  /// measured, with the least time that the points still take. Errors: Interrupted.
+  void measure_in_turn(std::vector<CollectivePoint*> group, const BenchmarkOptions& options,
+                       const std::function<void(core::Seconds rest)>& foresee) {
+    const double begin = runtime::host_clock();
+    bind(group);
+    std::deque<CollectiveBenchmark> benchmarks;
+    for (auto* p : group) {
+      benchmarks.emplace_back(session_, *stage_, map_, clock_, *p, options);
+      run_for(benchmarks.back(), &CollectiveBenchmark::prepare);
+    }
+    Limits limits;
+    // The limit is a copy in the host's memory, which says nothing of a device's.
+    if (!options.rounds.exact_samples && !stage_->is_on_device()) add_limits(group, options.rounds, limits);
+    for (auto& c : benchmarks) {
+      if (!c.done()) run_for(c, &CollectiveBenchmark::warm_up);
+    }
+    for (auto& [place, limit] : limits) limit.warm_up();
+    core::Seconds rest{0};
+    for (const auto& c : benchmarks) rest.value += c.least().value;
+    for (const auto& [place, limit] : limits) rest.value += limit.least().value;
+    foresee(rest);
+    std::optional<double> end;
+    if (options.all) end = begin + options.all->value * static_cast<double>(group.size());
+    const MachineState state = take_turns(benchmarks, limits, options.rounds, end);
+    for (auto& [place, limit] : limits) limit.finish(state);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      CollectivePoint& p = *group[i];
+      const auto it = limits.find({p.buffers, p.in_place});
+      const LimitBenchmark* memory = it == limits.end() ? nullptr : &it->second;
+      if (p.row.status == Status::ok) benchmarks[i].finish(state);
+      fill_limit(p, memory);
+      name_slowest(p, benchmarks[i].by_rank(), memory);
+      fill_estimate(p);
+    }
+    session_.stop_if_interrupted(session_.world());
+  }
+
+  /// Points that cannot be bound get their reason, and leave the group.
+  void bind(std::vector<CollectivePoint*>& group) {
+    const auto bound = stage_->bind(group);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      group[i]->row.status = bound[i].status;
+      group[i]->row.reason = bound[i].reason;
+    }
+    std::erase_if(group, [](const auto* p) { return p->row.status != Status::ok; });
+  }
+
+  /// Wrong points leave. The canary is first in each turn, because the discarded calls of each point restore the
+  /// caches. end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget of samples.
+  MachineState take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits, const RoundOptions& o,
+                          std::optional<double> end) {
+    const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
+    MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
+    PeriodicWork wire(session_.world(), wire_share);
+    std::vector<Turn> turns{[&] { return monitor.round(), true; }};
+    for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
+    for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
+    if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
+    bench::take_turns(turns, [&](bool enough) {
+      const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
+      if (none_left || o.exact_samples > 0) return none_left || enough;
+      return (end && monitor.is_over()) || (enough && monitor.has_enough(o.rule.min_blocks));
+    });
+    return monitor.state();
+  }
+
+  void add_limits(std::span<CollectivePoint* const> group, const RoundOptions& o, Limits& limits) {
+    for (const auto* p : group) {
+      if (p->bytes() == 0 || p->row.status != Status::ok) continue;
+      limits.try_emplace({p->buffers, p->in_place}, session_, *stage_, clock_, *p, o);
+    }
+  }
+
+  /// The longer of a node's memory traffic and, over several nodes, of what it must send.
+  void fill_limit(CollectivePoint& p, const LimitBenchmark* memory) const {
+    if (p.row.status != Status::ok) return;
+    core::Machine machine;
+    if (port_) machine.node_port.bytes_per_s = port_->rate().value;
+    const double bound = wire_bound(p, map_, machine);
+    const CollectiveLimit wire{
+        .seconds = bound, .low = bound * (1 - wire_doubt), .name = "wire", .link = {machine.node_port.bytes_per_s}};
+    fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, p.row);
+  }
+
+  /// In a collective all ranks wait for the slowest, so times of calls may be alike on all ranks. Then it is the rank
+  /// that is slowest at the limit's work, in which no rank waits.
+  void name_slowest(CollectivePoint& p, std::span<const OwnTime> calls, const LimitBenchmark* memory) const {
+    if (calls.empty()) return;  // also on ranks other than the first
+    const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
+    auto slowest = straggler(calls);
+    if (!slowest) slowest = straggler(alone);
+    if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), p.row.metrics);
+    if (ranks_) ranks_(p.row, {calls, alone});
+  }
+
+  void fill_estimate(CollectivePoint& p) {
+    if (p.row.status != Status::ok) return;
+    const auto o = estimator_.of(p);
+    if (!o) return;
+    p.row.metrics[core::Metric::link_bytes_per_s] = o->link.value;
+    p.row.metrics[core::Metric::crossover_bytes_per_s] = o->crossover.value;
+    p.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
+  }
+
   /// How many points like `first` take as long as those of later groups at least. Only the same collective is
   /// comparable: with fewer bytes it takes less, in proportion at the least.
   double points_after(std::size_t group, const CollectivePoint& first) const {
     double points = 0;
-    for (const auto& e : entries_) {
-      if (e.group <= group || !e.is_due() || e.point.collective != first.collective) continue;
-      points += e.point.bytes() < first.bytes()
-                    ? static_cast<double>(e.point.bytes()) / static_cast<double>(first.bytes())
-                    : 1;
+    for (const auto& p : points_) {
+      if (p.group <= group || !p.is_due() || p.collective != first.collective) continue;
+      points += p.bytes() < first.bytes() ? static_cast<double>(p.bytes()) / static_cast<double>(first.bytes()) : 1;
     }
     return points;
   }
@@ -205,8 +211,8 @@ class CollectiveSweep final : public Experiment {
   /// They share buffers and bindings.
   std::vector<CollectivePoint> due(const CollectiveInfo& c) const {
     std::vector<CollectivePoint> out;
-    for (const auto& e : entries_) {
-      if (e.point.collective == &c && e.is_due()) out.push_back(e.point);
+    for (const auto& p : points_) {
+      if (p.collective == &c && p.is_due()) out.push_back(p);
     }
     return out;
   }
@@ -236,9 +242,9 @@ class CollectiveSweep final : public Experiment {
       const std::size_t bytes = per_node * static_cast<std::size_t>(most);
       const std::size_t shm = shm_of(needs), free_shm = session_.shm_per_node();
       if (bytes <= free && shm <= free_shm) return;
-      for (auto& e : entries_) {
-        if (e.point.collective == &c && e.is_due() && e.point.bytes() == needs.max_bytes) {
-          refuse(e.row, Status::skipped,
+      for (auto& p : points_) {
+        if (p.collective == &c && p.is_due() && p.bytes() == needs.max_bytes) {
+          refuse(p.row, Status::skipped,
                  bytes > free ? short_of_memory(bytes, free) : runtime::short_of_shm(shm, free_shm));
         }
       }
@@ -266,11 +272,15 @@ class CollectiveSweep final : public Experiment {
   Session& session_;
   const NodeMap& map_;
   const CollectiveOptions& options_;
+  const RanksListener& ranks_;
   InjectedFaults faults_;
-  std::deque<CollectiveEntry> entries_;
-  const CollectiveInfo* staged_ = nullptr;
-  std::unique_ptr<CollectiveStage> stage_;  ///< of this collective
-  CollectiveTurns turns_;
+  std::vector<CollectivePoint> points_;
+  const CollectiveInfo* staged_ = nullptr;  ///< the collective that `stage_` is for
+  std::unique_ptr<CollectiveStage> stage_;
+  CodecEstimator estimator_;
+  runtime::SharedClock clock_;
+  Canary canary_;
+  std::optional<PortProbe> port_;  ///< empty on one node
 };
 
 }  // namespace

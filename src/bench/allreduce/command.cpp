@@ -465,12 +465,12 @@ int run_allreduce_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command allreduce_command{.name = "allreduce",
-                                .summary = "collectives by every algorithm, with nccl-tests' flags and columns",
-                                .with_ranks = true,
-                                .usage = allreduce_usage,
-                                .run = run_allreduce_command,
-                                .progress_flag = "--overlap"};
+extern const Command allreduce_command{.name = "allreduce",
+                                       .summary = "collectives by every algorithm, with nccl-tests' flags and columns",
+                                       .with_ranks = true,
+                                       .usage = allreduce_usage,
+                                       .run = run_allreduce_command,
+                                       .progress_flag = "--overlap"};
 
 namespace {
 

@@ -37,14 +37,13 @@ std::uint64_t point_hash(const core::Point& row) {
 }  // namespace
 
 CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, const NodeMap& map,
-                                         runtime::SharedClock& clock, const CollectivePoint& p,
-                                         const BenchmarkOptions& o, core::Point& row)
+                                         runtime::SharedClock& clock, CollectivePoint& p, const BenchmarkOptions& o)
     : session_(s),
       stage_(stage),
       map_(map),
       point_(p),
       options_(o),
-      row_(row),
+      row_(p.row),
       bound_(stage.bound(p)),
       buffers_(stage.buffers(p)),
       call_(call_of(p, buffers_)),
@@ -52,8 +51,8 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
               p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
       data_seed_(o.seed + place_in_sweep(p)),
-      checked_calls_(o.run_seed, point_hash(row)),
-      first_pages_(o.run_seed, point_hash(row) + 1) {}
+      checked_calls_(o.run_seed, point_hash(p.row)),
+      first_pages_(o.run_seed, point_hash(p.row) + 1) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
   row_.status = status;

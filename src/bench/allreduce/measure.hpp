@@ -20,11 +20,12 @@ struct BenchmarkOptions {
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
 
-/// Collective over all ranks of the stage's world. Errors: Interrupted.
+/// Measures a point and fills its row; the point must outlive it. Collective over all ranks of the stage's world.
+/// Errors: Interrupted.
 class CollectiveBenchmark {
  public:
-  CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, const CollectivePoint&,
-                      const BenchmarkOptions&, core::Point& row);
+  CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, CollectivePoint&,
+                      const BenchmarkOptions&);
 
   /// Checks one call with exact data and one with random data before anything is timed. A point that is wrong is not
   /// timed.

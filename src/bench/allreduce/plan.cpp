@@ -162,7 +162,8 @@ allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::Shape s
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const NodeMap& map) {
   using Point = CollectivePoint;
   const auto all = [](const auto& values) { return [&values](const Point&) { return values; }; };
-  std::vector<Point> points{Point{.calls = o.calls}};
+  std::vector<Point> points(1);
+  points.front().calls = o.calls;
   cross(points, all(o.collectives), [](Point& p, const auto* v) { p.collective = v; });
   cross(points, all(o.elements), [](Point& p, auto v) { p.element = v; });
   const auto ops_of = [&](const Point& p) {

@@ -77,7 +77,8 @@ struct CollectiveOptions {
   std::uint64_t seed = 1;
 };
 
-struct CollectivePoint {
+/// One point of the sweep with its row.
+struct CollectivePoint : SweepPoint {
   const CollectiveInfo* collective = nullptr;
   allreduce::AlgorithmPtr algorithm = {};
   compression::CodecChoicePtr codec = {};                ///< null: no codec
@@ -96,7 +97,6 @@ struct CollectivePoint {
   /// The number of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::size_t cudagraph = 0;
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
-  std::size_t group = 0;         ///< points of one group take turns
   std::string unsupported = {};  ///< why the point cannot be measured: its row has the status `unsupported`
   std::size_t bytes() const { return count * core::size_of(element); }
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
@@ -110,7 +110,8 @@ struct CollectivePoint {
 /// The powers of ten by which sums in fp32 may grow from the data that were drawn.
 inline constexpr double most_growth = 30;
 
-/// Sizes are rounded down to whole elements, for all-to-all to whole blocks; sizes that are then equal count once.
+/// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
+/// to whole blocks; sizes that are then equal count once.
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions&, const NodeMap&);
 /// The sizes min, min·factor … or min, min + step … up to max. Errors: UsageError when they would never end or are too
 /// many.

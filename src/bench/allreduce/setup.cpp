@@ -311,7 +311,7 @@ CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
   return {};
 }
 
-std::vector<CollectiveStage::Bound> CollectiveStage::bind(std::span<const CollectivePoint* const> points) {
+std::vector<CollectiveStage::Bound> CollectiveStage::bind(std::span<CollectivePoint* const> points) {
   std::vector<Bound> bound;
   for (const auto* p : points) bound.push_back(bind_one(*p));
   return bound;

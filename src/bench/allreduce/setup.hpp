@@ -137,7 +137,7 @@ class CollectiveStage {
   /// where this machine does not have what it needs, and has failed where it should have worked. The result is the same
   /// on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier groups are given up; if
   /// that is not enough, the scratch grows.
-  std::vector<Bound> bind(std::span<const CollectivePoint* const>);
+  std::vector<Bound> bind(std::span<CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
   /// The work of a limit, slowed where a slow rank is injected here.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);

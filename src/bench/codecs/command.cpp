@@ -254,10 +254,11 @@ int run_codecs_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command codecs_command{.name = "codecs",
-                             .summary = "encode, decode, error and wire size of gradient codecs, and where they pay",
-                             .with_ranks = false,
-                             .usage = codecs_usage,
-                             .run = run_codecs_command};
+extern const Command codecs_command{
+    .name = "codecs",
+    .summary = "encode, decode, error and wire size of gradient codecs, and where they pay",
+    .with_ranks = false,
+    .usage = codecs_usage,
+    .run = run_codecs_command};
 
 }  // namespace gradmeter::bench

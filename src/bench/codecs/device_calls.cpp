@@ -138,13 +138,10 @@ std::unique_ptr<CodecCalls> make_device_calls(const CodecTask& t, runtime::Devic
 
 std::string device_calls_refusal(const compression::CodecChoice& c, const runtime::Device& device) {
   if (&device == &runtime::host_device()) return {};
-  for (const auto& form : compression::cuda::device_forms()) {
-    if (form.name != c.info->name) continue;
-    if (form.make) return {};
-    if (c.codec) return std::string(form.how);
-    return fmt::format("{} consists of collectives: of it a device has parts, which are not timed alone", c.label);
-  }
-  return fmt::format("{} has no form on a GPU", c.label);
+  const auto form = compression::cuda::device_form(c.info->name);
+  if (form.make) return {};
+  if (c.codec) return std::string(form.how);
+  return fmt::format("{} consists of collectives: of it a device has parts, which are not timed alone", c.label);
 }
 #else
 std::unique_ptr<CodecCalls> make_device_calls(const CodecTask&, runtime::Device&) {

@@ -110,10 +110,10 @@ int run_doctor_command(const Flags&, const Invocation& invocation) {
 
 }  // namespace
 
-const Command doctor_command{.name = "doctor",
-                             .summary = "what is wrong or slow on this machine, with remedies",
-                             .with_ranks = true,
-                             .usage = doctor_usage,
-                             .run = run_doctor_command};
+extern const Command doctor_command{.name = "doctor",
+                                    .summary = "what is wrong or slow on this machine, with remedies",
+                                    .with_ranks = true,
+                                    .usage = doctor_usage,
+                                    .run = run_doctor_command};
 
 }  // namespace gradmeter::bench

@@ -31,6 +31,7 @@ struct Invocation {
   std::span<const Command* const> commands = {};  ///< all commands of the program
 };
 
+/// A command is defined in the folder or source of its name, and main.cpp lists all.
 /// `usage`: its flags and words, from which --help, completions and the manual are made. When `run` is called, main has
 /// read the flags and answered --help.
 /// `with_ranks`: when `run` is called, main has made the world (of MPI, or of threads). run returns the exit code.
@@ -43,9 +44,6 @@ struct Command {
   int (*run)(const Flags&, const Invocation&);
   std::optional<std::string_view> progress_flag = "";
 };
-/// The commands that measure; each is in the folder of its name.
-extern const Command scale_command, train_command, allreduce_command, kernels_command, infer_command, replay_command,
-    codecs_command, links_command, doctor_command;
 
 /// Runs `check` on rank 0; when it throws a UsageError, all ranks throw one with its text.
 template <class Check>

@@ -26,7 +26,8 @@ core::Seconds least_exchange_time(LeastSent, const core::Machine&);
 /// ranks.
 double link_rate(const core::Machine&);
 
-/// The partner of each rank on the next node: ranks of a node send to those of the next, place by place.
+/// The rank on the next node that each rank sends to: the first of a node sends to the first of the next node, the
+/// second to the second, and so on.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
 /// The rate at which a node sends to the next while all do: partners exchange long messages by MPI, and the time of a
@@ -57,9 +58,9 @@ class PortProbe {
   double shortest_ = std::numeric_limits<double>::infinity();  ///< time of the exchange of a short message [s]
 };
 
-/// Rates are the best of all rounds, ranks and sizes. On a node a reader loads the data that its neighbour has just
-/// written, and stores nothing. Any transport must do at least that, whether it copies, adds or both, and the caches
-/// may still hold the data. Rates between nodes are those of PortProbe.
+/// Measures the rate within a node, and between nodes by PortProbe. Within a node each rank reads what its neighbour
+/// has just written, and stores nothing: any transport must do at least that. The data may still be in caches, as in an
+/// exchange. Rates are the best of all rounds, ranks and sizes.
 class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.

@@ -166,8 +166,8 @@ bool MachineMonitor::is_over(std::size_t least_turns) const {
 
 bool MachineMonitor::has_enough(std::size_t blocks) const {
   const auto s = state();
-  constexpr std::size_t spin_policy = 3;
-  const bool over = s.turns >= spin_policy * blocks || runtime::host_clock() > end_;
+  constexpr std::size_t most_turns = 3;  // for each block that is wanted
+  const bool over = s.turns >= most_turns * blocks || runtime::host_clock() > end_;
   const bool enough = s.turns - s.disturbed.size() >= blocks || over;
   return world_.broadcast_value(enough);
 }

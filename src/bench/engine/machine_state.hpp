@@ -28,8 +28,8 @@ class CanaryTimes {
 
   void add(double seconds) { times_.push_back(seconds); }
   std::size_t rounds() const { return times_.size(); }
-  /// The time that the fastest tenth of all rounds so far has reached (of under ten rounds, the shortest). The shortest
-  /// of very many rounds is a matter of luck, and would mark all others as disturbed. Cost: O(rounds).
+  /// A tenth of all rounds so far took at most this time; with fewer than ten rounds it is the shortest time. The
+  /// shortest of very many rounds is a matter of luck, and would mark all others as disturbed. Cost: O(rounds).
   double best() const;
   bool disturbed_at(std::size_t round, double best) const { return times_.at(round) > disturbance * best; }
   /// The best time of the run, divided by the median of the rounds from `first` on: 1 where the machine is steady or no
@@ -122,8 +122,8 @@ class PeriodicWork {
   bool begun_ = false;
 };
 
-/// Runs the canary in the turns of some points. The canary takes a twentieth of the time, and at most one round more.
-/// Where turns are too short for a round each, several turns share the round before them.
+/// Runs the canary in the turns of some points. A round begins once the rounds before have taken less than a twentieth
+/// of the time. Where turns are too short for a round each, several turns share the round before them.
 class MachineMonitor {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: the time
@@ -133,7 +133,7 @@ class MachineMonitor {
   /// To be called once a turn.
   void round();
   MachineState state() const;
-  /// True where the time of all points, and between their blocks, is over after at least `least_turns` turns.
+  /// True once the budget has passed and at least `least_turns` turns were taken.
   bool is_over(std::size_t least_turns = core::fewest_blocks) const;
   /// True where there are enough undisturbed turns, or there is no time for more.
   bool has_enough(std::size_t blocks) const;

@@ -179,7 +179,7 @@ int run_infer_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command infer_command{
+extern const Command infer_command{
     .name = "infer",
     .summary = "latency of forward passes, and what quantization after training costs in accuracy",
     .with_ranks = true,

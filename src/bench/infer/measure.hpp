@@ -17,9 +17,9 @@ namespace gradmeter::bench {
 struct PairedMean {
   double value = 0, low = 0, high = 0;
 };
-/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's after two more
-/// pairs without a mean difference are added, so that it has a width where no pair differs. Source: Agresti & Min,
-/// Statistics in Medicine 2005, on matched proportions.
+/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's after half a
+/// pair is added to each of the four outcomes (right or wrong in either precision). So it has a width even where no
+/// pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on matched proportions.
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
 struct PrecisionAccuracy {
@@ -34,8 +34,9 @@ std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
 /// As `accuracy_fault`, for the logits of one batch, whose reference has been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
-/// Collective over `c`: each rank measures its part of the validation set, on its session's device, where `weights` are
-/// the model's. Errors: UsageError or BackendError when the network has no inference in the precision.
+/// Collective over `c`. Each rank measures its part of the validation set on its session's device. `weights` are the
+/// model's, in that device's memory. Errors: UsageError or BackendError when the network has no inference in the
+/// precision.
 PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, TrainedModel&,
                                    const runtime::ConstBuffer& weights, kernels::Precision,
                                    const model::Dataset& validation);
@@ -49,8 +50,8 @@ struct TimedPass {
   /// inputs, and `judge` checks that the result is that of these inputs.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
-  /// Called after a block that counts, as long as such checks take up to a tenth of the time. It checks whether a pass
-  /// that is no sample is right.
+  /// Makes one more pass, which is no sample, and checks it. It is called after a block that counts, unless such checks
+  /// have taken more than a tenth of the time so far.
   std::function<std::string()> check = [] { return std::string(); };
 };
 
@@ -69,7 +70,7 @@ struct LatencyFindings {
 /// all ranks where a pass cannot be made anew.
 class LatencyBenchmark {
  public:
-  /// `building` has built the pass; anew: makes another pass like it, for later blocks.
+  /// building: was used to build the pass. anew: builds another pass like it, for later blocks.
   LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
                    Rebuilding building, const core::StoppingRule&);
 

@@ -354,10 +354,10 @@ int run_kernels_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command kernels_command{.name = "kernels",
-                              .summary = "DeepBench's operations and yours on every rank, against the roofline",
-                              .with_ranks = true,
-                              .usage = kernels_usage,
-                              .run = run_kernels_command};
+extern const Command kernels_command{.name = "kernels",
+                                     .summary = "DeepBench's operations and yours on every rank, against the roofline",
+                                     .with_ranks = true,
+                                     .usage = kernels_usage,
+                                     .run = run_kernels_command};
 
 }  // namespace gradmeter::bench

@@ -42,8 +42,8 @@ struct KernelFindings {
   KernelBound bound = {};
 };
 
-/// The largest share of zeros that fits the data: products and sums of random numbers have none, a rectified result has
-/// half of them, and integers of eight bits a few.
+/// A result with a larger share of zeros is mistrusted, since the data are random: products and sums of random numbers
+/// have no zeros, half of a rectified result are zeros, and a few numbers of eight bits are.
 inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error, and status wrong or mistrusted, in which case the kernel is not timed.

@@ -242,7 +242,7 @@ int run_links_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command links_command{
+extern const Command links_command{
     .name = "links",
     .summary = "latency and bandwidth of every pair of ranks, and which links and hosts are slow",
     .with_ranks = true,

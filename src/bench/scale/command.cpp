@@ -300,11 +300,12 @@ int run_scale_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-const Command scale_command{.name = "scale",
-                            .summary = "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job",
-                            .with_ranks = true,
-                            .usage = scale_usage,
-                            .run = run_scale_command};
+extern const Command scale_command{
+    .name = "scale",
+    .summary = "scaling curves over ranks, mini-batch, strategy, all-reduce: the main job",
+    .with_ranks = true,
+    .usage = scale_usage,
+    .run = run_scale_command};
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "bench/train/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 

@@ -304,10 +304,10 @@ int run_train_command(const Flags& flags, const Invocation& invocation) { return
 
 }  // namespace
 
-const Command train_command{.name = "train",
-                            .summary = "one configuration to convergence: loss, accuracy, time to accuracy",
-                            .with_ranks = true,
-                            .usage = train_usage,
-                            .run = run_train_command};
+extern const Command train_command{.name = "train",
+                                   .summary = "one configuration to convergence: loss, accuracy, time to accuracy",
+                                   .with_ranks = true,
+                                   .usage = train_usage,
+                                   .run = run_train_command};
 
 }  // namespace gradmeter::bench

@@ -128,8 +128,6 @@ Applies factors_of(const dataparallel::StrategyChoice&);
 /// No factor applies where nothing is exchanged. The transport does not apply to a vendor's algorithm, unless a split
 /// model uses it for messages.
 Applies factors_of(const TrainingConfig&, const Layout&);
-/// Fills in the factors that a training has by itself; the caller fills in ranks, their batch, mesh and transport.
-void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 /// True where the strategy exchanges anything among so many workers.
 bool exchanges(const TrainingConfig&, const Layout&);
 /// True where a thread is needed that handles messages from servers, or hides exchanges.

@@ -342,6 +342,33 @@ ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usua
   return out;
 }
 
+void fill_training(const TrainingConfig& c, const Applies& applies, core::Factors& f) {
+  using core::Factor;
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  f[Factor::model] = c.model;
+  f[Factor::batch_per_rank] = integer(c.batch_per_rank);
+  if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
+  f[Factor::threads] = integer(c.threads);
+  f[Factor::precision] = std::string(kernels::name(c.precision));
+  if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
+    f[Factor::update] = format;
+  if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
+  if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
+  f[Factor::strategy] = c.strategy->name;
+  f[Factor::device] = c.device;
+  if (c.injection.any()) f[Factor::inject] = c.injection.text();
+  if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+  if (applies.algorithm) f[Factor::op] = std::string("avg");
+  if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
+  if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+  if (!applies.bucket) return;
+  if (c.bucket_bytes == automatic_bucket) {
+    f[Factor::bucket_bytes] = std::string("auto");
+  } else {
+    f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+  }
+}
+
 void refuse_emulated(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
   for (const auto p : precisions_of(f.text("precision")))
     for (const std::string& model : models)

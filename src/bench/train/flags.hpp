@@ -36,6 +36,10 @@ void add_training_flags(FlagList&, Values);
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
+/// Fills in the factors of a row that a training has by itself; the caller fills in ranks, their batch, mesh and
+/// transport.
+void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
+
 /// Reads models by name, and returns canonical names. shrink: divides the widths of layer tables. device: its name in
 /// tables of operations. Errors: UsageError for a model that does not fit the data.
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,

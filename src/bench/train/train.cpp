@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/train/flags.hpp"
 #include "bench/train/metrics.hpp"
 #include "bench/train/training.hpp"
 #include "compression/test_gradients.hpp"

@@ -200,6 +200,7 @@ class DeviceTopK final : public DeviceCodec {
 constexpr std::string_view fused = "one read and one write; a warp for each 512 elements of a bucket",
                            cast = "one read and one write; four elements a thread";
 
+/// Codecs that are not here have no kernels.
 constexpr std::array table{
     DeviceForm{.name = "bf16", .how = cast, .make = make_with<cast_kernels, false>},
     DeviceForm{.name = "dgc", .how = "one pass gathers momentum; then as topk"},
@@ -229,14 +230,16 @@ constexpr std::array table{
 
 }  // namespace
 
-std::span<const DeviceForm> device_forms() { return table; }
+DeviceForm device_form(std::string_view codec) {
+  const auto row = std::ranges::find(table, codec, &DeviceForm::name);
+  return row == table.end() ? DeviceForm{.name = codec, .how = "it has no kernels for GPUs"} : *row;
+}
 
 DeviceCodecPtr make_device_codec(const CodecChoice& c) {
-  const auto row = std::find_if(table.begin(), table.end(), [&](const auto& r) { return r.name == c.info->name; });
-  if (row == table.end()) throw core::UsageError(fmt::format("codec {} is not in the table for GPUs", c.info->name));
-  if (row->make) return row->make(c);
+  const DeviceForm form = device_form(c.info->name);
+  if (form.make) return form.make(c);
   throw core::UsageError(fmt::format("codec {} cannot encode on a GPU by itself: {}; take another codec or the host's",
-                                     c.info->name, c.codec ? row->how : "it consists of collectives"));
+                                     c.info->name, c.codec ? form.how : "it consists of collectives"));
 }
 
 }  // namespace gradmeter::compression::cuda

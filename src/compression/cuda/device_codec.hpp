@@ -46,19 +46,17 @@ class DeviceCodec {
                       const Draw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
 };
 
-// The table of codecs on a GPU has, for each codec of the registry, its form there or the reason why it has none.
-
 using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
 
-/// One row of the table. `make` is null where the codec consists of collectives, whose arithmetic has kernels of its
-/// own, and where it has no kernels at all. `how` says what the kernels do, or why there are none.
+/// What a codec of the registry is on a GPU. `make` is null where the codec consists of collectives, whose arithmetic
+/// has kernels of its own, and where it has no kernels at all. `how` says what the kernels do, or why there are none.
 struct DeviceForm {
   std::string_view name;
   std::string_view how;
   DeviceCodecPtr (*make)(const CodecChoice&) = nullptr;
 };
-/// The rows are in the order of codecs(), one for each.
-std::span<const DeviceForm> device_forms();
+/// The form of the codec of this name.
+DeviceForm device_form(std::string_view codec);
 
 /// Makes the codec's form on a GPU. Errors: UsageError with the row's reason where it has no `make`.
 DeviceCodecPtr make_device_codec(const CodecChoice&);

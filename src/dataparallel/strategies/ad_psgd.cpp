@@ -30,7 +30,6 @@
 #include "core/format.hpp"
 #include "dataparallel/server/protocol.hpp"
 #include "dataparallel/strategies/gossip.hpp"
-#include "dataparallel/strategies/registry.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -504,7 +503,7 @@ class AdPsgd final : public Strategy {
 /// rank. Memory: M, and of passive ranks answers (PassiveSide). The evaluation weights: the mean of all x. One rank
 /// trains alone. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018,
 /// algorithm 1.
-constinit const StrategyInfo ad_psgd_strategy{
+extern constinit const StrategyInfo ad_psgd_strategy{
     .name = "ad-psgd",
     .rule = "x_i, x_j = (x_i + x_j)/2 with a rank drawn at random, at any time; x_i -= step*g(x_i before)",
     .bytes_text = "M each way for two ranks",

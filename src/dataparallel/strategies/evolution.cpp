@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/strategies/evolution.hpp"
-#include "dataparallel/strategies/registry.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -225,7 +225,7 @@ class EvolutionStrategies final : public Strategy {
 /// forward passes a rank, and n·M of noise. The estimate is off by sqrt((d - 1)/n) of the gradient's length, d the
 /// number of weights: take as small steps. Source: Salimans et al., "Evolution strategies as a scalable alternative to
 /// reinforcement learning", 2017, algorithm 2; antithetic pairs: section 2.1. Signs as noise: see add_signs.
-constinit const StrategyInfo es_strategy{
+extern constinit const StrategyInfo es_strategy{
     .name = "es",
     .parameters = "pairs=8,sigma=0.02",
     .rule =
@@ -490,7 +490,7 @@ class Population final : public Strategy {
 /// (P-1) · M of all ranks together. Memory: (size/P + survivors) · M a rank. Source: truncation selection: Such et al.,
 /// "Deep neuroevolution", 2017, algorithm 1; intermediate recombination: Beyer & Schwefel, "Evolution strategies",
 /// Natural Computing 2002.
-constinit const StrategyInfo population_strategy{
+extern constinit const StrategyInfo population_strategy{
     .name = "population",
     .parameters = "breeding=1,decay=0.9998,mutation=0.005,size=16,survivors=4",
     .rule = "the best models of a set stay, mutated children of them take the others' places",

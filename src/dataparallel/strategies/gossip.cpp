@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataparallel/strategies/gossip.hpp"
-#include "dataparallel/strategies/registry.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include "compression/codec.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -213,7 +213,7 @@ class Gossip final : public Strategy {
 /// (Weights are 1 on average; where they differ, the mean of z is another.)
 /// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1; random:
 /// Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FOCS 2003.
-constinit const StrategyInfo gossip_strategy{
+extern constinit const StrategyInfo gossip_strategy{
     .name = "gossip",
     .parameters = "graph=exponential,overlap=0",
     .rule = "push-sum: half of (x, weight) to one peer; gradients at x/weight",
@@ -322,7 +322,7 @@ class DPsgd final : public Strategy {
 /// neighbour. Memory: as much as a rank receives. The evaluation weights: the mean of all x. Source: Lian et al., "Can
 /// decentralized algorithms outperform centralized algorithms?", NIPS 2017, algorithm 1; hypercube: Shi et al.,
 /// "Finite-time convergent gossiping", IEEE/ACM Trans. Networking 2016.
-constinit const StrategyInfo d_psgd_strategy{
+extern constinit const StrategyInfo d_psgd_strategy{
     .name = "d-psgd",
     .parameters = "graph=ring",
     .rule = "x_i = sum_j W_ij x_j - step*g_i(x_i); weights travel during the pass",

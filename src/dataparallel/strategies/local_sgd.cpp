@@ -8,7 +8,6 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
-#include "dataparallel/strategies/registry.hpp"
 #include "dataparallel/strategy.hpp"
 #include "kernels/loops.hpp"
 
@@ -245,7 +244,7 @@ float fraction(const core::ParsedName& n, std::string_view key, double least, do
 /// The evaluation weights, all of them: the mean of the workers' current weights, also within a block.
 /// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
-constinit const StrategyInfo model_averaging_strategy{
+extern constinit const StrategyInfo model_averaging_strategy{
     .name = "model-averaging",
     .parameters = "every=16,start=0",
     .rule = "w = mean(w) after every so many local steps; before `start` after each",
@@ -267,7 +266,7 @@ constinit const StrategyInfo model_averaging_strategy{
 /// each step.
 /// Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update
 /// SGD", MLSys 2019.
-constinit const StrategyInfo adacomm_strategy{
+extern constinit const StrategyInfo adacomm_strategy{
     .name = "adacomm",
     .parameters = "every=16,gamma=0.5,interval=100",
     .rule =
@@ -288,7 +287,7 @@ constinit const StrategyInfo adacomm_strategy{
 /// block's beginning; nesterov=1: w = w0 + zeta·Δ + mu·v, see make_outer_momentum. mu=auto: 1 - 1/P, the paper's
 /// choice.
 /// Memory: 2M. Source: Chen & Huo, ICASSP 2016.
-constinit const StrategyInfo bmuf_strategy{
+extern constinit const StrategyInfo bmuf_strategy{
     .name = "bmuf",
     .parameters = "every=16,mu=auto,nesterov=0,zeta=1",
     .rule = "d = mean(w) - w0; v = mu*v + zeta*d; w = w0 + v",
@@ -310,7 +309,7 @@ constinit const StrategyInfo bmuf_strategy{
 /// again, and Adam's count of steps with it (reset).
 /// Memory: 2M. Source: Wang, Tantia, Ballas & Rabbat, "SlowMo: improving communication-efficient distributed SGD with
 /// slow momentum", ICLR 2020, algorithm 1.
-constinit const StrategyInfo slowmo_strategy{
+extern constinit const StrategyInfo slowmo_strategy{
     .name = "slowmo",
     .parameters = "alpha=1,beta=0.6,buffers=maintain,every=16",
     .rule = "x = mean(w); u = beta*u + (w0 - x)/step; w = w0 - alpha*step*u",
@@ -496,7 +495,7 @@ class Diloco final : public Strategy {
 /// Memory: 2M, with overlap 3M.
 /// Source: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023; "Streaming
 /// DiLoCo with overlapping communication", 2025.
-constinit const StrategyInfo diloco_strategy{
+extern constinit const StrategyInfo diloco_strategy{
     .name = "diloco",
     .parameters = "every=32,fragments=1,mix=0.5,mu=0.9,overlap=0,step=0.7",
     .rule = "inner steps alone, then outer Nesterov on the mean change, in `fragments` parts, `overlap` steps later",

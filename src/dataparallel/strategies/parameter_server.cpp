@@ -20,7 +20,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "dataparallel/server/service.hpp"
-#include "dataparallel/strategies/registry.hpp"
+#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {
@@ -157,7 +157,7 @@ std::unique_ptr<Strategy> make(const StrategyOptions& o, std::uint64_t staleness
 /// Source: Dean et al. (DistBelief, Downpour), NIPS 2012; Li et al., OSDI 2014; SSP: Ho et al., NIPS 2013;
 /// scale=staleness and n-softsync: Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016; backup workers: Chen et al.,
 /// "Revisiting distributed synchronous SGD", 2016; DC-ASGD: Zheng et al., ICML 2017.
-constinit const StrategyInfo ps_sync_strategy{
+extern constinit const StrategyInfo ps_sync_strategy{
     .name = "ps-sync",
     .parameters = "servers=0",
     .rule = "servers apply the mean of all workers' gradients, whose pulls wait for it",
@@ -170,7 +170,7 @@ constinit const StrategyInfo ps_sync_strategy{
       return make(o, 0, {});
     }};
 
-constinit const StrategyInfo ps_async_strategy{
+extern constinit const StrategyInfo ps_async_strategy{
     .name = "ps-async",
     .parameters = "fetch=1,prefetch=0,push=1,scale=mean,servers=0",
     .rule = "servers apply every worker's gradient when it comes; nobody waits",
@@ -184,7 +184,7 @@ constinit const StrategyInfo ps_async_strategy{
       return make(o, Admission::unbounded, {.scale = scale_of(name)}, periods_of(name));
     }};
 
-constinit const StrategyInfo ps_ssp_strategy{
+extern constinit const StrategyInfo ps_ssp_strategy{
     .name = "ps-ssp",
     .parameters = "fetch=1,prefetch=0,push=1,scale=mean,servers=0,staleness=2",
     .rule = "as ps-async, but no step is on weights that lack updates older than `staleness`",
@@ -199,7 +199,7 @@ constinit const StrategyInfo ps_ssp_strategy{
       return make(o, staleness, {.scale = scale_of(name)}, periods_of(name));
     }};
 
-constinit const StrategyInfo ps_softsync_strategy{
+extern constinit const StrategyInfo ps_softsync_strategy{
     .name = "ps-softsync",
     .parameters = "n=1,servers=0",
     .rule = "as ps-async, but P/n gradients that come in turn make one step of their mean, of size 1/n",
@@ -213,7 +213,7 @@ constinit const StrategyInfo ps_softsync_strategy{
       return make(o, Admission::unbounded, {.softsync = static_cast<int>(count_parameter(name, "n", {1, 1'000'000}))});
     }};
 
-constinit const StrategyInfo ps_backup_strategy{
+extern constinit const StrategyInfo ps_backup_strategy{
     .name = "ps-backup",
     .parameters = "backups=1,servers=0",
     .rule = "as ps-sync, but the first P - backups gradients make a step and late ones are dropped",
@@ -228,7 +228,7 @@ constinit const StrategyInfo ps_backup_strategy{
                   {.fresh_only = true, .backups = static_cast<int>(count_parameter(name, "backups", {0, 1'000'000}))});
     }};
 
-constinit const StrategyInfo dc_asgd_strategy{
+extern constinit const StrategyInfo dc_asgd_strategy{
     .name = "dc-asgd",
     .parameters = "adaptive=0,decay=0.95,lambda=0.04,scale=mean,servers=0",
     .rule =
@@ -317,7 +317,7 @@ class Easgd final : public ServerStrategy {
 /// waits for another (the asynchronous form).
 /// Bytes: 2M / every a step. Memory: servers', and of a worker 2M.
 /// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
-constinit const StrategyInfo easgd_strategy{
+extern constinit const StrategyInfo easgd_strategy{
     .name = "easgd",
     .parameters = "beta=0.9,every=4,servers=0",
     .rule = "alone, every so many steps drawn to a centre: x -= d + step*g(x), c += d, d = beta/P (x - c)",

@@ -10,7 +10,6 @@
 #include "compression/codecs/dgc.hpp"
 #include "dataparallel/optimizers/layerwise.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
-#include "dataparallel/strategies/registry.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {
@@ -71,7 +70,7 @@ class Sync final : public Strategy {
 /// Gradients are averaged over all ranks, bucket by bucket, while backward goes on.
 /// Bytes: those of the all-reduce over all gradients: 2(P-1)/P · M for the ring.
 /// Source: Goyal et al. 2017; buckets: Li et al., "PyTorch Distributed", VLDB 2020.
-constinit const StrategyInfo sync_strategy{
+extern constinit const StrategyInfo sync_strategy{
     .name = "sync",
     .rule = "w -= step * mean(gradient), exchanged bucket by bucket while backward goes on",
     .bytes_text = "2(P-1)/P M",
@@ -242,7 +241,7 @@ class Sharded final : public Strategy {
 /// optimizer with norms, these are summed over all blocks, bucket by bucket. Bytes: 2(P-1)/P · M for the ring, and with
 /// such an optimizer 16 for each tensor and pair of ranks. State: M/P of the optimizer's. Source: Rajbhandari et al.,
 /// "ZeRO: memory optimizations toward training trillion parameter models", SC20, section 5.
-constinit const StrategyInfo sharded_strategy{
+extern constinit const StrategyInfo sharded_strategy{
     .name = "sharded",
     .rule =
         "gradients reduce-scattered, own block updated, weights gathered, bucket by bucket; the paper's "
@@ -276,7 +275,7 @@ class Independent final : public Strategy {
 
 /// Every rank trains alone: the control, which shows the cost of communication, and contention without communication.
 /// Bytes: none. Source: tf_cnn_benchmarks' `independent`.
-constinit const StrategyInfo independent_strategy{
+extern constinit const StrategyInfo independent_strategy{
     .name = "independent",
     .rule = "no communication: the control",
     .bytes_text = "0",

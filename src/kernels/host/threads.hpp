@@ -9,7 +9,7 @@ namespace gradmeter::kernels {
 
 /// The calling thread's kernels use `threads` threads from now on (omp_set_num_threads, which oneDNN obeys as well).
 /// Other threads keep theirs; a new std::thread starts with OMP_NUM_THREADS or, without it, every core it may use.
-/// A Gemm is bound to the number it was made under.
+/// A Gemm keeps the number that was set when it was made.
 /// Errors: UsageError when threads < 1.
 void set_compute_threads(int threads);
 int compute_threads();

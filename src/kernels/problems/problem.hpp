@@ -49,8 +49,7 @@ struct PrecisionInfo {
 };
 /// The table in the order of Precision.
 std::span<const PrecisionInfo> precision_table();
-/// Adds a row, for all that takes precisions from the table. Call it before threads begin; it invalidates spans of the
-/// table.
+/// Adds a precision to the table, as a test does. Call it before threads begin; it invalidates spans of the table.
 Precision add_precision(const PrecisionInfo&);
 const PrecisionInfo& info(Precision);
 std::vector<Precision> precisions();  ///< all precisions of the table

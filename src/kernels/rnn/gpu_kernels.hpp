@@ -30,23 +30,24 @@ using RnnOperands = RnnSpans<const float>;
 using RnnGradientSpans = RnnSpans<float>;
 
 /// Products are summed in the order of gemm/product.cuh: first the input's with the bias, then the state's.
-/// Exponentials are CUDA's: a gate is off by 2^-20 at most besides its sum's rounding.
+/// Exponentials are CUDA's: they put a gate off by at most 2^-20, besides the rounding of its sum.
 /// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two or four kernels a step.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
                  DeviceSpan<float> scratch, cudaStream_t);
 
-/// The results of forward, over which backpropagation through time runs. It adds to the gradients of weights, recurrent
-/// and bias. Terms of a bias are added in the order of rows.
-/// Cost:   twice forward's FLOP.
+/// What backward needs besides the operands: the results of forward, and the gradient by the output.
 struct RnnForwardState {
   DeviceSpan<const float> output, kept, output_gradient;
 };
+/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. Terms of a bias are added in
+/// the order of rows.
+/// Cost:   twice forward's FLOP.
 void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
                   DeviceSpan<float> scratch, cudaStream_t);
 
-// Conversions of a recurrent layer's weights: our form is [inputs x gates x hidden] in one piece; a library's is a
-// matrix [hidden x inputs] for each gate, at the place that it names.
+// Conversions of a recurrent layer's weights. Ours are one matrix [inputs x gates x hidden]. A library has a matrix
+// [hidden x inputs] for each gate, and says where each lies.
 
 struct GateMatrix {
   std::size_t inputs, gates, hidden;

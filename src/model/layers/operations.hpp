@@ -14,8 +14,8 @@
 namespace gradmeter::model {
 
 /// An operation on operands in plain memory. It packs operands into the backend's own layouts and formats, and pays for
-/// it. Outputs are overwritten, also those that the operation itself adds to. Memory: the stored form of each packed
-/// operand, and the operation's scratch.
+/// it. Outputs are overwritten, even where the operation by itself would add to them. Memory: the stored form of each
+/// packed operand, and the operation's scratch.
 class PlainOp {
  public:
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
@@ -51,11 +51,11 @@ class PlainOp {
   std::unique_ptr<Packing> packing_;  ///< null: all operands are taken as they are
 };
 
-/// A product or convolution of inference, whose weights are packed once, in int8 quantized.
+/// A product or convolution of inference. Its weights are packed once; in int8 they are quantized then.
 struct InferenceProduct {
   kernels::Problem problem;       ///< a forward pass, in a precision that some backend takes
   std::size_t output_weights;     ///< number of weights of one output, which follow one another
-  std::size_t output_places = 1;  ///< numbers of one output in a sample: pixels
+  std::size_t output_places = 1;  ///< numbers that one output has in a sample: a filter's pixels
   bool is_relu = false;
 };
 
@@ -67,10 +67,11 @@ struct InferenceProduct {
 std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, const InferenceRequest&,
                                                        runtime::Queue&);
 
-/// The problem with weights in the backend's own layout if the backend takes a product so; any other problem unchanged.
+/// Returns the problem with its weights in the backend's own layout where the backend can take them so, and any other
+/// problem as it is.
 kernels::Problem with_packed_weights(kernels::Problem, const runtime::Device&);
-/// The options that quantize an operation in int8; empty in other precisions. The largest of an output's weights gives
-/// its quantum: in each buffer of `weights`, the `output_weights` of one of `outputs` outputs follow one another.
+/// The options that quantize an operation in int8; empty in other precisions. Each output has a quantum, by the largest
+/// of its weights. A buffer of `weights` has `outputs` outputs one after another, with `output_weights` weights each.
 kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, std::span<const ConstBuffer> weights,
                              std::size_t output_weights, std::size_t outputs, Queue&);
 

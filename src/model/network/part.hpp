@@ -48,7 +48,7 @@ class Peers {
   virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
-/// The needs that one rank's part of a model has of its peers.
+/// The memory and the longest sum that one rank's part of a model asks of `Peers`.
 struct PeerNeeds {
   std::size_t memory_bytes = 0;       ///< taken from `memory`, once
   std::size_t largest_sum_bytes = 0;  ///< the longest buffer that it will sum
@@ -104,7 +104,8 @@ std::vector<PipelineStep> pipeline_steps(PipelineOrder, std::size_t stage, std::
 std::vector<PipelineStep> forward_steps(std::size_t micro_batches);
 /// Micro-batches whose activations are held at once, at most: min(stages − stage, m) with 1f1b, m with gpipe.
 std::size_t most_in_flight(const std::vector<PipelineStep>&);
-/// Ends of `stages` runs of `weights`, chosen so that the heaviest run is as light as possible.
+/// Cuts `weights` into `stages` runs of neighbours so that the heaviest run is as light as possible, and returns the
+/// end of each run.
 std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::size_t stages);
 
 }  // namespace gradmeter::model

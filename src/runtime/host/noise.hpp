@@ -36,9 +36,10 @@ std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 /// Mean of "cpu MHz" in Hz; NaN where there is none or 0.
 double parse_frequency(std::string_view cpuinfo);
 
-/// Measures from its construction; `read` may be called more than once. It covers this process; where ranks are threads
-/// of it, the calling rank's threads, which bear its name. Cost: a small file and one for each thread of the process,
-/// some 10 us each; `read` also asks for the frequency, which can take milliseconds on large nodes.
+/// Measures from its construction; `read` may be called more than once. It covers this process. Where ranks are
+/// threads, it covers the calling rank's threads alone, which it knows by their name. Cost: a small file and one for
+/// each thread of the process, some 10 us each; `read` also asks for the frequency, which can take milliseconds on
+/// large nodes.
 class NoiseGauge {
  public:
   /// `root`: the directory that holds proc and sys.

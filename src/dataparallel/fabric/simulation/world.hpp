@@ -44,10 +44,10 @@ struct SimMachine {
                         .reduce_bytes_per_s = 2e10,
                         .flops_per_s = 1e11,
                         .memory_bytes_per_s = 1e10};
-  /// The algorithm of the collectives that it serves. Other collectives, and all where it is null, run as a ring.
+  /// The algorithm of collectives. Those that it does not serve run as a ring, and all do where it is null.
   allreduce::AlgorithmPtr algorithm = {};
-  /// With true nothing is computed, and collectives and messages between ranks move no numbers. Times and bytes are
-  /// those of a run whose course does not depend on its numbers. It is meant for thousands of ranks.
+  /// True: nothing is computed, and collectives and messages between ranks move no numbers. Times and bytes are right
+  /// for a run whose course does not depend on its numbers. It is meant for thousands of ranks.
   bool time_only = false;
   /// The codec of all-reduces with a tensor layout, where only time is simulated: every rank encodes its numbers and
   /// its share of the sum, adds up the encoded numbers of others, and decodes the sum, at the machine's rates for the
@@ -69,8 +69,8 @@ class SimState;
 
 class SimWorld {
  public:
-  /// queues: the queue on which each worker computes, by worker; empty: work is done at once, on the host. Only time is
-  /// virtual: a call that comes before the work that it needs gets wrong data here too.
+  /// queues: the queue on which each worker computes, by worker; empty: work is done at once, on the host. Queues are
+  /// real: a call that does not wait for the work that it needs gets wrong data here too.
   SimWorld(int workers, SimMachine, std::vector<runtime::Queue*> queues = {});
   ~SimWorld();
   SimWorld(const SimWorld&) = delete;
