@@ -165,10 +165,11 @@ void connect(core::Machine& m, const std::string& flag, const std::string& links
     }
   }
   const std::string name = links.substr(at);
+  const bool was_stated = !m.between_nodes.name.empty();
   if (const ListedLink* const known = find_link(name)) {
     m.between_nodes = known->link;
   } else if (const auto rate = rate_of(name)) {
-    m.between_nodes = {.bandwidth = {{0, *rate}}};
+    m.between_nodes = {.name = name, .bandwidth = {{0, *rate}}};
   } else {
     std::vector<std::string> names;
     for (const ListedLink& l : listed_links())
@@ -180,9 +181,14 @@ void connect(core::Machine& m, const std::string& flag, const std::string& links
   }
   const double before = m.node_port.bytes_per_s;
   m.node_port.bytes_per_s = static_cast<double>(times) * m.between_nodes.bandwidth.front().bytes_per_s;
-  if (m.fit && before > 0)
-    if (const auto rate = m.fit->terms.find("between_rate"); rate != m.fit->terms.end())
-      rate->second *= m.node_port.bytes_per_s / before;
+  if (!m.fit) return;
+  const auto rate = m.fit->terms.find("between_rate");
+  if (rate == m.fit->terms.end()) return;
+  if (was_stated && before > 0) {
+    rate->second *= m.node_port.bytes_per_s / before;
+  } else {
+    m.fit->terms.erase(rate);  // what the fitted rate was a share of is not known: the prior's share holds
+  }
 }
 
 core::Machine machine_named(const std::string& name, std::uint32_t devices_per_node) {

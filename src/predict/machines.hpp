@@ -39,7 +39,8 @@ const ListedLink* find_link(std::string_view name);
 /// until `connect` says what they are.
 core::Machine machine_of(const ListedDevice&, std::uint32_t devices_per_node);
 /// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". A fit's rate between nodes changes in
-/// the same proportion. Errors: UsageError that begins with the flag.
+/// the same proportion where the links before were stated; else the new links' share is the prior's. Errors: UsageError
+/// that begins with the flag.
 void connect(core::Machine&, const std::string& flag, const std::string& links);
 
 /// The machine of a name ("H100"), or of a file as `predict --calibrate … --output FILE` writes it.

@@ -94,6 +94,12 @@ TEST(Connect, AFittedRateBetweenNodesChangesInProportion) {
   m.fit = core::MachineFit{.terms = {{"between_rate", 40e9}}};
   connect(m, "--link", "100GbE");
   EXPECT_DOUBLE_EQ(m.fit->terms.at("between_rate"), 10e9);
+  connect(m, "--link", "50GB/s");
+  EXPECT_DOUBLE_EQ(m.fit->terms.at("between_rate"), 40e9);
+  core::Machine guessed = machine_of(*find_device("H100"), 8);
+  guessed.fit = m.fit;
+  connect(guessed, "--link", "NDR");
+  EXPECT_FALSE(guessed.fit->terms.contains("between_rate")) << "a share of unknown links says nothing of others";
 }
 
 class MachineFile : public ::testing::Test {
