@@ -78,7 +78,8 @@ TEST(Machine, AGroupHasTheRateOfTheLargestThatIsNotLarger) {
   EXPECT_DOUBLE_EQ(link.group_bytes_per_s(3), 10);
   EXPECT_DOUBLE_EQ(link.group_bytes_per_s(64), 30);
   EXPECT_DOUBLE_EQ(link.group_bytes_per_s(1), 10);
-  EXPECT_DOUBLE_EQ(Link{.bandwidth = {{0, 7}}}.group_bytes_per_s(2), 7) << "without groups the bandwidth holds";
+  const Link plain{.bandwidth = {{0, 7}}};
+  EXPECT_DOUBLE_EQ(plain.group_bytes_per_s(2), 7) << "without groups the bandwidth holds";
 }
 
 TEST(Machine, TheMostExactComputeRateCounts) {
