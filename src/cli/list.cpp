@@ -28,6 +28,7 @@
 #include "kernels/problems/problem_file.hpp"
 #include "model/registry.hpp"
 #include "model/table/layer_table.hpp"
+#include "predict/machines.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::cli {
@@ -45,6 +46,7 @@ struct Member {
   std::string kind = {};                         ///< of a factor or metric: which values it takes
   std::string sends = {};                        ///< of a strategy: bytes of a rank and step, for a model of M bytes
   std::optional<model::LayerTable> layers = {};  ///< of a layer table
+  core::Json more = core::Json::object();        ///< figures of a machine or link, as JSON has them
 };
 
 Member member(std::string_view name, std::string_view about, std::string_view source) {
@@ -158,6 +160,49 @@ std::vector<Member> models() {
   return out;
 }
 
+/// The figures that the data sheet states, in units of data sheets; in JSON in units of the base.
+std::vector<Member> machines() {
+  return members_of(predict::listed_devices(), [](const predict::ListedDevice& d) {
+    const core::DeviceProfile& p = d.profile;
+    std::vector<std::string> peaks, about;
+    for (const auto& [precision, rate] : p.peaks) peaks.push_back(fmt::format("{} {:g}", precision, rate / 1e12));
+    about.push_back(fmt::format("{} T(FL)OP/s", fmt::join(peaks, ", ")));
+    if (p.memory_bytes > 0)
+      about.push_back(fmt::format("{:g} GB at {:g} GB/s", p.memory_bytes / 1e9, p.memory_bytes_per_s / 1e9));
+    if (d.link_bytes_per_s > 0) about.push_back(fmt::format("{} {:g} GB/s", d.link, d.link_bytes_per_s / 1e9));
+    if (p.power_w > 0) about.push_back(fmt::format("{:g} W", p.power_w));
+    if (p.price_usd > 0) about.push_back(fmt::format("{:g} USD", p.price_usd));
+    Member out = member(p.name, fmt::format("{}", fmt::join(about, "; ")), p.source);
+    const auto stated = [&](const char* key, double value) {
+      out.more[key] = value > 0 ? core::Json(value) : core::Json(nullptr);
+    };
+    out.more["peaks"] = p.peaks;
+    stated("memory_bytes", p.memory_bytes);
+    stated("memory_bytes_per_s", p.memory_bytes_per_s);
+    stated("multiprocessors", p.multiprocessors);
+    stated("link_bytes_per_s", d.link_bytes_per_s);
+    stated("power_w", p.power_w);
+    stated("price_usd", p.price_usd);
+    return out;
+  });
+}
+
+std::vector<Member> links() {
+  return members_of(predict::listed_links(), [](const predict::ListedLink& l) {
+    const double rate = l.link.bandwidth.front().bytes_per_s;
+    std::string about = fmt::format("{}: {:g} GB/s", l.kind, rate / 1e9);
+    for (const core::GroupRate& g : l.link.groups)
+      about += fmt::format("; a ring of {} has {:g}", g.ranks, g.bytes_per_s / 1e9);
+    if (l.achieved_bytes_per_s > 0)
+      about += fmt::format("; measured {:g} ({})", l.achieved_bytes_per_s / 1e9, l.achieved_what);
+    Member out = member(l.link.name, about, l.source);
+    out.more["kind"] = l.kind;
+    out.more["bytes_per_s"] = rate;
+    if (l.achieved_bytes_per_s > 0) out.more["achieved_bytes_per_s"] = l.achieved_bytes_per_s;
+    return out;
+  });
+}
+
 /// One for each set that has problems.
 template <class Visit>
 void each_set(Visit visit) {
@@ -231,7 +276,9 @@ constexpr std::array kinds{std::pair{"algorithms", &algorithms},
                            std::pair{"data", &data},
                            std::pair{"factors", &factors},
                            std::pair{"kernels", &kernels},
+                           std::pair{"links", &links},
                            std::pair{"lr-rules", &step_size_rules},
+                           std::pair{"machines", &machines},
                            std::pair{"metrics", &metrics},
                            std::pair{"models", &models},
                            std::pair{"optimizers", &optimizers},
@@ -332,6 +379,7 @@ void print_json(const Shown& chosen) {
       if (!m.unit.empty()) json["unit"] = m.unit;
       if (!m.kind.empty()) json["kind"] = m.kind;
       if (m.layers) add_layers(json, *m.layers);
+      json.update(m.more);
       out[std::string(kind)].push_back(std::move(json));
     }
   }

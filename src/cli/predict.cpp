@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmeter predict: the step of a training on GPUs that are not here, from data sheets and measured steps. One
 // process.
+#include <cmath>
+#include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <set>
 
 #include "bench/engine/flags.hpp"
+#include "bench/engine/output.hpp"
 #include "cli/commands.hpp"
+#include "cli/predict_network.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/print.hpp"
+#include "predict/choose.hpp"
 #include "predict/score.hpp"
 #include "report/cells.hpp"
 
@@ -30,23 +34,12 @@ FlagList describe_predict() {
       d, "leave-out", "",
       "score the tables of --calibrate: each row by a fit to those that differ in these columns, such as model,tp");
   add_text(d, "rows", "", "tables whose steps are predicted, one line each; measured values are not needed");
-  add_text(d, "model", "", "a network by name, such as llama3-70b, gpt3-175b or gpt; predicts it on --gpus");
-  add_text(d, "layers", "", "its layers; --hidden, --heads and --vocab likewise, where the name does not say them");
-  add_text(d, "hidden", "", "its hidden size");
-  add_text(d, "heads", "", "its attention heads");
-  add_text(d, "vocab", "", "its vocabulary");
-  add_text(d, "seq", "4096", "tokens of a sequence");
-  add_text(d, "gpu", "H100", "the device, such as A100, H100 or B200");
-  add_text(d, "gpus", "8,64,512,4096", "how many, as a list");
-  add_text(d, "gpus-per-node", "8", "GPUs of a node");
-  add_text(d, "system", "", "the system of --calibrate whose fit is used");
-  add_text(d, "batch", "4", "sequences a GPU and step; with --batch-global the batch does not grow with the GPUs");
-  add_text(d, "batch-global", "", "sequences a step of all GPUs");
-  add_text(d, "micro-batch", "1", "sequences of one pass of a replica");
-  add_text(d, "mesh", "", "how a replica is split, such as tensor=8,pipeline=4,context=1");
-  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
-  add_text(d, "precision", "bf16", "fp32, fp16, bf16, fp8");
-  add_text(d, "recompute", "none", "none, selective, full");
+  add_text(d, "calibrate-rows", "all", "of each system of --calibrate only so many rows, the most telling ones");
+  add_text(d, "choose-rows", "",
+           "say which so many rows of --rows (else --calibrate) to measure next, the most telling first");
+  add_text(d, "output", "", "write the calibrated machine with its residuals to this file, for --machine");
+  add_network_flags(d);
+  add_output_flags(d);
   add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
   add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
@@ -110,6 +103,12 @@ std::vector<predict::MeasuredStep> read_steps(const std::vector<std::string>& pa
   return out;
 }
 
+std::vector<std::string> systems_of(std::span<const predict::MeasuredStep> known) {
+  std::set<std::string> systems;
+  for (const auto& s : known) systems.insert(s.system);
+  return {systems.begin(), systems.end()};
+}
+
 void print_rows(const predict::Calibration& calibration, const std::vector<std::string>& paths, bool as_json) {
   for (const auto& path : paths) {
     for (const auto& s : predict::read_measured_steps(read_table(path), path)) {
@@ -158,14 +157,11 @@ std::string cell(const predict::MeasuredStep& s, std::string_view column) {
       fmt::format("--leave-out: no column '{}'; it may name {}", core::printable(column), fmt::join(names, ", ")));
 }
 
-std::vector<predict::Score> scores_of(const Flags& f) {
+std::vector<predict::Score> scores_of(const Flags& f, const predict::Calibration& calibration) {
   std::vector<predict::Score> out;
   const auto known = paths_of(f, "calibrate");
-  if (const auto scored = paths_of(f, "score"); !scored.empty()) {
-    const predict::Calibration calibration(read_steps(known));
-    for (const auto& path : scored)
-      out.push_back(predict::score(calibration, predict::read_measured_steps(read_table(path), path), path));
-  }
+  for (const auto& path : paths_of(f, "score"))
+    out.push_back(predict::score(calibration, predict::read_measured_steps(read_table(path), path), path));
   if (const auto columns = paths_of(f, "leave-out"); !columns.empty()) {
     const auto group = [&](const predict::MeasuredStep& s) {
       std::vector<std::string> texts;
@@ -194,172 +190,93 @@ std::string verdict(const std::vector<predict::Score>& scores) {
   return text + ".\n";
 }
 
-/// The steps that flags describe, one for each number of GPUs.
-std::vector<predict::MeasuredStep> described_steps(const Flags& f) {
-  constexpr std::uint64_t most = 1u << 24, most_gpus = 65536;
-  const auto count = [&](const std::string& flag) {
-    return f.has(flag) ? static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most)) : 0;
-  };
-  const auto mesh = core::parse_name("mesh:" + (f.has("mesh") ? f.text("mesh") : "tensor=1")).parameters;
-  const auto degree = [&](const std::string& axis) {
-    const auto at = mesh.find(axis);
-    return at == mesh.end() ? std::size_t{1}
-                            : static_cast<std::size_t>(parse_count("--mesh " + axis, at->second, 1, most));
-  };
-  for (const auto& [axis, text] : mesh)
-    if (axis != "tensor" && axis != "pipeline" && axis != "context")
-      throw UsageError(
-          fmt::format("--mesh: no axis '{}'; the axes are tensor, pipeline, context", core::printable(axis)));
-  if (!predict::find_device(f.text("gpu"))) {
-    std::vector<std::string> names;
-    for (const auto& d : predict::devices()) names.push_back(d.name);
-    throw UsageError(fmt::format("--gpu: no data sheet of '{}' is known; there are {}", core::printable(f.text("gpu")),
-                                 fmt::join(names, ", ")));
-  }
-  std::vector<predict::MeasuredStep> out;
-  for (const std::uint64_t gpus : parse_counts("--gpus", f.text("gpus"), 1, most_gpus)) {
-    predict::MeasuredStep s{
-        .id = fmt::format("{} GPUs", gpus),
-        .system = "",
-        .gpu = f.text("gpu"),
-        .model = f.text("model"),
-        .precision = f.text("precision"),
-        .recompute = f.text("recompute"),
-        .strategy = "",
-        .data = "",
-        .note = "",
-        .gpus_per_node = count("gpus-per-node"),
-        .gpus = static_cast<std::size_t>(gpus),
-        .layers = count("layers"),
-        .hidden = count("hidden"),
-        .heads = count("heads"),
-        .sequence = count("seq"),
-        .vocabulary = count("vocab"),
-        .global_batch = f.has("batch-global") ? count("batch-global") : count("batch") * static_cast<std::size_t>(gpus),
-        .micro_batch = count("micro-batch"),
-        .tensor = degree("tensor"),
-        .pipeline = degree("pipeline"),
-        .context = degree("context"),
-        .zero = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3))};
-    if (s.tensor * s.pipeline * s.context > s.gpus || s.gpus % (s.tensor * s.pipeline * s.context) != 0)
-      throw UsageError(
-          fmt::format("--mesh: {} GPUs are no multiple of {}, which a replica takes; choose others for --gpus", gpus,
-                      s.tensor * s.pipeline * s.context));
-    out.push_back(std::move(s));
-  }
-  return out;
-}
-
-/// One row of the table: a step, and its prediction.
-struct Predicted {
-  predict::MeasuredStep step;
-  predict::Prediction prediction;
-  double tokens_per_s() const { return static_cast<double>(step.global_batch * step.sequence) / prediction.seconds; }
-  double tokens_per_s_and_gpu() const { return tokens_per_s() / static_cast<double>(step.gpus); }
-  double of_peak() const {
-    const double peak = predict::find_device(step.gpu)->peak(step.precision);
-    return prediction.flops / prediction.seconds / static_cast<double>(step.gpus) / peak;
-  }
-  double exchange() const {
-    return (prediction.parts.tensor_exchange + prediction.parts.data_exchange + prediction.parts.pipeline_wait) /
-           prediction.seconds;
-  }
-};
-
-report::Columns<Predicted> columns() {
-  using enum core::Align;
-  const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
-  report::Columns<Predicted> c;
-  c.add({"GPUs", "", right}, [](const Predicted& p) { return fmt::format("{}", p.step.gpus); });
-  c.add({"batch", "of all", right, 3}, [](const Predicted& p) { return fmt::format("{}", p.step.global_batch); });
-  c.add({"step", "s", right}, [](const Predicted& p) { return report::digits(p.prediction.seconds); });
-  c.add({"90 %", "s", right}, [](const Predicted& p) {
-    return fmt::format("{}–{}", report::digits(p.prediction.low), report::digits(p.prediction.high));
-  });
-  c.add({"tokens/s", "", right, 2}, [](const Predicted& p) { return report::digits(p.tokens_per_s()); });
-  c.add({"tokens/s", "a GPU", right}, [](const Predicted& p) { return report::digits(p.tokens_per_s_and_gpu()); });
-  c.add({"of peak", "%", right, 1}, [=](const Predicted& p) { return percent(p.of_peak()); });
-  c.add({"exchange", "% of step", right}, [=](const Predicted& p) { return percent(p.exchange()); });
-  c.add({"mostly", "", left, 4}, [](const Predicted& p) { return p.prediction.largest_part; });
-  return c;
-}
-
-/// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
-std::string system_of(const Flags& f, std::span<const predict::MeasuredStep> known) {
-  std::set<std::string> systems;
-  for (const auto& s : known) systems.insert(s.system);
-  std::string asked = f.has("system") ? f.text("system") : "";
-  if (systems.contains(asked)) return asked;
-  if (asked.empty() && systems.size() <= 1) return systems.empty() ? "" : *systems.begin();
-  throw UsageError(fmt::format(
-      "--system: name one of the systems of --calibrate: {}",
-      systems.empty() ? "there is no table" : core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
-}
-
-/// Prints a table, or an object a row, and the answer.
-void print_described(const Flags& f) {
-  auto known = read_steps(paths_of(f, "calibrate"));
-  const std::string system = system_of(f, known);
-  const predict::Calibration calibration(std::move(known));
-  std::vector<Predicted> rows;
-  for (auto& s : described_steps(f)) {
-    s.system = system;
-    if (const auto why = predict::TransformerStep::refusal(s); !why.empty())
-      throw UsageError(
-          fmt::format("{} cannot be predicted: {}; give --layers and --hidden", core::printable(s.model), why));
-    auto [p, reason] = calibration.predict(s);
-    if (!p) throw UsageError(fmt::format("{} cannot be predicted: {}", core::printable(s.model), reason));
-    rows.push_back({std::move(s), std::move(*p)});
-  }
+/// Says which rows to measure next.
+void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& known) {
+  constexpr std::uint64_t most = 1000;
+  const auto count = parse_count("--choose-rows", f.text("choose-rows"), 1, most);
+  const bool has_candidates = f.has("rows");
+  const auto candidates = has_candidates ? read_steps(paths_of(f, "rows")) : known;
+  const auto choices = predict::choose_rows(
+      candidates, has_candidates ? std::span(known) : std::span<const predict::MeasuredStep>(), count);
+  if (choices.rows.empty())
+    throw UsageError("--choose-rows: no row can be predicted by terms; give rows with layers, hidden and seq_len");
+  const auto percent = [](double log) { return 100 * (std::exp(log) - 1); };
   if (f.on("json")) {
-    for (const Predicted& r : rows) {
-      const auto& [step, p] = r;
-      core::print("{}\n", core::Json{{"gpus", step.gpus},
-                                     {"predicted", true},
-                                     {"time_s", p.seconds},
-                                     {"ci90_low", p.low},
-                                     {"ci90_high", p.high},
-                                     {"compute_s", p.parts.compute},
-                                     {"tensor_exchange_s", p.parts.tensor_exchange},
-                                     {"pipeline_wait_s", p.parts.pipeline_wait},
-                                     {"data_exchange_s", p.parts.data_exchange},
-                                     {"update_s", p.parts.update},
-                                     {"fixed_s", p.parts.fixed},
-                                     {"tokens_per_s", r.tokens_per_s()}}
-                              .dump());
-    }
+    for (const auto& c : choices.rows)
+      core::print(
+          "{}\n",
+          core::Json{{"id", candidates[c.row].id}, {"uncertainty", percent(c.uncertainty)}, {"settles", c.settles}}
+              .dump());
     return;
   }
-  const auto described = columns();
-  auto table = described.table();
-  for (const Predicted& r : rows) table.add_row(described.cells(r));
-  core::print("{} in {} on {}, predicted{}\n{}\n", core::printable(f.text("model")),
-              core::printable(f.text("precision")), predict::find_device(f.text("gpu"))->name,
-              f.has("calibrate") ? "" : " from its data sheet alone", table.to_string(table_width(f)));
-  const Predicted &first = rows.front(), &last = rows.back();
-  const double kept = last.tokens_per_s_and_gpu() / first.tokens_per_s_and_gpu();
-  core::print("{} GPUs take a step in {} ({} to {}) by prediction", last.step.gpus,
-              core::to_text(core::Seconds{last.prediction.seconds}), core::to_text(core::Seconds{last.prediction.low}),
-              core::to_text(core::Seconds{last.prediction.high}));
-  if (rows.size() > 1) core::print("; each keeps {:.0f} % of its rate on {} GPUs", 100 * kept, first.step.gpus);
-  core::print(".\n");
+  core::print("Before any of them a step is known to {:.0f} % (one standard deviation).\n",
+              percent(choices.uncertainty));
+  for (const auto& c : choices.rows)
+    core::print("{}: then to {:.0f} %; it settles {} most\n", core::printable(candidates[c.row].id),
+                percent(c.uncertainty), c.settles);
 }
 
-int run_predict(const Flags& f, const Invocation&) {
+/// Writes the machine of --system, or of the only system of --calibrate. Errors: UsageError.
+void write_machine(const Flags& f, const predict::Calibration& calibration,
+                   const std::vector<predict::MeasuredStep>& known) {
+  const std::string path = f.text("output");
+  const auto systems = systems_of(known);
+  const std::string system = f.has("system") ? f.text("system") : systems.size() == 1 ? systems.front() : "";
+  const auto row = std::ranges::find_if(known, [&](const auto& s) {
+    return s.system == system && s.step_s > 0 && predict::TransformerStep::refusal(s).empty() &&
+           predict::machine_of(s).machine;
+  });
+  if (row == known.end())
+    throw UsageError(fmt::format("--output: name the --system to write; those of --calibrate are {}",
+                                 core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
+  if (std::filesystem::exists(path) && !f.on("force"))
+    throw UsageError(fmt::format("--output {}: the file exists; --force replaces it", core::printable(path)));
+  const core::Machine& m = calibration.machine(*row);
+  std::ofstream out(path, std::ios::binary);
+  out << core::to_json(m, 2) << '\n';
+  out.close();
+  if (!out) throw UsageError(fmt::format("--output {}: cannot be written; check its folder", core::printable(path)));
+  if (!f.on("json"))
+    core::print("{}: {} from {}, whose rows left out lie within {:.0f} % for 9 of 10\n", core::printable(path),
+                core::printable(system), report::counted(m.fit->rows, "row"), 100 * (std::exp(m.fit->spread) - 1));
+}
+
+/// The rows of --calibrate, as many as --calibrate-rows says.
+std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
+  auto rows = read_steps(paths_of(f, "calibrate"));
+  if (f.text("calibrate-rows") == "all") return rows;
+  constexpr std::uint64_t most = 1u << 20;
+  return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", f.text("calibrate-rows"), 1, most));
+}
+
+int run_predict(const Flags& f, const Invocation& invocation) {
   const auto asked = paths_of(f, "rows");
-  const bool is_described = f.has("model");
-  if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described)
+  const bool is_described = f.has("model"), chooses = f.has("choose-rows");
+  if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described && !chooses && !f.has("output"))
     throw UsageError(
         "predict: name a --model, tables to --score, or whose --rows to predict; see gradmeter predict --help");
-  if (f.has("leave-out") && !f.has("calibrate"))
-    throw UsageError("--leave-out scores the tables of --calibrate; name some");
+  for (const char* flag : {"leave-out", "output"})
+    if (f.has(flag) && !f.has("calibrate"))
+      throw UsageError(fmt::format("--{} takes the tables of --calibrate; name some", flag));
+  if (chooses && asked.empty() && !f.has("calibrate"))
+    throw UsageError("--choose-rows chooses among the tables of --rows, or of --calibrate; name some");
+  if (!is_described)
+    for (const char* flag : {"what-if", "out"})
+      if (f.has(flag)) throw UsageError(fmt::format("--{} is of the network that --model names; name one", flag));
   const auto outliers = parse_count("--outliers", f.text("outliers"), 0, 1000);
   constexpr double most_percent = 1e6;
   std::optional<double> most;
   if (f.has("fail-above")) most = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
-  if (!asked.empty()) print_rows(predict::Calibration(read_steps(paths_of(f, "calibrate"))), asked, f.on("json"));
-  if (is_described) print_described(f);
-  const auto scores = scores_of(f);
+  const auto known = known_steps(f);
+  const predict::Calibration calibration(known);
+  if (f.has("output")) write_machine(f, calibration, known);
+  if (chooses) {
+    print_choices(f, known);
+  } else if (!asked.empty()) {
+    print_rows(calibration, asked, f.on("json"));
+  }
+  if (is_described) predict_network(f, invocation, calibration, systems_of(known));
+  const auto scores = scores_of(f, calibration);
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
@@ -374,15 +291,19 @@ int run_predict(const Flags& f, const Invocation&) {
 }
 
 Usage predict_usage() {
-  return {.flags = describe_predict(),
-          .about =
-              "gradmeter predict: steps of transformers and published networks on GPUs that are not here, with 90 %\n"
-              "intervals, from data sheets and from measured steps of the same machine\n"
-              "\n"
-              "gradmeter predict --model llama3-70b --gpu H100 --gpus 64,512,4096 --mesh tensor=8,pipeline=4\n"
-              "gradmeter predict --calibrate known.csv --score others.csv\n"
-              "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
-              "gradmeter predict --calibrate mine.csv --rows planned.csv"};
+  return {
+      .flags = describe_predict(),
+      .about =
+          "gradmeter predict: steps of transformers and published networks on GPUs that are not here, with 90 %\n"
+          "intervals, from data sheets and from measured steps of the same machine\n"
+          "\n"
+          "gradmeter predict --model llama3-70b --machine H100 --link 8xNDR --ranks 64,512,4096 --mesh "
+          "tensor=8,pipeline=4\n"
+          "gradmeter predict --model resnet50 --machine P100 --batch 64 --precision fp32 --ranks 1..256 --link 25GbE\n"
+          "    --what-if link=100GbE --what-if codec=none,qsgd4\n"
+          "gradmeter predict --calibrate known.csv --score others.csv\n"
+          "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
+          "gradmeter predict --calibrate mine.csv --rows planned.csv"};
 }
 
 }  // namespace

@@ -19,6 +19,30 @@ double Link::bytes_per_s(std::uint64_t bytes) const {
   return std::prev(after)->bytes_per_s;
 }
 
+double Link::group_bytes_per_s(std::uint32_t ranks) const {
+  if (groups.empty()) return bandwidth.back().bytes_per_s;
+  const auto after = std::upper_bound(groups.begin(), groups.end(), ranks,
+                                      [](std::uint32_t r, const GroupRate& g) { return r < g.ranks; });
+  return after == groups.begin() ? after->bytes_per_s : std::prev(after)->bytes_per_s;
+}
+
+double DeviceProfile::peak(std::string_view precision) const {
+  const auto asks = [&](std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(), [&](auto w) { return precision.find(w) != std::string_view::npos; });
+  };
+  const auto first_of = [&](std::initializer_list<std::string_view> names) {
+    for (const auto name : names)
+      if (const auto at = peaks.find(name); at != peaks.end() && at->second > 0) return at->second;
+    return 0.0;
+  };
+  if (asks({"fp4", "FP4"})) return first_of({"fp4", "fp8", "bf16", "fp16", "fp32"});
+  if (asks({"fp8", "FP8"})) return first_of({"fp8", "bf16", "fp16", "fp32"});
+  if (asks({"bf16", "BF16"})) return first_of({"bf16", "fp16", "fp32"});
+  if (asks({"fp16", "amp"})) return first_of({"fp16", "bf16", "fp32"});
+  if (asks({"tf32"})) return first_of({"tf32", "fp32"});
+  return first_of({"fp32"});
+}
+
 double Link::seconds(std::uint64_t bytes) const {
   return overhead_s + latency_s + static_cast<double>(bytes) / bytes_per_s(bytes);
 }
@@ -48,6 +72,7 @@ Machine Machine::with_links_faster(double times) const {
       b.from_bytes = static_cast<std::uint64_t>(static_cast<double>(b.from_bytes) * times);
       b.bytes_per_s *= times;
     }
+    for (GroupRate& g : l.groups) g.bytes_per_s *= times;
   };
   speed_up(m.within_node);
   speed_up(m.between_nodes);
@@ -58,6 +83,11 @@ Machine Machine::with_links_faster(double times) const {
 
 namespace {
 
+/// What is wrong with a description, and with which of its keys: "machine.trunk.latency_s".
+struct MachineFault {
+  std::string place, what;
+};
+
 /// Reads the keys of one object of a machine's description.
 class MachineObject {
  public:
@@ -66,8 +96,8 @@ class MachineObject {
     if (!json.is_object()) fail("", "an object {...}");
     for (const auto& item : json.items()) {
       if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) continue;
-      throw UsageError(fmt::format("machine: {} has no key {}; write one of {}", place_, detail::quote(item.key()),
-                                   fmt::join(keys, ", ")));
+      throw MachineFault{fmt::format("{}.{}", place_, item.key()), fmt::format("{} has no key {}; write one of {}", place_,
+                                                        detail::quote(item.key()), fmt::join(keys, ", "))};
     }
   }
 
@@ -96,7 +126,8 @@ class MachineObject {
     to = json->get<std::string>();
   }
   [[noreturn]] void fail(std::string_view key, std::string_view right) const {
-    throw UsageError(fmt::format("machine: {} is not usable; write {}", key.empty() ? place_ : place(key), right));
+    const std::string where = key.empty() ? place_ : place(key);
+    throw MachineFault{where, fmt::format("{} is not usable; write {}", printable(where), right)};
   }
 
  private:
@@ -127,19 +158,111 @@ std::vector<Bandwidth> bandwidth_from(const MachineObject& link, const Json& lis
 }
 
 Link link_from(const Json& json, std::string place) {
-  const MachineObject o(json, std::move(place), {"latency_s", "overhead_s", "bandwidth"});
+  const MachineObject o(json, std::move(place), {"name", "latency_s", "overhead_s", "bandwidth", "groups"});
   Link link;
+  o.text("name", link.name);
   o.amount("latency_s", link.latency_s);
   o.amount("overhead_s", link.overhead_s);
   if (const Json* list = o.find("bandwidth")) link.bandwidth = bandwidth_from(o, *list);
+  if (const Json* list = o.find("groups")) {
+    if (!list->is_array()) o.fail("groups", "a list");
+    for (const Json& of_size : *list) {
+      const MachineObject entry(of_size, o.place("groups"), {"ranks", "bytes_per_s"});
+      GroupRate g;
+      entry.whole("ranks", g.ranks);
+      entry.rate("bytes_per_s", g.bytes_per_s);
+      if (g.ranks <= (link.groups.empty() ? 1 : link.groups.back().ranks) || g.bytes_per_s == 0)
+        o.fail("groups", "entries with ranks from 2, each above the one before it, and bytes_per_s");
+      link.groups.push_back(g);
+    }
+  }
   return link;
+}
+
+/// Numbers above 0 by name.
+std::map<std::string, double, std::less<>> rates_from(const MachineObject& o, const char* key) {
+  std::map<std::string, double, std::less<>> out;
+  const Json* json = o.find(key);
+  if (json == nullptr) return out;
+  if (!json->is_object()) o.fail(key, "an object {...}");
+  for (const auto& item : json->items()) {
+    const double value = item.value().is_number() ? item.value().get<double>() : 0;
+    if (!(value > 0) || !std::isfinite(value)) o.fail(fmt::format("{}.{}", key, item.key()), "a finite number above 0");
+    out[item.key()] = value;
+  }
+  return out;
+}
+
+DeviceProfile device_from(const Json& json, std::string place) {
+  const MachineObject o(json, std::move(place),
+                        {"name", "source", "peaks", "memory_bytes", "memory_bytes_per_s", "multiprocessors", "tiles",
+                         "launch_s", "power_w", "price_usd"});
+  DeviceProfile d;
+  o.text("name", d.name);
+  o.text("source", d.source);
+  d.peaks = rates_from(o, "peaks");
+  o.amount("memory_bytes", d.memory_bytes);
+  o.amount("memory_bytes_per_s", d.memory_bytes_per_s);
+  o.whole("multiprocessors", d.multiprocessors);
+  if (const Json* list = o.find("tiles")) {
+    if (!list->is_array() || list->empty()) o.fail("tiles", "a list with at least one entry");
+    d.tiles.clear();
+    for (const Json& tile : *list) {
+      const MachineObject entry(tile, o.place("tiles"), {"rows", "columns", "share"});
+      Tile& t = d.tiles.emplace_back();
+      entry.whole("rows", t.rows);
+      entry.whole("columns", t.columns);
+      entry.rate("share", t.share);
+      if (t.rows == 0 || t.columns == 0 || t.share > 1)
+        o.fail("tiles", "entries with rows and columns above 0, and a share of at most 1");
+    }
+  }
+  o.amount("launch_s", d.launch_s);
+  o.amount("power_w", d.power_w);
+  o.amount("price_usd", d.price_usd);
+  return d;
+}
+
+MachineFit fit_from(const Json& json, std::string place) {
+  const MachineObject o(json, std::move(place), {"terms", "spread", "ranks", "rows", "residuals"});
+  MachineFit fit;
+  fit.terms = rates_from(o, "terms");
+  o.amount("spread", fit.spread);
+  o.rate("ranks", fit.ranks);
+  o.whole("rows", fit.rows);
+  if (const Json* list = o.find("residuals")) {
+    if (!list->is_object()) o.fail("residuals", "an object {...}");
+    for (const auto& item : list->items()) {
+      if (!item.value().is_number()) o.fail("residuals", "an object of finite numbers");
+      fit.residuals[item.key()] = item.value().get<double>();
+    }
+  }
+  return fit;
+}
+
+Json device_json(const DeviceProfile& d) {
+  Json json{{"name", d.name},
+            {"source", d.source},
+            {"peaks", d.peaks},
+            {"memory_bytes", d.memory_bytes},
+            {"memory_bytes_per_s", d.memory_bytes_per_s},
+            {"multiprocessors", d.multiprocessors},
+            {"tiles", Json::array()},
+            {"launch_s", d.launch_s},
+            {"power_w", d.power_w},
+            {"price_usd", d.price_usd}};
+  for (const Tile& t : d.tiles) json["tiles"].push_back({{"rows", t.rows}, {"columns", t.columns}, {"share", t.share}});
+  return json;
 }
 
 Json link_json(const Link& link) {
   Json list = Json::array();
   for (const Bandwidth& b : link.bandwidth)
     list.push_back({{"from_bytes", b.from_bytes}, {"bytes_per_s", b.bytes_per_s}});
-  return {{"latency_s", link.latency_s}, {"overhead_s", link.overhead_s}, {"bandwidth", std::move(list)}};
+  Json json{{"latency_s", link.latency_s}, {"overhead_s", link.overhead_s}, {"bandwidth", std::move(list)}};
+  if (!link.name.empty()) json["name"] = link.name;
+  for (const GroupRate& g : link.groups) json["groups"].push_back({{"ranks", g.ranks}, {"bytes_per_s", g.bytes_per_s}});
+  return json;
 }
 
 void read_tables(const MachineObject& o, Machine& m) {
@@ -169,7 +292,7 @@ void read_tables(const MachineObject& o, Machine& m) {
 
 }  // namespace
 
-std::string to_json(const Machine& m) {
+std::string to_json(const Machine& m, int indent) {
   Json json{{"ranks_per_node", m.ranks_per_node},
             {"within_node", link_json(m.within_node)},
             {"between_nodes", link_json(m.between_nodes)}};
@@ -190,16 +313,75 @@ std::string to_json(const Machine& m) {
     json["codecs"][name] = {{"encode", c.encode}, {"decode", c.decode}, {"add", c.add}};
   }
   json["noise"] = m.noise;
-  return json.dump();
+  if (!m.name.empty()) json["name"] = m.name;
+  if (m.device) json["device"] = device_json(*m.device);
+  if (m.fit) {
+    json["fit"] = {{"terms", m.fit->terms},
+                   {"spread", m.fit->spread},
+                   {"ranks", m.fit->ranks},
+                   {"rows", m.fit->rows},
+                   {"residuals", m.fit->residuals}};
+  }
+  return json.dump(indent);
 }
 
-Machine machine_from_json(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw UsageError("machine: the text is no JSON; write an object {...}");
+namespace {
+
+/// Reads a text character by character, and counts its lines.
+struct CountingIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  const char* at;
+  std::size_t* line;
+  const char& operator*() const { return *at; }
+  CountingIterator& operator++() {
+    *line += *at == '\n' ? 1 : 0;
+    ++at;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountingIterator& o) const { return at == o.at; }
+};
+
+/// The JSON of a text, and the lines on which its keys stand by their place: "machine.trunk.latency_s".
+struct LocatedJson {
+  Json json;
+  std::map<std::string, std::size_t> lines = {};
+  std::size_t last_line = 1;  ///< where reading ended
+};
+LocatedJson located_json(std::string_view text) {
+  LocatedJson out;
+  std::vector<std::string> keys;  // by depth; empty for entries of lists
+  const auto note = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    keys.resize(static_cast<std::size_t>(depth));
+    if (event == Json::parse_event_t::key) {
+      keys.back() = parsed.get<std::string>();
+      std::string place = "machine";
+      for (const auto& k : keys)
+        if (!k.empty()) place += "." + k;
+      out.lines.try_emplace(place, out.last_line);
+    }
+    return true;
+  };
+  const CountingIterator begin{text.data(), &out.last_line}, end{text.data() + text.size(), &out.last_line};
+  out.json = Json::parse(begin, end, note, false);
+  return out;
+}
+
+Machine machine_of(const Json& json) {
   const MachineObject o(json, "machine",
                         {"ranks_per_node", "within_node", "between_nodes", "trunk", "node_port", "reduce_bytes_per_s",
-                         "flops_per_s", "memory_bytes_per_s", "compute", "codecs", "noise"});
+                         "flops_per_s", "memory_bytes_per_s", "compute", "codecs", "noise", "name", "device", "fit"});
   Machine m;
+  o.text("name", m.name);
   o.whole("ranks_per_node", m.ranks_per_node);
   if (const Json* j = o.find("within_node")) m.within_node = link_from(*j, o.place("within_node"));
   if (const Json* j = o.find("between_nodes")) m.between_nodes = link_from(*j, o.place("between_nodes"));
@@ -213,7 +395,26 @@ Machine machine_from_json(std::string_view text) {
   o.rate("memory_bytes_per_s", m.memory_bytes_per_s);
   read_tables(o, m);
   o.amount("noise", m.noise);
+  if (const Json* j = o.find("device")) m.device = device_from(*j, o.place("device"));
+  if (const Json* j = o.find("fit")) m.fit = fit_from(*j, o.place("fit"));
   return m;
+}
+
+}  // namespace
+
+Machine machine_from_json(std::string_view text, const std::string& file) {
+  const LocatedJson located = located_json(text);
+  const auto fail = [&](std::size_t line, const std::string& what) {
+    throw UsageError(file.empty() ? "machine: " + what : fmt::format("{}:{}: machine: {}", file, line, what));
+  };
+  if (located.json.is_discarded()) fail(located.last_line, "the text is no JSON; write an object {...}");
+  try {
+    return machine_of(located.json);
+  } catch (const MachineFault& fault) {
+    const auto at = located.lines.find(fault.place);
+    fail(at == located.lines.end() ? 1 : at->second, fault.what);
+  }
+  return {};
 }
 
 LinksInUse::LinksInUse(const Machine& machine, std::vector<double> free) : machine_(machine), out_(std::move(free)) {}

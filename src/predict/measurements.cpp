@@ -2,106 +2,48 @@
 #include "predict/measurements.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
-#include <functional>
-#include <map>
 
+#include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
-#include "predict/embedded.hpp"
 
 namespace gradmeter::predict {
 namespace {
 
-struct CsvRow {
-  std::size_t line = 0;  ///< where it begins, from 1
-  std::vector<std::string> cells;
-};
-
-/// Source: RFC 4180.
-std::vector<CsvRow> read_csv(std::string_view text, const std::string& file) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  std::vector<CsvRow> rows;
-  std::size_t line = 1, at = 0;
-  while (at < text.size()) {
-    CsvRow row{.line = line, .cells = {""}};
-    for (bool ends = false; !ends;) {
-      if (at >= text.size()) break;
-      char c = text[at++];
-      if (c == '"' && row.cells.back().empty()) {
-        for (;; ++at) {
-          if (at >= text.size()) throw core::UsageError(fmt::format("{}:{}: a quoted cell has no end", file, row.line));
-          c = text[at];
-          if (c == '"' && at + 1 < text.size() && text[at + 1] == '"') {
-            ++at;
-          } else if (c == '"') {
-            ++at;
-            break;
-          }
-          line += c == '\n';
-          row.cells.back() += c;
-        }
-      } else if (c == ',') {
-        row.cells.emplace_back();
-      } else if (c == '\n') {
-        ++line;
-        ends = true;
-      } else if (c != '\r') {
-        row.cells.back() += c;
-      }
-    }
-    if (row.cells.size() > 1 || !row.cells.front().empty()) rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-std::optional<double> to_number(std::string_view text) {
-  double value = 0;
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
 /// Cells of one row by column.
 class Cells {
  public:
-  Cells(const std::map<std::string, std::size_t>& columns, const CsvRow& row) : columns_(columns), row_(row) {}
+  explicit Cells(const core::CsvRow& row) : row_(row) {}
 
-  std::string text(const std::string& column) const {
-    const auto at = columns_.find(column);
-    return at == columns_.end() || at->second >= row_.cells.size() ? "" : row_.cells[at->second];
-  }
+  std::string text(const char* column) const { return row_.text(column); }
   /// 0 where the cell is empty, or no number of at least 0: then `problem` says so.
-  double number(const std::string& column) const {
-    const std::string cell = text(column);
-    if (cell.empty()) return 0;
-    const auto value = to_number(cell);
-    if (value && *value >= 0) return *value;
-    note(column, "is no number");
-    return 0;
+  double number(const char* column) {
+    try {
+      const double value = row_.number(column).value_or(0);
+      if (value < 0)
+        throw core::CsvFault{row_.column(column), fmt::format("'{}' is below 0 for {}", text(column), column)};
+      return value;
+    } catch (const core::CsvFault& fault) {
+      if (problem_.empty()) problem_ = fault.what;
+      return 0;
+    }
   }
-  std::size_t count(const std::string& column) const {
+  std::size_t count(const char* column) {
     const double value = number(column);
     constexpr double most = 1e15;
     if (value == std::floor(value) && value <= most) return static_cast<std::size_t>(value);
-    note(column, "is no whole number");
+    if (problem_.empty()) problem_ = fmt::format("'{}' is no whole number for {}", text(column), column);
     return 0;
   }
-  /// The first cell that could not be read; empty: all could be.
+  /// Why the first cell that could not be read could not be; empty: all could be.
   const std::string& problem() const { return problem_; }
 
  private:
-  void note(const std::string& column, std::string_view what) const {
-    if (problem_.empty()) problem_ = fmt::format("column {}: '{}' {}", column, core::printable(text(column)), what);
-  }
-  const std::map<std::string, std::size_t>& columns_;
-  const CsvRow& row_;
-  mutable std::string problem_;
+  const core::CsvRow& row_;
+  std::string problem_;
 };
 
 /// The stage of ZeRO from "3", "1", "fsdp 64"; 0 where it is not stated.
@@ -112,7 +54,7 @@ int zero_of(const std::string& text) {
 }
 
 /// Every metric as the time of a step [s].
-void set_time(const Cells& cells, MeasuredStep& step) {
+void set_time(Cells& cells, MeasuredStep& step) {
   const std::string metric = cells.text("metric"), unit = cells.text("unit");
   const double value = cells.number("value");
   const auto samples = static_cast<double>(step.global_batch), gpus = static_cast<double>(step.gpus);
@@ -147,21 +89,16 @@ void set_time(const Cells& cells, MeasuredStep& step) {
 }  // namespace
 
 std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::string& file) {
-  const auto rows = read_csv(text, file);
-  if (rows.empty()) throw core::UsageError(fmt::format("{}:1: an empty table; its first line names the columns", file));
-  std::map<std::string, std::size_t> columns;
-  for (std::size_t i = 0; i < rows.front().cells.size(); ++i) columns.emplace(rows.front().cells[i], i);
-  for (const char* needed : {"system", "gpu", "gpus", "model", "global_batch", "metric", "value", "unit"}) {
-    if (!columns.contains(needed))
-      throw core::UsageError(
-          fmt::format("{}:1: column {} is missing; docs/predict.md lists the columns", file, needed));
-  }
   std::vector<MeasuredStep> out;
-  for (const CsvRow& row : std::span(rows).subspan(1)) {
-    if (row.cells.size() < columns.size())
-      throw core::UsageError(
-          fmt::format("{}:{}: {} cells where {} columns are named", file, row.line, row.cells.size(), columns.size()));
-    const Cells c(columns, row);
+  bool has_head = false;
+  const auto check_head = [&](const std::vector<std::string>& names) {
+    has_head = true;
+    for (const char* needed : {"system", "gpu", "gpus", "model", "global_batch", "metric", "value", "unit"})
+      if (std::ranges::find(names, needed) == names.end())
+        throw core::CsvFault{1, fmt::format("column {} is missing; docs/predict.md lists the columns", needed)};
+  };
+  const auto faults = core::read_csv(text, file, check_head, [&](const core::CsvRow& row, std::size_t line) {
+    Cells c(row);
     MeasuredStep s{.id = c.text("id"),
                    .system = c.text("system"),
                    .gpu = c.text("gpu"),
@@ -189,13 +126,15 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
                    .expert = std::max<std::size_t>(1, c.count("ep")),
                    .virtual_stages = std::max<std::size_t>(1, c.count("vp")),
                    .zero = zero_of(c.text("zero_stage"))};
-    if (s.id.empty()) s.id = fmt::format("{}:{}", file, row.line);
+    if (s.id.empty()) s.id = fmt::format("{}:{}", file, line);
     set_time(c, s);
     if (s.gpus == 0) s.problem = "the number of GPUs is not stated";
     if (!c.problem().empty()) s.problem = c.problem();
     if (!s.problem.empty()) s.step_s = 0;
     out.push_back(std::move(s));
-  }
+  });
+  if (!has_head) throw core::UsageError(fmt::format("{}:1: an empty table; its first line names the columns", file));
+  if (!faults.empty()) throw core::UsageError(faults.front());
   return out;
 }
 
@@ -204,68 +143,6 @@ std::string plain_name(std::string_view text) {
   for (const unsigned char c : text)
     if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
   return out;
-}
-
-namespace {
-
-std::vector<Device> read_devices() {
-  constexpr double tera = 1e12, giga = 1e9;
-  const EmbeddedFile& file = device_files().front();
-  const auto rows = read_csv(file.text, "devices.csv");
-  std::map<std::string, std::size_t> columns;
-  for (std::size_t i = 0; i < rows.front().cells.size(); ++i) columns.emplace(rows.front().cells[i], i);
-  std::vector<Device> out;
-  for (const CsvRow& row : std::span(rows).subspan(1)) {
-    const Cells c(columns, row);
-    Device d{.name = c.text("name"),
-             .source = c.text("source"),
-             .aliases = {},
-             .fp32 = tera * c.number("fp32_tflops"),
-             .tf32 = tera * c.number("tf32_tflops"),
-             .fp16 = tera * c.number("fp16_tflops"),
-             .bf16 = tera * c.number("bf16_tflops"),
-             .fp8 = tera * c.number("fp8_tflops"),
-             .memory_bytes = giga * c.number("memory_gb"),
-             .memory_bytes_per_s = giga * c.number("memory_GBps"),
-             .multiprocessors = c.number("multiprocessors"),
-             .link_bytes_per_s = giga * c.number("link_GBps")};
-    const std::string aliases = c.text("aliases");
-    for (std::size_t at = 0; at < aliases.size();) {
-      const std::size_t end = std::min(aliases.find(' ', at), aliases.size());
-      d.aliases.push_back(aliases.substr(at, end - at));
-      at = end + 1;
-    }
-    d.aliases.push_back(plain_name(d.name));
-    out.push_back(std::move(d));
-  }
-  return out;
-}
-
-}  // namespace
-
-double Device::peak(std::string_view precision) const {
-  const auto has = [&](std::string_view part) { return precision.find(part) != std::string_view::npos; };
-  const auto first_of = [](std::initializer_list<double> rates) {
-    const auto* at = std::ranges::find_if(rates, [](double r) { return r > 0; });
-    return at == rates.end() ? 0 : *at;
-  };
-  if (has("fp8") || has("FP8")) return first_of({fp8, bf16, fp16, fp32});
-  if (has("bf16") || has("BF16")) return first_of({bf16, fp16, fp32});
-  if (has("fp16") || has("amp")) return first_of({fp16, bf16, fp32});
-  if (has("tf32")) return first_of({tf32, fp32});
-  return first_of({fp32});
-}
-
-std::span<const Device> devices() {
-  static const std::vector<Device> all = read_devices();
-  return all;
-}
-
-const Device* find_device(std::string_view name) {
-  const std::string wanted = plain_name(name);
-  for (const Device& d : devices())
-    if (std::ranges::find(d.aliases, wanted) != d.aliases.end()) return &d;
-  return nullptr;
 }
 
 }  // namespace gradmeter::predict

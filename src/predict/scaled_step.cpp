@@ -15,10 +15,12 @@ double batch_a_gpu(const MeasuredStep& s) { return static_cast<double>(s.global_
 /// The row with the fewest GPUs that is the same computation on each; of several the one that agrees in strategy and
 /// data too. Null: there is none.
 const MeasuredStep* base_of(const MeasuredStep& s, std::span<const MeasuredStep> known) {
+  constexpr std::string_view median = "p50";
   const MeasuredStep* best = nullptr;
   int best_agrees = -1;
   for (const MeasuredStep& r : known) {
-    if (r.system != s.system || r.model != s.model || r.precision != s.precision || r.quantile != s.quantile ||
+    if (r.system != s.system || plain_name(r.model) != plain_name(s.model) || r.precision != s.precision ||
+        (r.quantile != s.quantile && !(s.quantile.empty() && r.quantile == median)) ||
         std::abs(batch_a_gpu(r) - batch_a_gpu(s)) > 1e-9 || r.gpus > s.gpus)
       continue;
     const int agrees = 2 * static_cast<int>(r.data == s.data) + static_cast<int>(r.strategy == s.strategy);
@@ -29,33 +31,48 @@ const MeasuredStep* base_of(const MeasuredStep& s, std::span<const MeasuredStep>
 }
 
 /// The exchange of all gradients in fp32 [s].
-double exchange_s(const MeasuredStep& s, const Sheet& sheet) {
+double exchange_s(const MeasuredStep& s, const core::Machine& m) {
   constexpr double pcie = 10e9, host_memory = 40e9, ethernet = 1.25e9, ring_share = 0.5, latency_s = 2e-5;
   const auto n = static_cast<double>(s.gpus);
-  const double bytes = sizeof(float) * s.parameters, per_node = static_cast<double>(sheet.gpus_per_node);
+  const double bits = s.gradient_bits > 0 ? s.gradient_bits : 32, per_node = m.ranks_per_node;
+  const double bytes = bits / 8 * s.parameters;
   const double nodes = std::max(1.0, std::ceil(n / per_node));
   if (has(s.strategy, "distributed")) return bytes * 2 * (nodes - 1) / nodes / ethernet;
   if (has(s.strategy, "parameter_server")) return 2 * bytes * std::min(n, 2.0) / pcie + n * bytes / host_memory;
-  const double rate = nodes > 1 ? std::min(ring_share * sheet.within_bytes_per_s, 0.8 * sheet.between_bytes_per_s)
-                                : ring_share * sheet.within_bytes_per_s;
-  return 2 * (n - 1) * latency_s + 2 * (n - 1) / n * bytes / rate;
+  const core::Link& link = m.within_node;
+  // A ring within a node reaches half of what its links carry, where no rate of such a group is known.
+  double rate = ring_share * link.bandwidth.back().bytes_per_s;
+  if (!link.groups.empty()) rate = link.group_bytes_per_s(static_cast<std::uint32_t>(std::min(n, per_node)));
+  if (nodes > 1) rate = std::min(rate, 0.8 * m.node_port.bytes_per_s);
+  // A ring within the node, and a tree between nodes.
+  const double hops = std::min(n, per_node) - 1 + std::log2(nodes);
+  return 2 * hops * latency_s + 2 * (n - 1) / n * bytes / rate;
 }
 
 }  // namespace
 
-ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> known, const Sheet& sheet) {
+double scaled_seconds(const MeasuredStep& s, double one, double gpus_of_it, const core::Machine& m) {
+  constexpr double a_doubling = 0.005, overlap = 0.8, shown = 0.1, backward = 2.0 / 3;
+  const double exchange = exchange_s(s, m);
+  const double coding = s.coding_passes * sizeof(float) * s.parameters / (0.8 * m.device->memory_bytes_per_s);
+  const double doublings = std::log2(static_cast<double>(s.gpus) / gpus_of_it);
+  return one * (1 + a_doubling * doublings) + std::max(0.0, exchange - overlap * backward * one) + shown * exchange +
+         coding;
+}
+
+ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> known, const core::Machine& m) {
   if (s.global_batch == 0) return {.seconds = {}, .reason = "the global batch is not stated"};
   const MeasuredStep* base = base_of(s, known);
   if (!base) return {.seconds = {}, .reason = "no calibration row of this network, precision and batch on fewer GPUs"};
-  if (base->gpus == s.gpus) return {.seconds = base->step_s, .spread = 0.05, .gpus = static_cast<double>(base->gpus)};
-  if (!(s.parameters > 0)) return {.seconds = {}, .reason = "the number of parameters is not stated"};
-  constexpr double a_doubling = 0.005, overlap = 0.8, shown = 0.1, backward = 2.0 / 3;
-  const double one = base->step_s, exchange = exchange_s(s, sheet);
-  const double doublings = std::log2(static_cast<double>(s.gpus) / static_cast<double>(base->gpus));
-  return {.seconds = one * (1 + a_doubling * doublings) + std::max(0.0, exchange - overlap * backward * one) +
-                     shown * exchange,
+  if (base->gpus == s.gpus)
+    return {.seconds = base->step_s, .spread = 0.05, .gpus = static_cast<double>(base->gpus), .base_s = base->step_s};
+  MeasuredStep counted = s;
+  if (!(s.parameters > 0)) counted.parameters = base->parameters;
+  if (!(counted.parameters > 0)) return {.seconds = {}, .reason = "the number of parameters is not stated"};
+  return {.seconds = scaled_seconds(counted, base->step_s, static_cast<double>(base->gpus), m),
           .spread = 0.1,
-          .gpus = static_cast<double>(base->gpus)};
+          .gpus = static_cast<double>(base->gpus),
+          .base_s = base->step_s};
 }
 
 }  // namespace gradmeter::predict

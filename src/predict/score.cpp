@@ -11,6 +11,7 @@
 
 #include "core/format.hpp"
 #include "core/statistics.hpp"
+#include "predict/layer_step.hpp"
 #include "predict/scaled_step.hpp"
 
 namespace gradmeter::predict {
@@ -23,7 +24,7 @@ constexpr std::size_t most_folds = 8;
 /// No interval is narrower, in the logarithm: sources state times to some percent.
 constexpr double least_spread = 0.05;
 /// The spread without any calibration row, and its growth with each doubling of GPUs beyond those calibrated on.
-constexpr double spread_of_priors = 0.35, spread_a_doubling = 0.03;
+constexpr double spread_of_priors = 0.35, spread_of_one_row = 0.25, spread_a_doubling = 0.03;
 
 Terms terms_of(std::span<const double> logs) {
   Terms t;
@@ -34,11 +35,10 @@ Terms terms_of(std::span<const double> logs) {
 struct Row {
   TransformerStep step;
   double measured;
-  std::string group, network;
+  std::string id, group, network;
 };
 
-std::vector<double> fit(const Sheet& sheet, std::span<const Row* const> rows) {
-  const auto priors = priors_of(sheet);
+std::vector<double> fit(const std::array<Prior, term_count>& priors, std::span<const Row* const> rows) {
   std::vector<Residual> residuals;
   for (const Row* row : rows)
     residuals.emplace_back(
@@ -51,11 +51,12 @@ double percentile(std::vector<double> values, double share) {
   return core::quantile(values, share);
 }
 
-/// The 90th percentile of |log(predicted ÷ measured)| of rows that are left out by groups.
-double spread_of(const Sheet& sheet, std::span<const Row> rows, std::string Row::*group) {
+/// log(predicted ÷ measured) of rows that are left out by groups, in the order of the folds.
+std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term_count>& priors,
+                                                    std::span<const Row> rows, std::string Row::*group) {
   std::set<std::string> groups;
   for (const Row& r : rows) groups.insert(r.*group);
-  std::vector<double> away;
+  std::vector<std::pair<const Row*, double>> away;
   const std::size_t folds = std::min(most_folds, groups.size());
   for (std::size_t fold = 0; fold < folds; ++fold) {
     std::vector<const Row*> kept, left;
@@ -63,11 +64,17 @@ double spread_of(const Sheet& sheet, std::span<const Row> rows, std::string Row:
       const auto number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.*group)));
       (number % folds == fold ? left : kept).push_back(&r);
     }
-    const Terms terms = terms_of(fit(sheet, kept));
-    for (const Row* r : left) away.push_back(std::abs(std::log(r->step.seconds(terms) / r->measured)));
+    const Terms terms = terms_of(fit(priors, kept));
+    for (const Row* r : left) away.emplace_back(r, std::log(r->step.seconds(terms) / r->measured));
   }
+  return away;
+}
+
+double spread_of(std::span<const std::pair<const Row*, double>> away) {
+  std::vector<double> sizes;
+  for (const auto& [row, log] : away) sizes.push_back(std::abs(log));
   constexpr double ninety = 0.9;
-  return percentile(away, ninety);
+  return percentile(sizes, ninety);
 }
 
 double mean_of_all(std::span<const double> values) {
@@ -83,7 +90,36 @@ std::string_view largest(const StepParts& p) {
   return std::ranges::max_element(parts)->second;
 }
 
+/// The step of a network whose layers are known, without any measured step of it. Fills in all of `p` but its times.
+/// why_not_scaled: the reason to give where there are no layers.
+ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Prediction& p,
+                          const std::string& why_not_scaled) {
+  // A table is of one length of sequence.
+  const auto table = s.sequence > 0 || s.global_batch == 0 ? std::nullopt : find_layer_table(s.model);
+  if (!table) return {.seconds = {}, .reason = why_not_scaled};
+  if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
+  const std::size_t samples = std::max<std::size_t>(1, s.global_batch / s.gpus);
+  const LayerStep one = layer_step(*table, samples, s.precision, m);
+  MeasuredStep counted = s;
+  counted.parameters = static_cast<double>(table->parameters());
+  const double one_s = one.compute_s + one.update_s, all_s = scaled_seconds(counted, one_s, 1, m);
+  p.parts = {.compute = one.compute_s, .data_exchange = all_s - one_s, .update = one.update_s};
+  p.flops = one.flops * static_cast<double>(s.gpus);
+  p.memory = {.weights = sizeof(float) * counted.parameters,
+              .gradients = sizeof(float) * counted.parameters,
+              .optimizer = sizeof(float) * counted.parameters,
+              .activations = one.activation_bytes};
+  p.largest_part = largest(p.parts);
+  p.basis = Basis::layer_costs;
+  return {.seconds = all_s, .spread = layer_step_spread, .gpus = 1};
+}
+
 }  // namespace
+
+std::string_view name(Basis b) {
+  constexpr std::array<std::string_view, 4> names{"data sheet", "fit", "measured step", "layer costs"};
+  return names.at(static_cast<std::size_t>(b));
+}
 
 std::string group_of(const MeasuredStep& s) {
   return fmt::format("{} {} {} {} {} {}", s.model, s.hidden, s.tensor, s.pipeline, s.micro_batch, s.recompute);
@@ -93,68 +129,92 @@ Calibration::Calibration(std::vector<MeasuredStep> rows) : rows_(std::move(rows)
   std::erase_if(rows_, [](const MeasuredStep& s) { return !(s.step_s > 0); });
 }
 
-const Calibration::System& Calibration::system_of(const MeasuredStep& s) const {
+const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   const auto [at, is_new] = systems_.try_emplace(s.system);
-  System& system = at->second;
-  if (!is_new) return system;
-  const Sheet sheet = sheet_of(s).sheet.value();
+  core::Machine& m = at->second;
+  if (!is_new) return m;
+  m = machine_of(s).machine.value();
   std::vector<Row> rows;
+  core::MachineFit fitted;
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
-    rows.push_back({TransformerStep(r, sheet), r.step_s, group_of(r), fmt::format("{} {}", r.model, r.hidden)});
-    system.typical_gpus = std::max(system.typical_gpus, static_cast<double>(r.gpus));
+    rows.push_back({TransformerStep(r, m), r.step_s, r.id, group_of(r), fmt::format("{} {}", r.model, r.hidden)});
+    fitted.ranks = std::max(fitted.ranks, static_cast<double>(r.gpus));
   }
+  if (rows.empty()) return m;
+  const auto priors = priors_of(m, s);
   std::vector<const Row*> all;
   for (const Row& r : rows) all.push_back(&r);
-  system.log_terms = fit(sheet, all);
-  system.is_fitted = !all.empty();
-  system.spread = spread_of_priors;
-  if (all.empty()) return system;
+  const Terms terms = terms_of(fit(priors, all));
+  for (std::size_t i = 0; i < term_count; ++i) fitted.terms.emplace(name(static_cast<Term>(i)), terms.values.at(i));
+  fitted.rows = rows.size();
   // The residuals of what was fitted are too small: rows are predicted from those of other groups, and from those of
   // other networks where there are several.
   constexpr std::size_t several = 3;
-  system.spread = std::max(least_spread, spread_of(sheet, rows, &Row::group));
+  const auto by_group = left_out(priors, rows, &Row::group);
+  for (const auto& [row, log] : by_group) fitted.residuals[row->id] = log;
+  fitted.spread = std::max(least_spread, spread_of(by_group));
   std::set<std::string> networks;
   for (const Row& r : rows) networks.insert(r.network);
-  if (networks.size() >= several) system.spread = std::max(system.spread, spread_of(sheet, rows, &Row::network));
-  return system;
+  if (networks.size() >= several)
+    fitted.spread = std::max(fitted.spread, spread_of(left_out(priors, rows, &Row::network)));
+  // A single group cannot be left out of anything: its fit has the priors' terms for all but a few.
+  if (by_group.size() < 2) fitted.spread = std::max(fitted.spread, spread_of_one_row);
+  m.name = s.system;
+  m.fit = std::move(fitted);
+  return m;
 }
 
 PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
   if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
-  const auto sheet = sheet_of(s);
-  if (!sheet.sheet) return {{}, sheet.reason};
+  auto [own, reason] = machine_of(s);
+  if (!own) return {{}, reason};
+  if (s.expert > 1) return {{}, std::string(experts)};
+  if (s.sequence > 0 && TransformerStep::refusal(s).empty()) own->fit = machine(s).fit;
+  return predict(s, *own);
+}
+
+PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machine& m) const {
+  if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
   if (s.expert > 1) return {{}, std::string(experts)};
   Prediction p;
-  double spread = 0, calibrated_gpus = 1;
+  double spread = spread_of_priors, calibrated_gpus = 1;
   if (s.sequence == 0 || !TransformerStep::refusal(s).empty()) {
-    const auto scaled = scaled_step(s, rows_, *sheet.sheet);
+    auto scaled = scaled_step(s, rows_, m);
+    if (!scaled.seconds) scaled = step_of_layers(s, m, p, scaled.reason);
     if (!scaled.seconds) return {{}, scaled.reason};
     p.seconds = *scaled.seconds;
-    p.largest_part = "one GPU's step";
+    if (p.basis != Basis::layer_costs) {
+      p.basis = Basis::measured_step;
+      p.parts = {.compute = scaled.base_s, .data_exchange = p.seconds - scaled.base_s};
+      p.largest_part = "one GPU's step";
+    }
     spread = scaled.spread;
     calibrated_gpus = scaled.gpus;
   } else {
-    const System& system = system_of(s);
-    const Terms terms = terms_of(system.log_terms);
-    const TransformerStep step(s, *sheet.sheet);
+    const Terms terms = terms_of(m, s);
+    const TransformerStep step(s, m);
     p.parts = step.parts(terms);
     p.flops = step.flops();
+    p.memory = step.memory();
     // What the terms miss of the same network in the same software they miss on more GPUs too.
     double away = 0, rows = 0;
     for (const MeasuredStep& r : rows_) {
       if (r.system != s.system || r.strategy != s.strategy || r.sequence != s.sequence || r.layers != s.layers ||
           r.precision != s.precision || group_of(r) != group_of(s) || !TransformerStep::refusal(r).empty())
         continue;
-      away += std::log(TransformerStep(r, *sheet.sheet).seconds(terms) / r.step_s);
+      away += std::log(TransformerStep(r, m).seconds(terms) / r.step_s);
       ++rows;
     }
     constexpr double shrinkage = 0.25;
     p.parts.scale(rows > 0 ? std::exp(-away / (rows + shrinkage)) : 1);
     p.seconds = p.parts.step();
     p.largest_part = largest(p.parts);
-    spread = system.spread;
-    calibrated_gpus = system.typical_gpus;
+    if (m.fit) {
+      p.basis = Basis::fit;
+      spread = m.fit->spread;
+      calibrated_gpus = m.fit->ranks;
+    }
   }
   const double doublings = std::max(0.0, std::log2(static_cast<double>(s.gpus) / calibrated_gpus));
   const double width = std::hypot(spread, spread_a_doubling * doublings);
@@ -164,15 +224,15 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
 }
 
 std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
-  const auto sheet = sheet_of(s);
-  if (!sheet.sheet || !TransformerStep::refusal(s).empty()) return std::nullopt;
+  const auto m = machine_of(s).machine;
+  if (!m || !TransformerStep::refusal(s).empty()) return std::nullopt;
   std::vector<double> rates;
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
-    rates.push_back(TransformerStep(r, *sheet.sheet).flops() / (r.step_s * static_cast<double>(r.gpus)));
+    rates.push_back(TransformerStep(r, *m).flops() / (r.step_s * static_cast<double>(r.gpus)));
   }
   if (rates.empty()) return std::nullopt;
-  return TransformerStep(s, *sheet.sheet).flops() / (core::median(rates) * static_cast<double>(s.gpus));
+  return TransformerStep(s, *m).flops() / (core::median(rates) * static_cast<double>(s.gpus));
 }
 
 std::optional<double> Calibration::linear(const MeasuredStep& s) const {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calibrates machines on measured steps, predicts others, and scores the predictions beside naive ones.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "predict/fit.hpp"
@@ -13,12 +15,18 @@
 
 namespace gradmeter::predict {
 
+/// What a prediction is made from.
+enum class Basis : std::uint8_t { data_sheet, fit, measured_step, layer_costs };
+std::string_view name(Basis);
+
 /// A step time with its 90 % interval [s].
 struct Prediction {
   double seconds = 0, low = 0, high = 0;
-  StepParts parts = {};  ///< of a transformer's step; they add up to `seconds`
-  double flops = 0;      ///< of a transformer's products and attention, over all GPUs, without recomputation
+  StepParts parts = {};     ///< they add up to `seconds`
+  double flops = 0;         ///< of products and attention, over all GPUs, without recomputation; 0: not known
+  MemoryParts memory = {};  ///< of a rank; all 0: not known
   std::string largest_part = {};
+  Basis basis = Basis::data_sheet;
 };
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};
@@ -29,7 +37,13 @@ struct PredictionOrReason {
 class Calibration {
  public:
   explicit Calibration(std::vector<MeasuredStep> rows);
+  /// On the machine of the row's system, or of its GPU's data sheet.
   PredictionOrReason predict(const MeasuredStep&) const;
+  /// On this machine, whatever the row's GPU: by its fit, if it has one.
+  PredictionOrReason predict(const MeasuredStep&, const core::Machine&) const;
+  /// The machine of the row's system with its fit; without calibration rows of the system it has none.
+  /// Precondition: machine_of(row) is known.
+  const core::Machine& machine(const MeasuredStep&) const;
 
   /// Naive predictions [s], nothing where calibration rows allow none. constant_flops: the median FLOP/s a GPU of the
   /// system's calibration rows. linear: the throughput of the same model, batch and precision at its smallest number of
@@ -38,16 +52,8 @@ class Calibration {
   std::optional<double> linear(const MeasuredStep&) const;
 
  private:
-  struct System {
-    std::vector<double> log_terms;
-    double spread = 0;        ///< 90th percentile of |log| of groups that were left out
-    double typical_gpus = 1;  ///< the largest number of GPUs among calibration rows
-    bool is_fitted = false;
-  };
-  const System& system_of(const MeasuredStep&) const;
-
   std::vector<MeasuredStep> rows_;
-  mutable std::map<std::string, System> systems_;  ///< fitted when first asked for
+  mutable std::map<std::string, core::Machine> systems_;  ///< fitted when first asked for
 };
 
 /// Scores of one table, in percent; nothing where they cannot be had.

@@ -8,61 +8,65 @@
 
 #include "core/format.hpp"
 #include "core/print.hpp"
+#include "predict/machines.hpp"
 
 namespace gradmeter::predict {
 namespace {
-
-constexpr double element_bytes = 2;  // of activations and weights in 16 bits
 
 bool mentions(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 /// Flash attention needs a GPU of 2020 or later, and software that came after it.
 bool is_fused(const MeasuredStep& s) {
+  if (!s.attention.empty()) return s.attention == "flash";
   return !mentions(s.strategy + s.note, "Megatron-DeepSpeed") && !plain_name(s.gpu).starts_with("v100") &&
          !plain_name(s.gpu).starts_with("p100");
 }
 
-/// Published shapes of networks that tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of
-/// models", 2024, table 3; Touvron et al., "Llama 2", 2023; Brown et al., 2020, table 2.1; Scao et al., "BLOOM", 2022;
-/// MosaicML's configurations of MPT, InternLM's of 7B.
-struct Shape {
-  std::string_view name;  ///< lower-case letters and digits
-  std::size_t layers, hidden, heads, vocabulary;
-  double ffn, kv_heads;
-  bool gated = true;
-};
+bool is_fp32(const MeasuredStep& s) { return mentions(s.precision, "fp32") || mentions(s.precision, "tf32"); }
+
+/// The peak of products that are not narrower than 16 bits.
+double wide_peak(const core::Machine& m, const MeasuredStep& s) {
+  return m.device->peak(mentions(s.precision, "tf32") ? "tf32" : mentions(s.precision, "fp32") ? "fp32" : "bf16");
+}
+
+double within_of(const core::Machine& m) { return m.within_node.bandwidth.back().bytes_per_s; }
+
 constexpr std::array shapes{
-    Shape{"llama38b", 32, 4096, 32, 128256, 14336, 8},
-    Shape{"llama370b", 80, 8192, 64, 128256, 28672, 8},
-    Shape{"llama3405b", 126, 16384, 128, 128256, 53248, 8},
-    Shape{"llama31405b", 126, 16384, 128, 128256, 53248, 8},
-    Shape{"llama27b", 32, 4096, 32, 32000, 11008, 32},
-    Shape{"llama270b", 80, 8192, 64, 32000, 28672, 8},
-    Shape{"internlm7b", 32, 4096, 32, 103168, 11008, 32},
-    Shape{"gpt3175b", 96, 12288, 96, 50257, 49152, 96, false},
-    Shape{"bloom176b", 70, 14336, 112, 250880, 57344, 112, false},
-    Shape{"mpt7b", 32, 4096, 32, 50368, 16384, 32, false},
-    Shape{"mpt30b", 48, 7168, 56, 50368, 28672, 56, false},
+    NetworkShape{"llama3-8b", 32, 4096, 32, 128256, 14336, 8},
+    NetworkShape{"llama3-70b", 80, 8192, 64, 128256, 28672, 8},
+    NetworkShape{"llama3-405b", 126, 16384, 128, 128256, 53248, 8},
+    NetworkShape{"llama3.1-405b", 126, 16384, 128, 128256, 53248, 8},
+    NetworkShape{"llama2-7b", 32, 4096, 32, 32000, 11008, 32},
+    NetworkShape{"llama2-70b", 80, 8192, 64, 32000, 28672, 8},
+    NetworkShape{"internlm-7b", 32, 4096, 32, 103168, 11008, 32},
+    NetworkShape{"gpt3-175b", 96, 12288, 96, 50257, 49152, 96, false},
+    NetworkShape{"bloom-176b", 70, 14336, 112, 250880, 57344, 112, false},
+    NetworkShape{"mpt-7b", 32, 4096, 32, 50368, 16384, 32, false},
+    NetworkShape{"mpt-30b", 48, 7168, 56, 50368, 28672, 56, false},
 };
 
-const Shape* shape_of(const MeasuredStep& s) {
+const NetworkShape* shape_of(const MeasuredStep& s) {
   const std::string name = plain_name(s.model);
-  const auto* at = std::ranges::find_if(shapes, [&](const Shape& shape) { return name.starts_with(shape.name); });
+  const auto* at =
+      std::ranges::find_if(shapes, [&](const NetworkShape& shape) { return name.starts_with(plain_name(shape.name)); });
   return at == shapes.end() ? nullptr : at;
 }
 
-/// With what its name says where the table does not.
+}  // namespace
+
+std::span<const NetworkShape> network_shapes() { return shapes; }
+
 MeasuredStep completed(MeasuredStep s) {
-  if (const Shape* shape = shape_of(s)) {
+  if (const NetworkShape* shape = shape_of(s)) {
     if (s.layers == 0) s.layers = shape->layers;
     if (s.hidden == 0) s.hidden = shape->hidden;
     if (s.heads == 0) s.heads = shape->heads;
     if (s.vocabulary == 0) s.vocabulary = shape->vocabulary;
+    if (s.kv_heads == 0) s.kv_heads = shape->kv_heads;
+    if (s.ffn == 0) s.ffn = shape->ffn, s.is_gated = shape->is_gated;
   }
   return s;
 }
-
-}  // namespace
 
 std::string_view name(Term t) {
   constexpr std::array<std::string_view, term_count> names{
@@ -71,39 +75,50 @@ std::string_view name(Term t) {
   return names.at(static_cast<std::size_t>(t));
 }
 
-SheetOrReason sheet_of(const MeasuredStep& s) {
-  const Device* device = find_device(s.gpu);
-  if (!device) return {{}, fmt::format("no data sheet of '{}' is known", core::printable(s.gpu))};
-  Sheet sheet{.peak_16 = device->peak(mentions(s.precision, "fp32") ? "fp32" : "bf16"),
-              .memory_bytes_per_s = device->memory_bytes_per_s,
-              .multiprocessors = device->multiprocessors,
-              .within_bytes_per_s = device->link_bytes_per_s,
-              .between_bytes_per_s = 0,
-              .gpus_per_node = s.gpus_per_node > 0 ? s.gpus_per_node : 8,
-              .fused = is_fused(s)};
-  if (!(sheet.peak_16 > 0) || !(sheet.memory_bytes_per_s > 0))
-    return {{}, fmt::format("the data sheet of {} lacks a peak or a memory rate", device->name)};
-  if (!(sheet.within_bytes_per_s > 0)) sheet.within_bytes_per_s = 12e9;  // PCIe 3 x16
-  // Nodes are built with ports of an eighth to a half of what links within them carry.
-  sheet.between_bytes_per_s = static_cast<double>(sheet.gpus_per_node) * sheet.within_bytes_per_s / 12;
-  return {sheet, {}};
+std::string lacks_of(const core::Machine& m) {
+  if (!m.device) return "the machine has no device";
+  if (m.device->peak("bf16") > 0 && m.device->memory_bytes_per_s > 0) return {};
+  return fmt::format("the data sheet of {} lacks a peak or a memory rate", core::printable(m.device->name));
 }
 
-std::array<Prior, term_count> priors_of(const Sheet& s) {
+MachineOrReason machine_of(const MeasuredStep& s) {
+  const ListedDevice* device = find_device(s.gpu);
+  if (!device) return {{}, fmt::format("no data sheet of '{}' is known", core::printable(s.gpu))};
+  constexpr std::uint32_t usual = 8;
+  MachineOrReason out{machine_of(*device, s.gpus_per_node > 0 ? static_cast<std::uint32_t>(s.gpus_per_node) : usual),
+                      {}};
+  out.reason = lacks_of(*out.machine);
+  if (!out.reason.empty()) out.machine.reset();
+  return out;
+}
+
+std::array<Prior, term_count> priors_of(const core::Machine& m, const MeasuredStep& s) {
   // Faster devices reach a smaller share of their peak.
-  constexpr double usual_peak = 312e12, usual_share = 0.66, fall = 0.15;
-  return {Prior{.middle = usual_share * std::pow(usual_peak / s.peak_16, fall), .width = 0.25},
+  constexpr double usual_peak = 312e12, usual_share = 0.66, fall = 0.15, most = 0.85;
+  return {Prior{.middle = std::min(most, usual_share * std::pow(usual_peak / wide_peak(m, s), fall)), .width = 0.25},
           {.middle = 1.7, .width = 0.8},
-          {.middle = s.fused ? 3e-4 : 8e-4, .width = 0.8},
+          {.middle = is_fused(s) ? 3e-4 : 8e-4, .width = 0.8},
           {.middle = 1.4, .width = 0.4},
           {.middle = 0.5, .width = 0.4},
-          {.middle = 0.7 * s.within_bytes_per_s, .width = 0.4},
-          {.middle = 0.8 * s.between_bytes_per_s, .width = 0.7},
+          {.middle = 0.7 * within_of(m), .width = 0.4},
+          {.middle = 0.8 * m.node_port.bytes_per_s, .width = 0.7},
           {.middle = 1e-5, .width = 0.8},
           {.middle = 0.15, .width = 0.8},
           {.middle = 1.65, .width = 0.25},
           {.middle = 1.3, .width = 0.5},
           {.middle = 3e-3, .width = 1.2}};
+}
+
+Terms terms_of(const core::Machine& m, const MeasuredStep& s) {
+  Terms t;
+  const auto priors = priors_of(m, s);
+  for (std::size_t i = 0; i < term_count; ++i) {
+    t.values.at(i) = priors.at(i).middle;
+    if (!m.fit) continue;
+    const auto fitted = m.fit->terms.find(name(static_cast<Term>(i)));
+    if (fitted != m.fit->terms.end()) t.values.at(i) = fitted->second;
+  }
+  return t;
 }
 
 std::string TransformerStep::refusal(const MeasuredStep& row) {
@@ -116,16 +131,22 @@ std::string TransformerStep::refusal(const MeasuredStep& row) {
   return {};
 }
 
-TransformerStep::TransformerStep(const MeasuredStep& row, const Sheet& sheet)
-    : TransformerStep(completed(row), sheet, Completed{}) {}
+TransformerStep::TransformerStep(const MeasuredStep& row, const core::Machine& machine)
+    : TransformerStep(completed(row), machine, Completed{}) {}
 
-TransformerStep::TransformerStep(const MeasuredStep& s, const Sheet& sheet, Completed)
-    : sheet_(sheet),
+TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, Completed)
+    : peak_(wide_peak(m, s)),
+      memory_(m.device->memory_bytes_per_s),
+      gpus_per_node_(m.ranks_per_node),
+      multiprocessors_(m.device->multiprocessors),
+      tiles_(m.device->tiles),
+      link_(m.within_node),
+      gated_(s.ffn > 0 && s.is_gated),
       layers_(static_cast<double>(s.layers)),
       hidden_(static_cast<double>(s.hidden)),
       heads_(static_cast<double>(s.heads > 0 ? s.heads : std::max<std::size_t>(1, s.hidden / 128))),
-      kv_heads_(heads_),
-      ffn_(4 * hidden_),
+      kv_heads_(s.kv_heads > 0 ? static_cast<double>(s.kv_heads) : heads_),
+      ffn_(s.ffn > 0 ? static_cast<double>(s.ffn) : 4 * hidden_),
       sequence_(static_cast<double>(s.sequence)),
       vocabulary_(static_cast<double>(s.vocabulary > 0 ? s.vocabulary : 50257)),
       tensor_(static_cast<double>(s.tensor)),
@@ -137,21 +158,22 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const Sheet& sheet, Comp
   data_ = static_cast<double>(replicas);
   micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
   micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(s.global_batch) / (data_ * micro_batch_)));
-  if (const Shape* shape = shape_of(s)) {
-    gated_ = shape->gated;
-    ffn_ = shape->ffn;
-    kv_heads_ = shape->kv_heads;
-  }
   const std::string about = s.strategy + " " + s.note;
-  flash_ = sheet_.fused;
+  flash_ = is_fused(s);
   recomputes_ = s.recompute.starts_with("full");
   selective_ = s.recompute.starts_with("selective");
-  fp8_ = mentions(s.precision, "fp8") || mentions(s.precision, "FP8");
-  fp4_ = mentions(s.precision, "fp4") || mentions(s.precision, "FP4");
+  // A device without 8-bit products computes them in 16 bits.
+  const bool has_fp8 = m.device->peak("fp8") > m.device->peak("bf16");
+  fp8_ = has_fp8 && (mentions(s.precision, "fp8") || mentions(s.precision, "FP8"));
+  fp4_ = has_fp8 && (mentions(s.precision, "fp4") || mentions(s.precision, "FP4"));
   adapts_ = mentions(about, "LoRA");
-  sequence_parallel_ = mentions(about, "sequence parallel");
+  sequence_parallel_ = s.is_sequence_parallel || mentions(about, "sequence parallel");
   overlaps_ = !mentions(about, "no gradient bucket");
+  if (is_fp32(s)) element_bytes_ = reduced_bytes_ = sizeof(float);
   if (mentions(about, "DEFAULT")) reduced_bytes_ = 4;  // FSDP's mixed precision of that name reduces in fp32
+  constexpr double byte_bits = 8;
+  if (s.gradient_bits > 0) reduced_bytes_ = s.gradient_bits / byte_bits;
+  coding_passes_ = s.coding_passes;
 }
 
 double TransformerStep::layer_parameters() const {
@@ -169,30 +191,29 @@ double TransformerStep::narrow_gain(const Terms& t) const {
 /// Tiles of 256 x 128 down to 128 x 64 fill the multiprocessors in waves; the last wave may be mostly empty. Short k
 /// does not fill the pipeline of a tile.
 double TransformerStep::product(const Terms& t, double m, double n, double k) const {
-  struct Tile {
-    double rows, columns, share;
-  };
-  constexpr std::array tiles{Tile{256, 128, 1.0}, Tile{128, 128, 0.93}, Tile{128, 64, 0.8}, Tile{64, 64, 0.65}};
   double filled = 1;
-  if (sheet_.multiprocessors > 0) {
+  if (multiprocessors_ > 0) {
     filled = 0;
-    for (const Tile& tile : tiles) {
+    for (const core::Tile& tile : tiles_) {
       const double needed = std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
-      const double waves = std::ceil(needed / sheet_.multiprocessors);
-      filled = std::max(filled, tile.share * m * n / (waves * sheet_.multiprocessors * tile.rows * tile.columns));
+      const double waves = std::ceil(needed / multiprocessors_);
+      filled = std::max(filled, tile.share * m * n / (waves * multiprocessors_ * tile.rows * tile.columns));
     }
   }
   constexpr double half_k = 128;
-  const double rate = t[Term::product_share] * sheet_.peak_16 * narrow_gain(t) * filled;
-  const double bytes = element_bytes * (m * k + k * n + m * n);
-  return std::max(2 * m * n * k / rate * (1 + half_k / k), bytes / (0.8 * sheet_.memory_bytes_per_s));
+  const double rate = t[Term::product_share] * peak_ * narrow_gain(t) * filled;
+  const double bytes = element_bytes_ * (m * k + k * n + m * n);
+  return std::max(2 * m * n * k / rate * (1 + half_k / k), bytes / (0.8 * memory_));
 }
 
 double TransformerStep::all_reduce(const Terms& t, double bytes, double members, double within_node,
                                    double groups_of_node) const {
   if (members <= 1) return 0;
   const bool crosses = within_node < members;
+  // The rate is that of a whole node's group; rates of smaller ones are known in proportion to the largest's.
   double rate = t[Term::within_rate];
+  if (!link_.groups.empty())
+    rate *= link_.group_bytes_per_s(static_cast<std::uint32_t>(within_node)) / link_.groups.back().bytes_per_s;
   if (crosses) rate = std::min(rate, t[Term::between_rate] / std::max(1.0, groups_of_node));
   const double hops = crosses ? 2 * (within_node - 1) + 2 * std::log2(members / within_node) : 2 * (members - 1);
   return hops * t[Term::latency] + 2 * (members - 1) / members * bytes / rate;
@@ -200,35 +221,34 @@ double TransformerStep::all_reduce(const Terms& t, double bytes, double members,
 
 TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
   const double b = micro_batch_, s = sequence_ / context_, h = hidden_, d = h / heads_, tp = tensor_;
-  const double tokens = b * s, memory = 0.8 * sheet_.memory_bytes_per_s;
+  const double tokens = b * s, memory = 0.8 * memory_;
   const double products = product(t, tokens, (h + 2 * kv_heads_ * d) / tp, h) + product(t, tokens, h, h / tp) +
                           product(t, tokens, (gated_ ? 2 : 1) * ffn_ / tp, h) + product(t, tokens, h, ffn_ / tp);
   const double attention_flops = 4 * b * (heads_ / tp) * s * sequence_ * d;
   // Flash attention computes the lower half only; short sequences fill it badly.
   constexpr double half_sequence = 1024;
   const double attention_rate =
-      t[Term::product_share] * sheet_.peak_16 * t[Term::attention_share] / (flash_ ? 1 + half_sequence / sequence_ : 1);
+      t[Term::product_share] * peak_ * t[Term::attention_share] / (flash_ ? 1 + half_sequence / sequence_ : 1);
   const double attention =
-      flash_ ? attention_flops / 2 / attention_rate : attention_flops / (t[Term::product_share] * sheet_.peak_16) * 1.5;
+      flash_ ? attention_flops / 2 / attention_rate : attention_flops / (t[Term::product_share] * peak_) * 1.5;
   // Scores are written, masked, and read again where nothing is fused.
-  const double softmax = flash_ ? 0 : 5 * element_bytes * b * (heads_ / tp) * s * sequence_ / memory;
+  const double softmax = flash_ ? 0 : 5 * element_bytes_ * b * (heads_ / tp) * s * sequence_ / memory;
   constexpr double passes = 10;  // over activations of a layer: norms, residuals, dropout, the nonlinearity
   const double loops =
-      t[Term::traffic] * element_bytes * tokens *
+      t[Term::traffic] * element_bytes_ * tokens *
       (0.6 * passes * h / (sequence_parallel_ ? tp : 1) + 0.4 * passes * (gated_ ? 2 : 1) * ffn_ / (4 * tp)) / memory;
   const double launch = t[Term::launch] * (tp > 1 ? t[Term::tensor_launch] : 1);
   const double forward = products + attention + softmax + loops;
   // Low-rank adapters get gradients of activations, and next to none of weights.
   const double backward = (adapts_ ? 1 : 2) * products + (flash_ ? 2.5 : 2) * attention + 2 * softmax + 2 * loops;
   const auto floored = [](double x, double o) { return std::pow(std::pow(x, 4) + std::pow(o, 4), 0.25); };
-  return {
-      floored(forward, launch), floored(backward, 2 * launch),
-      2 * all_reduce(t, element_bytes * tokens * h, tp, std::min(tp, static_cast<double>(sheet_.gpus_per_node)), 1)};
+  return {floored(forward, launch), floored(backward, 2 * launch),
+          2 * all_reduce(t, element_bytes_ * tokens * h, tp, std::min(tp, gpus_per_node_), 1)};
 }
 
 /// The last stage's products and loss, and the first one's embedding, of one micro-batch.
 double TransformerStep::head(const Terms& t) const {
-  const double tokens = micro_batch_ * sequence_ / context_, memory = 0.8 * sheet_.memory_bytes_per_s;
+  const double tokens = micro_batch_ * sequence_ / context_, memory = 0.8 * memory_;
   return 3 * product(t, tokens, vocabulary_ / tensor_, hidden_) + 16 * tokens * vocabulary_ / tensor_ / memory +
          16 * tokens * hidden_ / memory;
 }
@@ -238,7 +258,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
   const Layer one = layer(t);
   const double recomputed = recomputes_ ? one.forward : selective_ ? 0.1 * one.forward : 0;
   const double ends = head(t);
-  const double node = static_cast<double>(sheet_.gpus_per_node);
+  const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
   const double members = data_ * context_;
   const double within =
@@ -246,9 +266,9 @@ StepParts TransformerStep::parts(const Terms& t) const {
   const double groups = std::clamp(node / within, 1.0, node);
   if (zero_ == 3) {
     // Every layer's weights are gathered twice and its gradients scattered once in each micro-batch.
-    const double bytes = element_bytes * layer_parameters() / tensor_;
+    const double bytes = element_bytes_ * layer_parameters() / tensor_;
     const double gather = all_reduce(t, bytes, members, within, groups) / 2;
-    const double scatter = gather * reduced_bytes_ / element_bytes;
+    const double scatter = gather * reduced_bytes_ / element_bytes_;
     const auto together = [&](double compute, double exchange) {
       const double hidden = std::min(compute, exchange);
       return std::pair{compute + t[Term::interference] * hidden, std::max(0.0, exchange - compute)};
@@ -266,26 +286,64 @@ StepParts TransformerStep::parts(const Terms& t) const {
     stages.back() += ends;
     const double longest = *std::ranges::max_element(stages);
     const double sum = std::accumulate(stages.begin(), stages.end(), 0.0);
-    const double message = element_bytes * micro_batch_ * sequence_ / context_ * hidden_;
+    const double message = element_bytes_ * micro_batch_ * sequence_ / context_ * hidden_;
     const bool crosses = pipeline_ * tensor_ > node;
     const double hop = t[Term::latency] + message / (crosses ? t[Term::between_rate] / tensor_ : t[Term::within_rate]);
     p.compute = micro_batches_ * (longest - layers_ / pipeline_ * exchange_s);
     p.tensor_exchange = micro_batches_ * layers_ / pipeline_ * exchange_s;
     p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop) / virtual_stages_ : 0;
-    const double reduce = all_reduce(t, element_bytes * local_parameters, members, within, groups);
+    // Encoding and decoding stand at the end of a step, where nothing hides them.
+    const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_) : 0;
+    const double reduce = all_reduce(t, reduced_bytes_ * local_parameters, members, within, groups);
     const double backward_s = layers_ / pipeline_ * (one.backward + recomputed);
     p.data_exchange =
         overlaps_ ? std::max(0.0, reduce - backward_s) + t[Term::interference] * std::min(reduce, backward_s) : reduce;
+    p.data_exchange += coding_s;
   }
   // Adam in mixed precision reads and writes weights, their fp32 copies, two moments and the gradient.
   constexpr double update_bytes = 30;
   const double shards = zero_ >= 1 ? members : 1;
-  p.update = t[Term::optimizer] * update_bytes * local_parameters / shards / (0.8 * sheet_.memory_bytes_per_s);
+  p.update = t[Term::optimizer] * update_bytes * local_parameters / shards / (0.8 * memory_);
   if (zero_ == 3)
     p.update = t[Term::optimizer] * update_bytes * (layers_ * layer_parameters() + end_parameters()) / shards /
-               (0.8 * sheet_.memory_bytes_per_s);
+               (0.8 * memory_);
   p.fixed = t[Term::fixed];
   return p;
+}
+
+/// Weights, gradients and Adam's state as in Rajbhandari et al., SC 2020, section 3: 2 + 2 + 12 bytes a parameter in 16
+/// bits, of which ZeRO's stages share the last, the last two, or all among the data ranks; 4 + 4 + 8 in fp32.
+/// Activations as in Korthikanti et al., MLSys 2023 ("Reducing activation recomputation", 2022), equations 1 to 6, for
+/// any width of the feed-forward part: bytes in 16 bits. The first stage of a pipeline (1F1B) keeps as many
+/// micro-batches as there are stages.
+MemoryParts TransformerStep::memory() const {
+  MemoryParts m;
+  const double wide = element_bytes_ / 2, members = data_ * context_;
+  const double ends = pipeline_ > 1 || !gated_ ? 1 : 2;  // networks with gates have weights of their own at each end
+  const double parameters = (std::ceil(layers_ / pipeline_) * layer_parameters() + ends * end_parameters()) / tensor_;
+  const double trained = adapts_ ? 0 : parameters;
+  m.weights = 2 * wide * parameters / (zero_ >= 3 ? members : 1);
+  if (zero_ >= 3) m.weights += 2 * wide * 2 * layer_parameters() / tensor_;
+  m.gradients = 2 * wide * trained / (zero_ >= 2 ? members : 1);
+  m.optimizer = (element_bytes_ > 2 ? 8 : 12) * trained / (zero_ >= 1 ? members : 1);
+
+  const double tokens = sequence_ / context_ * micro_batch_, t = tensor_, share = kv_heads_ / heads_;
+  const double whole = 10 * hidden_;  // norms, inputs of both halves, dropout's masks
+  const double split = (4 + 4 * share) * hidden_ + (gated_ ? 6 : 4) * ffn_;
+  const double scores = flash_ || selective_ ? 0 : 5 * heads_ * sequence_;
+  double kept = whole / (sequence_parallel_ ? t : 1) + (split + scores) / t;
+  if (recomputes_) kept = 2 * hidden_ / (sequence_parallel_ ? t : 1);
+  const double of_layer = wide * tokens * kept;
+  const double passes = std::min(micro_batches_, pipeline_);
+  m.activations = of_layer * layers_ / pipeline_ * passes;
+  if (virtual_stages_ > 1) m.activations *= 1 + (pipeline_ - 1) / (pipeline_ * virtual_stages_);
+  // One layer is whole while it is computed again.
+  if (recomputes_) m.activations += wide * tokens * (whole / (sequence_parallel_ ? t : 1) + (split + scores) / t);
+  // Logits and their gradients in fp32, on the last stage; there only one micro-batch is kept.
+  const double logits = 4 * tokens * vocabulary_ / t;
+  m.activations =
+      std::max(pipeline_ > 1 ? m.activations : m.activations + logits, of_layer * layers_ / pipeline_ + logits);
+  return m;
 }
 
 double TransformerStep::flops() const {

@@ -6,9 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/machine.hpp"
 #include "predict/measurements.hpp"
 
 namespace gradmeter::predict {
@@ -43,23 +46,30 @@ struct Terms {
   double& operator[](Term t) { return values.at(static_cast<std::size_t>(t)); }
 };
 
-/// What is known of a machine from its data sheet.
-struct Sheet {
-  double peak_16 = 0;  ///< FLOP/s in bf16, or fp16
-  double memory_bytes_per_s = 0;
-  double multiprocessors = 0;      ///< 0: not known; tiles then fill the device
-  double within_bytes_per_s = 0;   ///< a GPU's link to others of its node, one direction
-  double between_bytes_per_s = 0;  ///< of a node's ports
-  std::size_t gpus_per_node = 0;
-  bool fused = true;  ///< false: software of before flash attention, which launches more kernels a layer
-};
-/// Errors by value: the reason why there is none.
-struct SheetOrReason {
-  std::optional<Sheet> sheet;
+/// The machine of a row, by its device's name and GPUs a node. Errors by value: the reason why there is none.
+struct MachineOrReason {
+  std::optional<core::Machine> machine;
   std::string reason;
 };
-SheetOrReason sheet_of(const MeasuredStep&);
-std::array<Prior, term_count> priors_of(const Sheet&);
+MachineOrReason machine_of(const MeasuredStep&);
+/// Precondition: the machine has a device with a peak and a memory rate. The row says precision and software.
+std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep&);
+/// The terms of the machine's fit where it has one, else the middles of the priors.
+Terms terms_of(const core::Machine&, const MeasuredStep&);
+/// Why no step can be predicted on a device, for which it lacks a peak or a memory rate; empty: it can.
+std::string lacks_of(const core::Machine&);
+
+/// Published networks, which tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of models",
+/// 2024, table 3; Touvron et al., "Llama 2", 2023; Brown et al., 2020, table 2.1; Scao et al., "BLOOM", 2022;
+/// MosaicML's configurations of MPT, InternLM's of 7B.
+struct NetworkShape {
+  std::string_view name;
+  std::size_t layers, hidden, heads, vocabulary, ffn, kv_heads;
+  bool is_gated = true;
+};
+std::span<const NetworkShape> network_shapes();
+/// The row with all that its network's name says and the row does not.
+MeasuredStep completed(MeasuredStep);
 
 /// Parts of a step [s].
 struct StepParts {
@@ -70,20 +80,32 @@ struct StepParts {
   }
 };
 
+/// Memory of the rank of a transformer's mesh that needs most [bytes]. What the allocator loses, workspaces of
+/// libraries and buffers of collectives are not counted, so that a step needs more than this.
+struct MemoryParts {
+  double weights = 0;  ///< with those of two layers that ZeRO-3 gathers
+  double gradients = 0;
+  double optimizer = 0;    ///< Adam: two moments, and fp32 weights where others are narrower
+  double activations = 0;  ///< kept for the backward pass, and the logits
+  double total() const { return weights + gradients + optimizer + activations; }
+};
+
 /// A transformer's step, from a row that states layers, hidden size and sequence.
 class TransformerStep {
  public:
   /// The reason why this row cannot be predicted; empty: it can.
   static std::string refusal(const MeasuredStep&);
   /// Precondition: not refused.
-  TransformerStep(const MeasuredStep&, const Sheet&);
+  TransformerStep(const MeasuredStep&, const core::Machine&);
   StepParts parts(const Terms&) const;
   double seconds(const Terms& t) const { return parts(t).step(); }
+  MemoryParts memory() const;
   double flops() const;  ///< of the model's products and attention in a step, all GPUs, without recomputation
+  double parameters() const { return layers_ * layer_parameters() + end_parameters(); }  ///< of the whole network
 
  private:
   struct Completed {};
-  TransformerStep(const MeasuredStep&, const Sheet&, Completed);
+  TransformerStep(const MeasuredStep&, const core::Machine&, Completed);
   struct Layer {
     double forward, backward, exchange;  ///< [s]; exchange: of tensor parallelism, of one pass
   };
@@ -95,14 +117,19 @@ class TransformerStep {
   double layer_parameters() const;
   double end_parameters() const;
 
-  Sheet sheet_;
+  double peak_, memory_, gpus_per_node_;  ///< of the machine
+  std::uint32_t multiprocessors_;
+  std::vector<core::Tile> tiles_;
+  core::Link link_;  ///< within a node
   bool flash_ = true, gated_ = false, recomputes_ = false, selective_ = false, fp8_ = false, fp4_ = false,
        adapts_ = false, sequence_parallel_ = false;
   bool overlaps_ = true;
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;
   double micro_batch_, micro_batches_, data_, tensor_, pipeline_, context_, virtual_stages_;
   int zero_;
+  double element_bytes_ = 2;  ///< of activations and weights
   double reduced_bytes_ = 2;  ///< of a gradient when it is exchanged
+  double coding_passes_ = 0;
 };
 
 }  // namespace gradmeter::predict

@@ -25,8 +25,9 @@ FLAGS = {
     "replay": "overlap seconds interconnect timeout wide out force resume append help".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
-    "predict": """calibrate score leave-out rows model layers hidden heads vocab seq gpu gpus gpus-per-node system batch batch-global
-                  micro-batch mesh zero precision recompute wide json outliers fail-above help""".split(),
+    "predict": """calibrate score leave-out rows calibrate-rows choose-rows output model machine ranks nodes gpus-per-node link seq system
+        batch batch-global micro-batch mesh sequence-parallel zero precision recompute attention codec what-if price out force resume append
+        wide json outliers fail-above help""".split(),
     "list": ["json", "wide", "help"],
     "doctor": ["help"],
 }
@@ -34,6 +35,7 @@ FLAGS = {
 MEMBERS = {
     "algorithms": ["mpi", "ring"], "codecs": ["none", "bf16", "qsgd4"], "data": ["digits", "idx", "language", "text"], "kernels": ["conv/onednn", "gemm/lns", "gemm/onednn", "gemm/converted", "gemm/reference", "gemm/emulated", "conv/emulated",
     "pointwise/highway", "rnn/onednn", "sparse/highway"],
+    "links": ["100 GbE", "NDR InfiniBand 4x", "NVLink 5"], "machines": ["K80", "H100 SXM5", "TPU v4"],
     "lr-rules": ["constant", "linear"], "models": ["mlp", "ptb_lstm_large", "resnet50"], "optimizers": ["sgd", "adamw", "lars"],
     "precisions": ["fp32", "lns16", "fp16"],
     "problems": ["training/gemm", "server/sparse"], "published": ["v100-mixed", "knl7250-fp32"],

@@ -18,9 +18,11 @@ def body(test):
     test.check(scores[0]["rows"] == 12 and scores[0]["unpredicted"] == 0 and 0 < scores[0]["mape"] < 6.5,
                "groups left out are predicted within the bar", scores)
     done = test.run("predict", "--calibrate", known, "--score", f"{known},{data / 'tf_benchmarks.csv'}")
-    test.check(done.code == 0 and "51 unpredicted" in done.out and "because: no calibration row of this network" in done.out,
+    test.check(done.code == 0 and "tf_benchmarks.csv: 51 rows, 0 unpredicted" in done.out, "networks with a layer table are predicted", done)
+    test.check(done.out.splitlines()[-1].startswith("51 steps predicted with a mean error of "), "the last line is the answer", done)
+    done = test.run("predict", "--score", data / "pytorch_ddp.csv")
+    test.check(done.code == 0 and "20 because: no calibration row of this network" in done.out,
                "rows that cannot be predicted are counted with their reason", done)
-    test.check(done.out.splitlines()[-1].startswith("12 steps predicted with a mean error of "), "the last line is the answer", done)
     done = test.run("predict", "--score", known, "--fail-above", "0.1")
     test.check(done.code == 1, "an error above the bar ends with 1", done)
     done = test.run("predict", "--score", known, "--fail-above", "50")
@@ -40,33 +42,128 @@ def body(test):
     done = test.run("predict", "--rows", planned)
     test.check(done.code == 0 and "not predicted: no data sheet of 'abacus' is known" in done.out, "or the reason why not", done)
 
-    done = test.run("predict", "--model", "gpt3-175b", "--gpu", "A100", "--gpus", "1024", "--batch-global", 1536, "--mesh",
-                    "tensor=8,pipeline=8", "--seq", 2048, "--json")
+    done = test.run("predict", "--model", "gpt3-175b", "--machine", "A100", "--ranks", "1024", "--batch-global", 1536, "--mesh",
+                    "tensor=8,pipeline=8", "--seq", 2048, "--recompute", "full", "--json")
     step = json.loads(done.out)
     # Narayanan et al., SC 2021, measured 140 TFLOP/s a GPU: 24 s a step by their count of operations.
     test.check(done.code == 0 and step["ci90_low"] < 24 < step["ci90_high"] and step["predicted"], "a published step lies in its interval", step)
-    parts = sum(v for k, v in step.items() if k.endswith("_s") and k not in ("time_s", "tokens_per_s"))
+    parts = sum(step[k] for k in ("compute_s", "wire_s", "wait_s", "other_s"))
     test.check(abs(parts / step["time_s"] - 1) < 1e-9, "the parts add up", step)
-    done = test.run("predict", "--model", "llama3-70b", "--gpus", "64,4096", "--mesh", "tensor=8")
-    test.check(done.code == 0 and "predicted from its data sheet alone" in done.out and "4096 GPUs take a step in " in done.out.splitlines()[-1],
-               "a network by name: a table and a sentence", done)
-    done = test.run("predict", "--model", "internlm-7b", "--gpu", "A100", "--gpus", "8", "--batch", 8, "--micro-batch", 2, "--seq", 2048,
+    memory = step["memory_bytes"]
+    test.check(abs(sum(v for k, v in memory.items() if k != "total") / memory["total"] - 1) < 1e-9 and memory["total"] < 80e9,
+               "so do those of the memory, which the paper's GPUs had", step)
+    networks(test)
+    done = test.run("predict", "--model", "internlm-7b", "--machine", "A100", "--ranks", "8", "--batch", 8, "--micro-batch", 2, "--seq", 2048,
                     "--calibrate", known, "--json")
     fitted = json.loads(done.out)
     test.check(done.code == 0 and abs(fitted["time_s"] / (64 * 2048 / (4062 * 8)) - 1) < 0.05 and
                fitted["ci90_high"] / fitted["ci90_low"] < 1.25, "a fit to the same system narrows the interval", fitted)
 
-    for text, said in ((HEAD + "a,b\n", ":2: 2 cells where 19 columns are named"), ("", ":1: an empty table"),
-                       ("system,gpu\n", ":1: column gpus is missing")):
+    calibrated(test, known)
+
+    for text, said in ((HEAD + "a,b\n", ":2:4: 2 values, not 19: 'gpu' is missing"), ("", ":1: an empty table"),
+                       ("system,gpu\n", ":1:1: column gpus is missing")):
         planned.write_text(text)
         done = test.run("predict", "--score", planned)
         test.check(done.code == 2 and len(done.own_lines) == 1 and f"{planned.name}{said}" in done.err and not done.out,
                    f"a table that is none: {said}", done)
-    for arguments in (("--model", "gpt"), ("--model", "llama3-8b", "--gpu", "abacus"), ("--model", "llama3-8b", "--mesh", "tensor=3"),
+    for arguments in (("--model", "gpt"), ("--model", "abacus"), ("--model", "gpt:layers=2"), ("--model", "gpt:hidden=64,layers=2,colour=3"),
+                      ("--model", "gpt:hidden=64,layers=2,heads=3"), ("--model", "llama3-8b", "--machine", "abacus"),
+                      ("--model", "llama3-8b", "--machine", "TPU v1"), ("--model", "llama3-8b", "--mesh", "tensor=3"),
+                      ("--model", "llama3-8b", "--mesh", "tensor=64", "--ranks", 64), ("--model", "llama3-8b", "--mesh", "pipeline=64", "--ranks", 64),
+                      ("--model", "llama3-8b", "--mesh", "virtual=2"), ("--model", "llama3-8b", "--mesh", "data=3", "--ranks", 8),
+                      ("--model", "resnet50", "--mesh", "tensor=2"), ("--model", "llama3-8b", "--ranks", "5..7"), ("--model", "llama3-8b", "--ranks", 65537),
+                      ("--model", "llama3-8b", "--ranks", 8, "--nodes", 1), ("--model", "llama3-8b", "--link", "5furlongs"),
+                      ("--model", "llama3-8b", "--what-if", "colour=red"), ("--model", "llama3-8b", "--what-if", "link"),
+                      ("--model", "llama3-8b", "--precision", "fp99"), ("--model", "llama3-8b", "--codec", "powersgd"), ("--what-if", "link=NDR"),
+                      ("--model", "gpt3-175b", "--ranks", 8), ("--output", "x.json"), ("--choose-rows", 3), ("--calibrate", known, "--calibrate-rows", 0),
                       ("--model", "llama3-8b", "--mesh", "colour=3"), ("--model", "llama3-8b", "--system", "x"),
                       ("--model", "llama3-8b", "--calibrate", data / "llm_foundry.csv"), (), ("--leave-out", "model"), ("--calibrate", known, "--leave-out", "colour"), ("--score", test.path("none.csv"))):
         done = test.run("predict", *arguments)
         test.check(done.code == 2 and len(done.own_lines) == 1, f"predict {' '.join(map(str, arguments))}: one line", done)
+
+
+def networks(test):
+    """Networks by name, by their sizes and by a layer table; other machines; what fits; what would pay; a result file."""
+    def rows(*arguments):
+        done = test.run("predict", *arguments, "--json")
+        test.check(done.code == 0, f"predict {' '.join(map(str, arguments))}", done)
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    done = test.run("predict", "--model", "llama3-70b", "--ranks", "64,4096", "--mesh", "tensor=8", "--batch", 1, "--sequence-parallel")
+    test.check(done.code == 0 and "data sheet" in done.out and "4096 ranks take a step in " in done.out.splitlines()[-1],
+               "a network by name: a table and a sentence", done)
+    many = rows("--model", "gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=50257", "--ranks", "1..65536", "--batch", 1, "--zero", 0)
+    test.check([r["ranks"] for r in many] == [2**i for i in range(17)] and many[0]["efficiency"] == 1 and many[-1]["efficiency"] < 1,
+               "powers of two, beside one rank that computes alone", many)
+    slow, fast = (rows("--model", "llama3-8b", "--nodes", 8, "--link", link, "--batch", 1)[0] for link in ("10GbE", "8xNDR"))
+    test.check(slow["wire_s"] > 5 * fast["wire_s"] and slow["bound_by"] == "wire" and slow["compute_s"] == fast["compute_s"],
+               "a slower link between nodes takes longer, and computes alike", (slow, fast))
+
+    both = rows("--model", "llama3-70b", "--ranks", "64,4096", "--mesh", "tensor=8", "--batch", 1)
+    test.check(not both[0]["predicted"] and "--" in both[0]["reason"] and "GiB" in both[0]["reason"], "a step that does not fit says what would", both)
+    advice = both[0]["reason"].split("; ")[1].split(" would need")[0].split()
+    fitting = rows("--model", "llama3-70b", "--ranks", 64, "--batch", 1, *(advice if "--mesh" in advice else ["--mesh", "tensor=8"] + advice))
+    test.check(fitting[0]["predicted"] and fitting[0]["memory_bytes"]["total"] < 80e9, "and that fits", (advice, fitting))
+
+    table = rows("--model", "resnet50", "--machine", "P100", "--precision", "fp32", "--batch", 64, "--ranks", "1,64", "--link", "25GbE")
+    test.check(table[0]["from"] == "layer costs" and table[0]["ci90_high"] / table[0]["ci90_low"] > 4 and table[1]["wire_s"] > 0,
+               "a layer table from its costs, with a wide interval", table)
+    known = test.source / "data" / "predict" / "tf_benchmarks.csv"
+    measured = rows("--model", "resnet50", "--machine", "P100", "--precision", "fp32", "--batch", 64, "--ranks", "1,64", "--link", "25GbE",
+                    "--calibrate", known, "--system", "DGX-1 P100", "--price", 0.5)
+    test.check(measured[0]["from"] == "measured step" and abs(measured[0]["time_s"] - 64 / 219) < 1e-3 and
+               measured[1]["ci90_high"] / measured[1]["ci90_low"] < 2 and measured[1]["price_per_million_samples"] > 0,
+               "or from a measured step of one rank", measured)
+
+    what = rows("--model", "llama3-8b", "--ranks", "64,1024", "--link", "100GbE", "--zero", 1, "--batch", 1, "--what-if", "link=100GbE,400GbE",
+                "--what-if", "precision=fp8", "--what-if", "codec=none,qsgd4", "--what-if", "machine=A100")[2:]
+    ratio = {f"{w['what_if']}={w['value']}": w["ratios"][1]["ratio"] for w in what}
+    test.check(len(what) == 6 and ratio["link=100GbE"] == 1 and ratio["codec=none"] == 1 and ratio["link=400GbE"] > 1.05 and
+               ratio["precision=fp8"] > 1 and ratio["codec=qsgd4"] > 1.05 and ratio["machine=A100"] < 1, "what-ifs are ratios", ratio)
+    done = test.run("predict", "--model", "llama3-8b", "--ranks", "64,1024", "--link", "100GbE", "--batch", 1, "--what-if", "link=400GbE")
+    test.check(done.code == 0 and "link=400GbE pays most: " in done.out, "and the one that pays most is said", done)
+
+    out = test.path("predicted.jsonl")
+    done = test.run("predict", "--model", "llama3-8b", "--ranks", "64", "--link", "NDR", "--out", out)
+    points = [json.loads(line) for line in out.read_text().splitlines() if '"point"' in line]
+    test.check(done.code == 0 and len(points) == 1 and points[0]["experiment"] == "predict" and points[0]["metrics"]["predicted"] is True and
+               "time_s" not in points[0]["metrics"] and
+               points[0]["metrics"]["ci90_low"] < points[0]["metrics"]["predicted_time_s"] < points[0]["metrics"]["ci90_high"],
+               "a result file says that its rows are predicted", points)
+    done = test.run("list", "machines", "links", "--json")
+    listed = json.loads(done.out)
+    test.check(done.code == 0 and all(m["source"] for m in listed["machines"] + listed["links"]) and
+               any(m["name"] == "H100 SXM5" and m["peaks"]["bf16"] == 989e12 and m["power_w"] == 700 for m in listed["machines"]),
+               "machines and links are listed with their sources", done)
+
+
+def calibrated(test, known):
+    """A calibrated machine as a file, and the rows that are worth measuring."""
+    file = test.path("machine.json")
+    done = test.run("predict", "--calibrate", known, "--output", file)
+    test.check(done.code == 0 and len(json.loads(file.read_text())["fit"]["residuals"]) == 12, "a machine's file has its fit and residuals", done)
+    done = test.run("predict", "--calibrate", known, "--output", file)
+    test.check(done.code == 2 and "--force" in done.err, "and is not replaced by chance", done)
+    network = ("--model", "internlm-7b", "--ranks", "64", "--batch", 8, "--micro-batch", 4, "--seq", 2048, "--json")
+    by_file, by_rows = (json.loads(test.run("predict", *network, *machine).out) for machine in
+                        (("--machine", file), ("--machine", "A100", "--calibrate", known)))
+    test.check(by_file["time_s"] == by_rows["time_s"] and by_file["ci90_low"] == by_rows["ci90_low"] and by_file["from"] == "fit",
+               "it predicts as the calibration does", (by_file, by_rows))
+    bad = test.path("bad.json")
+    bad.write_text(file.read_text().replace('"power_w"', '"powwer_w"'))
+    line = next(i for i, text in enumerate(bad.read_text().splitlines(), 1) if "powwer_w" in text)
+    done = test.run("predict", *network, "--machine", bad)
+    test.check(done.code == 2 and len(done.own_lines) == 1 and f"bad.json:{line}: machine: machine.device has no key 'powwer_w'" in done.err,
+               "a bad file is refused with its line", done)
+
+    done = test.run("predict", "--calibrate", known, "--choose-rows", 3, "--json")
+    chosen = [json.loads(text) for text in done.out.splitlines()]
+    test.check(done.code == 0 and len({c["id"] for c in chosen}) == 3 and chosen[0]["uncertainty"] > chosen[2]["uncertainty"],
+               "the rows to measure next lower the uncertainty", done)
+    few = [json.loads(test.run("predict", "--calibrate", known, "--calibrate-rows", n, "--score", known, "--json").out)
+           for n in ("1", "all")]
+    test.check(few[1]["mape"] < few[0]["mape"] < 15, "one row is worth something, all are better", few)
 
 
 if __name__ == "__main__":

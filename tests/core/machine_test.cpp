@@ -12,17 +12,34 @@ using testing::HasSubstr;
 
 /// No number is its default.
 Machine full_machine() {
-  return {.ranks_per_node = 2,
-          .within_node = {.latency_s = 1e-6, .overhead_s = 1e-7, .bandwidth = {{0, 1e9}, {65536, 1e10 / 3}}},
-          .between_nodes = {.latency_s = 2e-5, .overhead_s = 3e-7, .bandwidth = {{0, 1e8}}},
-          .trunk = Link{.latency_s = 1e-5, .overhead_s = 2e-7, .bandwidth = {{0, 2e8}}},
-          .node_port = {.bytes_per_s = 1.25e8},
-          .reduce_bytes_per_s = 7e9,
-          .flops_per_s = 1e11,
-          .memory_bytes_per_s = 1e10,
-          .compute = {{"gemm", "", "", 2e11}, {"gemm", "bf16", "", 4e11}, {"", "fp32", "square", 3e11}},
-          .codecs = {{"int8", {.encode = 1e9, .decode = 2e9, .add = 3e9}}},
-          .noise = 0.01};
+  return {
+      .name = "M",
+      .ranks_per_node = 2,
+      .within_node = {.name = "L",
+                      .latency_s = 1e-6,
+                      .overhead_s = 1e-7,
+                      .bandwidth = {{0, 1e9}, {65536, 1e10 / 3}},
+                      .groups = {{2, 1e9}, {8, 3e9}}},
+      .between_nodes = {.latency_s = 2e-5, .overhead_s = 3e-7, .bandwidth = {{0, 1e8}}},
+      .trunk = Link{.latency_s = 1e-5, .overhead_s = 2e-7, .bandwidth = {{0, 2e8}}},
+      .node_port = {.bytes_per_s = 1.25e8},
+      .reduce_bytes_per_s = 7e9,
+      .flops_per_s = 1e11,
+      .memory_bytes_per_s = 1e10,
+      .compute = {{"gemm", "", "", 2e11}, {"gemm", "bf16", "", 4e11}, {"", "fp32", "square", 3e11}},
+      .codecs = {{"int8", {.encode = 1e9, .decode = 2e9, .add = 3e9}}},
+      .noise = 0.01,
+      .device = DeviceProfile{.name = "D",
+                              .source = "a data sheet",
+                              .peaks = {{"bf16", 3e14}, {"fp32", 2e13}},
+                              .memory_bytes = 8e10,
+                              .memory_bytes_per_s = 2e12,
+                              .multiprocessors = 108,
+                              .tiles = {{64, 32, 0.5}},
+                              .launch_s = 3e-6,
+                              .power_w = 400,
+                              .price_usd = 9999},
+      .fit = MachineFit{.terms = {{"traffic", 1.7}}, .spread = 0.1, .ranks = 8, .rows = 3, .residuals = {{"a", -0.1}}}};
 }
 
 std::string machine_refusal(std::string_view text) {
@@ -55,6 +72,16 @@ TEST(Machine, RanksOfOneNodeUseItsLink) {
   EXPECT_EQ(&one_node.link(0, 1000), &one_node.within_node);
 }
 
+TEST(Machine, AGroupHasTheRateOfTheLargestThatIsNotLarger) {
+  const Link link{.bandwidth = {{0, 7}}, .groups = {{2, 10}, {4, 30}}};
+  EXPECT_DOUBLE_EQ(link.group_bytes_per_s(2), 10);
+  EXPECT_DOUBLE_EQ(link.group_bytes_per_s(3), 10);
+  EXPECT_DOUBLE_EQ(link.group_bytes_per_s(64), 30);
+  EXPECT_DOUBLE_EQ(link.group_bytes_per_s(1), 10);
+  const Link plain{.bandwidth = {{0, 7}}};
+  EXPECT_DOUBLE_EQ(plain.group_bytes_per_s(2), 7) << "without groups the bandwidth holds";
+}
+
 TEST(Machine, TheMostExactComputeRateCounts) {
   const Machine m = full_machine();
   EXPECT_EQ(m.compute_rate("gemm", "bf16", "square"), 4e11);
@@ -74,6 +101,28 @@ TEST(Machine, RefusalsSayWhereAndWhatToDo) {
   EXPECT_THAT(machine_refusal(R"({"within_node":{"bandwidth":[{"from_bytes":1,"bytes_per_s":1}]}})"),
               HasSubstr("entries from 0"));
   EXPECT_THAT(machine_refusal(R"({"compute":[{"operation":"gemm"}]})"), HasSubstr("machine.compute.flops_per_s"));
+  EXPECT_THAT(machine_refusal(R"({"device":{"tiles":[]}})"), HasSubstr("machine.device.tiles"));
+  EXPECT_THAT(machine_refusal(R"({"device":{"peaks":{"bf16":0}}})"), HasSubstr("machine.device.peaks.bf16"));
+  EXPECT_THAT(
+      machine_refusal(R"({"within_node":{"groups":[{"ranks":8,"bytes_per_s":1},{"ranks":2,"bytes_per_s":1}]}})"),
+      HasSubstr("each above the one before it"));
+  EXPECT_THAT(machine_refusal(R"({"fit":{"terms":{"traffic":"x"}}})"), HasSubstr("machine.fit.terms.traffic"));
+}
+
+TEST(Machine, AFilesRefusalHasItsLine) {
+  const auto said = [](std::string_view text) {
+    try {
+      machine_from_json(text, "m.json");
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(said("{\n \"compute\": [\n  {\"flops_per_s\": 1},\n  {\"speed\": 1}]}"),
+              HasSubstr("m.json:4: machine: "));
+  EXPECT_THAT(said("{\n \"trunk\": {},\n \"noise\": -1}"), HasSubstr("m.json:3: machine: machine.noise"));
+  EXPECT_THAT(said("[]"), HasSubstr("m.json:1: "));
+  EXPECT_THAT(said("{\n\n"), HasSubstr("m.json:3: machine: the text is no JSON"));
 }
 
 TEST(Machine, AMutatedTextIsRefusedInOneLineOrRead) {

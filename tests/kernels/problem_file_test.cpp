@@ -7,9 +7,9 @@
 #include <cmath>
 #include <random>
 
+#include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/problems/csv.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -39,13 +39,13 @@ TEST(DeepBench, HasAsManyProblemsAsItsHeaders) {
 }
 
 /// What a file says of its own rows is what we compute.
-void expect_derived_columns(const EmbeddedFile& file) {
+void expect_derived_columns(const core::EmbeddedFile& file) {
   const auto problems = parse_problems(file.text, std::string(file.name));
   EXPECT_THAT(problems.faults, ElementsAre()) << file.name;
   std::size_t at = 0;
-  read_csv(
+  core::read_csv(
       file.text, "file", [](const auto&) {},
-      [&](const CsvRow& row, std::size_t line) {
+      [&](const core::CsvRow& row, std::size_t line) {
         const Problem& p = problems.problems.at(at++).problem;
         for (const char* column : {"flops", "fwd_flops", "fwd_flops_recurrent_gemm"}) {
           if (const auto stated = row.number(column)) {

@@ -7,9 +7,9 @@
 #include <map>
 #include <random>
 
+#include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "kernels/problems/csv.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -55,9 +55,9 @@ TEST(ShippedTables, HaveThePublishedParameterCounts) {
 
 TEST(ShippedTables, HaveTheTotalsOfTheIndex) {
   std::vector<std::string> seen;
-  const auto faults = kernels::read_csv(
+  const auto faults = core::read_csv(
       embedded("index"), "index.csv", [](const auto&) {},
-      [&](const kernels::CsvRow& row, std::size_t) {
+      [&](const core::CsvRow& row, std::size_t) {
         const LayerTable t = shipped_layer_table(row.text("model"));
         EXPECT_EQ(t.parameters(), row.count("params", 1)) << t.name;
         EXPECT_EQ(tensors(t), row.count("tensors", 1)) << t.name;

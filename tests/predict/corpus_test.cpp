@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
 #include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "predict/layer_step.hpp"
 #include "predict/score.hpp"
 #include "support/sanitized.hpp"
 
@@ -68,7 +71,9 @@ TEST_F(Corpora, AWrongMeshIsSeenInTheScore) {
 }
 
 TEST_F(Corpora, RowsThatCannotBePredictedAreCountedWithTheirReason) {
-  const Score s = score(Calibration({}), corpus("tf_benchmarks"), "tf");
+  auto steps = corpus("tf_benchmarks");
+  for (MeasuredStep& s : steps) s.model = "none of ours";
+  const Score s = score(Calibration({}), steps, "tf");
   EXPECT_EQ(s.unpredicted, s.rows);
   EXPECT_DOUBLE_EQ(s.mape_all.value_or(0), 100);
   EXPECT_FALSE(s.mape);
@@ -78,6 +83,24 @@ TEST_F(Corpora, RowsThatCannotBePredictedAreCountedWithTheirReason) {
   const Score with_experts = score(Calibration({}), corpus("simumax_b200"), "b200");
   EXPECT_EQ(with_experts.reasons.at("experts"), 6u);
   EXPECT_EQ(with_experts.mape, with_experts.mape_all) << "rows with experts are left out";
+}
+
+TEST_F(Corpora, OneGpuStepsFromLayersLieInTheirIntervals) {
+  std::vector<double> away;
+  for (const char* name : {"tf_benchmarks", "pytorch_ddp", "dlperf", "deeplearningexamples"}) {
+    for (const MeasuredStep& s : corpus(name)) {
+      if (s.gpus != 1 || !(s.step_s > 0) || (!s.quantile.empty() && s.quantile != "p50")) continue;
+      const auto p = Calibration({}).predict(s).prediction;
+      if (!p || p->basis != Basis::layer_costs) continue;
+      away.push_back(std::abs(std::log(p->seconds / s.step_s)));
+    }
+  }
+  ASSERT_GT(away.size(), 50u);
+  std::ranges::sort(away);
+  const double ninety = core::quantile(away, 0.9);
+  RecordProperty("rows", static_cast<int>(away.size()));
+  RecordProperty("ninety", std::to_string(ninety));
+  EXPECT_NEAR(ninety, layer_step_spread, 0.1) << "the interval is what these rows say";
 }
 
 TEST(Tables, AreAllRead) {

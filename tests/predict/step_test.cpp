@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "predict/machines.hpp"
 #include "predict/scaled_step.hpp"
 
 namespace gradmeter::predict {
@@ -31,24 +32,22 @@ MeasuredStep gpt(std::size_t gpus = 1) {
           .micro_batch = 1};
 }
 
+core::Machine machine_for(const MeasuredStep& s) { return machine_of(s).machine.value(); }
+
 StepParts parts_of(const MeasuredStep& s) {
-  const Sheet sheet = sheet_of(s).sheet.value();
-  Terms t;
-  const auto priors = priors_of(sheet);
-  for (std::size_t i = 0; i < term_count; ++i) t.values[i] = priors[i].middle;
-  return TransformerStep(s, sheet).parts(t);
+  const core::Machine m = machine_for(s);
+  return TransformerStep(s, m).parts(terms_of(m, s));
 }
 
 TEST(TransformerStep, CountsTheOperationsOfSixAParameterAndToken) {
   const MeasuredStep s = gpt();
   const double h = 4096, tokens = 8 * 2048, parameters = 24 * 12 * h * h + 50257 * h;
-  EXPECT_NEAR(TransformerStep(s, *sheet_of(s).sheet).flops(), 6 * tokens * parameters + 12 * 24 * h * 2048 * tokens,
-              1e9);
+  EXPECT_NEAR(TransformerStep(s, machine_for(s)).flops(), 6 * tokens * parameters + 12 * 24 * h * 2048 * tokens, 1e9);
 }
 
 TEST(TransformerStep, IsNoShorterThanItsOperationsAtThePeak) {
   const MeasuredStep s = gpt();
-  EXPECT_GT(parts_of(s).step(), TransformerStep(s, *sheet_of(s).sheet).flops() / 312e12);
+  EXPECT_GT(parts_of(s).step(), TransformerStep(s, machine_for(s)).flops() / 312e12);
 }
 
 TEST(TransformerStep, TwiceTheMicroBatchesTakeTwiceTheComputation) {
@@ -115,14 +114,98 @@ TEST(TransformerStep, NamesWhatItCannotPredict) {
   s.layers = s.hidden = 0;
   EXPECT_EQ(TransformerStep::refusal(s), "") << "the name says the shape";
   s.gpu = "abacus";
-  EXPECT_NE(sheet_of(s).reason, "");
+  EXPECT_NE(machine_of(s).reason, "");
+}
+
+TEST(TransformerStep, SmallGroupsOfAMeshAreAsSlowAsMeasured) {
+  MeasuredStep s = gpt(8);
+  s.strategy = "no gradient bucket";
+  core::Machine m = machine_for(s);
+  m.within_node.groups = {{2, 25e9}, {8, 100e9}};
+  const auto exchange = [&](std::size_t gpus) {
+    s.gpus = gpus;
+    s.global_batch = 8 * gpus;
+    return TransformerStep(s, m).parts(terms_of(m, s)).data_exchange;
+  };
+  // A ring of two sends 2 · (1 / 2) of the bytes at a quarter of the rate, one of eight 2 · (7 / 8).
+  EXPECT_NEAR(exchange(2) / exchange(8), 4 * 1.0 / 1.75, 0.05);
+}
+
+TEST(TransformerStep, FewerBitsOnTheWireTakeLessTimeAndCodingAdds) {
+  MeasuredStep s = gpt(64);
+  s.strategy = "no gradient bucket";
+  const double plain = parts_of(s).data_exchange;
+  s.gradient_bits = 4;
+  const double coded = parts_of(s).data_exchange;
+  EXPECT_NEAR(coded / plain, 0.25, 0.02);
+  s.coding_passes = 2;
+  EXPECT_GT(parts_of(s).data_exchange, coded);
+}
+
+// Korthikanti et al. 2022, table 2: bytes of a layer's activations, in units of s·b·h.
+TEST(Memory, ActivationsAreThePapers) {
+  MeasuredStep s = gpt(8);
+  s.layers = 1;
+  s.vocabulary = 1;
+  s.attention = "plain";
+  s.global_batch = 1;
+  const double sbh = 2048.0 * 4096, scores = 5.0 * 32 * 2048 / 4096;
+  const auto of_layer = [&] {
+    MeasuredStep two = s;
+    two.layers = 2;
+    const core::Machine m = machine_for(s);
+    return (TransformerStep(two, m).memory().activations - TransformerStep(s, m).memory().activations) / sbh;
+  };
+  EXPECT_NEAR(of_layer(), 34 + scores, 1e-9);
+  s.tensor = 8;
+  EXPECT_NEAR(of_layer(), 10 + 24.0 / 8 + scores / 8, 1e-9);
+  s.is_sequence_parallel = true;
+  EXPECT_NEAR(of_layer(), 34.0 / 8 + scores / 8, 1e-9);
+  s.recompute = "selective";
+  EXPECT_NEAR(of_layer(), 34.0 / 8, 1e-9);
+  s.recompute = "none";
+  s.attention = "flash";
+  EXPECT_NEAR(of_layer(), 34.0 / 8, 1e-9) << "flash attention keeps no scores";
+  s.recompute = "full";
+  s.is_sequence_parallel = false;
+  EXPECT_NEAR(of_layer(), 2, 1e-9);
+}
+
+// Rajbhandari et al., SC 2020, figure 1: 7.5 billion parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
+TEST(Memory, StagesOfZeroShareWhatThePaperSays) {
+  MeasuredStep s = gpt(64);
+  s.vocabulary = 1;
+  const core::Machine m = machine_for(s);
+  const auto state = [&](int zero) {
+    s.zero = zero;
+    const MemoryParts p = TransformerStep(s, m).memory();
+    return (p.weights + p.gradients + p.optimizer) / TransformerStep(s, m).parameters() * 7.5;
+  };
+  EXPECT_NEAR(state(0), 120, 0.1);
+  EXPECT_NEAR(state(1), 31.4, 0.1);
+  EXPECT_NEAR(state(2), 16.6, 0.1);
+  // Beside the paper's 1.9 GB, two of the 24 layers are whole: 2 bytes · 2 / 24 of all parameters.
+  EXPECT_NEAR(state(3), 1.9 + 7.5 * 2 * 2 / 24, 0.1);
+}
+
+TEST(Memory, TheFirstStageKeepsAsManyMicroBatchesAsThereAreStages) {
+  MeasuredStep s = gpt(8);
+  s.attention = "flash";
+  s.vocabulary = 1;
+  const core::Machine m = machine_for(s);
+  const double whole = TransformerStep(s, m).memory().activations;
+  s.pipeline = 8;
+  s.global_batch = 64;
+  EXPECT_NEAR(TransformerStep(s, m).memory().activations / whole, 1, 0.01) << "an eighth of the layers, eight times";
+  s.global_batch = 2;
+  EXPECT_NEAR(TransformerStep(s, m).memory().activations / whole, 0.25, 0.01) << "two micro-batches are all";
 }
 
 TEST(ScaledStep, GrowsFromTheStepOfOneGpu) {
   MeasuredStep one = gpt(1), many = gpt(8);
   for (MeasuredStep* s : {&one, &many}) s->layers = 0, s->parameters = 25.6e6, s->global_batch = 64 * s->gpus;
   one.step_s = 0.2;
-  const Sheet sheet = *sheet_of(many).sheet;
+  const core::Machine sheet = machine_for(many);
   const std::vector<MeasuredStep> known{one};
   const auto scaled = scaled_step(many, known, sheet);
   ASSERT_TRUE(scaled.seconds);

@@ -263,11 +263,7 @@ core::Machine read_machine_file(const std::filesystem::path& path) {
   text << in.rdbuf();
   if (!in)
     throw core::UsageError(fmt::format("{}: the machine's description cannot be read; check its path", path.string()));
-  try {
-    return core::machine_from_json(text.str());
-  } catch (const core::UsageError& e) {
-    throw core::UsageError(fmt::format("{}: {}", path.string(), e.what()));
-  }
+  return core::machine_from_json(text.str(), path.string());
 }
 
 }  // namespace gradmeter::allreduce

@@ -34,7 +34,8 @@ OutputFlags read_output_flags(const Flags& f) {
                 .append = f.on("append"),
                 .resume_any = f.resumes_any()};
   if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
-  const bool other_file = f.has("dump-gradients") || f.has("dump-weights");  // --force may be meant for it
+  const bool other_file =
+      f.has("dump-gradients") || f.has("dump-weights") || f.has("output");  // --force may be meant for it
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }

@@ -9,12 +9,17 @@
 #include <sstream>
 #include <vector>
 
+#include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
 
 namespace gradmeter::kernels {
 namespace {
+
+using core::CsvCell;
+using core::CsvFault;
+using core::CsvRow;
 
 Transpose transpose_of(const CsvRow& r, const char* name) {
   return r.choice(name, {"N", "T"}) == 1 ? Transpose::yes : Transpose::no;
@@ -111,7 +116,7 @@ constexpr std::array<std::string_view, 3> sets{"training", "server", "device"};
 ProblemList parse_problems(std::string_view text, const std::string& file) {
   ProblemList out;
   ShapeReader read = nullptr;
-  out.faults = read_csv(
+  out.faults = core::read_csv(
       text, file, [&](const std::vector<std::string>& names) { read = shape_reader(names, file); },
       [&](const CsvRow& row, std::size_t line) {
         out.problems.push_back({problem_of(row, read), line});
@@ -279,10 +284,10 @@ constexpr std::array time_columns{TimeColumn{"time_ms", Pass::forward}, TimeColu
                                   TimeColumn{"fwd_ms", Pass::forward}, TimeColumn{"bwd_inputs_ms", Pass::backward_data},
                                   TimeColumn{"bwd_weights_ms", Pass::backward_weights}};
 
-void read_entries(const EmbeddedFile& file, const std::function<void(const Entry&)>& take) {
+void read_entries(const core::EmbeddedFile& file, const std::function<void(const Entry&)>& take) {
   ShapeReader read = nullptr;
   const std::string where(file.name);
-  const auto faults = read_csv(
+  const auto faults = core::read_csv(
       file.text, where, [&](const std::vector<std::string>& names) { read = shape_reader(names, where); },
       [&](const CsvRow& row, std::size_t) {
         Entry e{.set = {},

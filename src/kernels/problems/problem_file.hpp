@@ -8,17 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/embedded.hpp"
 #include "core/units.hpp"
-#include "kernels/problems/csv.hpp"
 #include "kernels/problems/problem.hpp"
 
 namespace gradmeter::kernels {
 
-/// A text file that is part of the program: data/deepbench/NAME.csv or data/kernels/NAME.csv.
-struct EmbeddedFile {
-  std::string_view name, text;
-};
-std::span<const EmbeddedFile> embedded_lists();
+/// The files data/deepbench/NAME.csv and data/kernels/NAME.csv, which are part of the program.
+std::span<const core::EmbeddedFile> embedded_lists();
 
 struct ListedProblem {
   Problem problem;

@@ -12,13 +12,12 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "kernels/problems/csv.hpp"
 
 namespace gradmeter::model {
 namespace {
 
-using kernels::CsvFault;
-using kernels::CsvRow;
+using core::CsvFault;
+using core::CsvRow;
 
 constexpr std::array<std::string_view, 12> kind_names{"conv",      "conv1d", "linear", "linear_tied",
                                                       "lstm",      "gru",    "rnn",    "attention_matmul",
@@ -155,7 +154,7 @@ LayerTable parse_layer_table(std::string_view text, const std::string& file) {
   LayerTable table{.name = file, .sample = {}, .source = {}, .rows = {}};
   std::set<std::string> names;
   std::size_t parameters = 0;
-  const auto faults = kernels::read_csv(text, file, check_columns_of_table, [&](const CsvRow& r, std::size_t line) {
+  const auto faults = core::read_csv(text, file, check_columns_of_table, [&](const CsvRow& r, std::size_t line) {
     TableRow row = read_row(r, line);
     if (!names.insert(row.layer).second) {
       throw CsvFault{r.column("layer"),
@@ -185,8 +184,8 @@ LayerTable read_layer_table(const std::string& path) {
 
 namespace {
 
-using kernels::CsvFault;
-using kernels::CsvRow;
+using core::CsvFault;
+using core::CsvRow;
 
 constexpr std::array geometry_columns{"input", "stride", "padding", "groups", "steps", "heads"};
 
@@ -382,9 +381,9 @@ namespace {
 constexpr std::string_view index_name = "index";
 
 void describe(LayerTable& table, std::string_view index) {
-  kernels::read_csv(
+  core::read_csv(
       index, "index.csv", [](const auto&) {},
-      [&](const kernels::CsvRow& row, std::size_t) {
+      [&](const core::CsvRow& row, std::size_t) {
         if (row.text("model") != table.name) return;
         table.sample = row.text("sample");
         table.source = row.text("source");

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/problems/csv.hpp"
-#include "kernels/problems/problem_file.hpp"
+#include "core/csv.hpp"
+#include "core/embedded.hpp"
 
 namespace gradmeter::model {
 
@@ -80,7 +80,7 @@ LayerTable read_layer_table(const std::string& path);
 
 /// Sets input, stride, padding, groups, steps, heads and has_geometry from the row's cells. Errors: CsvFault for a
 /// column that the kind does not have, and for a geometry that does not give the row's FLOP.
-void read_geometry(const kernels::CsvRow&, TableRow&);
+void read_geometry(const core::CsvRow&, TableRow&);
 
 /// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could be both is taken as the
 /// weights of the input alone: (gates * hidden) x input.
@@ -88,8 +88,7 @@ bool is_fused(const TableRow&);
 
 // The files of data/models, which are part of the program.
 
-using kernels::EmbeddedFile;
 /// One layer table in each, and "index": the sample, source and totals of each.
-std::span<const EmbeddedFile> embedded_layer_tables();
+std::span<const core::EmbeddedFile> embedded_layer_tables();
 
 }  // namespace gradmeter::model

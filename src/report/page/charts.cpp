@@ -49,7 +49,7 @@ void add_labels(Json& layers, const Json& labels) {
   }
 }
 
-Chart read_chart(const EmbeddedFile& file) {
+Chart read_chart(const core::EmbeddedFile& file) {
   const Json json = Json::parse(file.text);
   Chart chart{.name = std::string(file.name),
               .title = json.at("title"),

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/embedded.hpp"
 #include "core/json.hpp"
 #include "report/page/rows.hpp"
 
@@ -21,13 +22,10 @@ namespace gradmeter::report {
 inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                     "#E69F00", "#56B4E9", "#5D4A00", "#000000"};
 
-struct EmbeddedFile {
-  std::string_view name, text;
-};
 /// The files charts/*.json by name.
-std::span<const EmbeddedFile> chart_files();
+std::span<const core::EmbeddedFile> chart_files();
 /// The page's frame.html, style.css, page.js and so on by name, and `library`, the code that draws.
-std::span<const EmbeddedFile> page_files();
+std::span<const core::EmbeddedFile> page_files();
 std::string_view page_file(std::string_view name);
 /// Replaces each {{name}} once, in one pass: parts that were filled in are not searched again.
 std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);

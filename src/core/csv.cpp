@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/problems/csv.hpp"
+#include "core/csv.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 
 #include "core/format.hpp"
 
-namespace gradmeter::kernels {
+namespace gradmeter::core {
 namespace {
 
 /// Reads all of `text` as a number. False when there is more text, or no number.
@@ -27,10 +27,14 @@ std::vector<CsvCell> csv_cells(std::string_view line) {
   for (std::size_t at = 0;;) {
     CsvCell cell{.text = {}, .column = at + 1};
     if (at < line.size() && line[at] == '"') {
-      const std::size_t end = line.find('"', at + 1);
-      if (end == std::string_view::npos) throw CsvFault{at + 1, "a quote that does not end"};
-      cell.text = line.substr(at + 1, end - at - 1);
-      at = end + 1;
+      for (std::size_t from = at + 1;;) {
+        const std::size_t end = line.find('"', from);
+        if (end == std::string_view::npos) throw CsvFault{cell.column, "a quote that does not end"};
+        cell.text += line.substr(from, end - from);
+        at = from = end + 1;
+        if (at >= line.size() || line[at] != '"') break;
+        cell.text += line[from++];
+      }
       if (at < line.size() && line[at] != ',') throw CsvFault{at + 1, "text behind a quoted value"};
     } else {
       const std::size_t end = std::min(line.find(',', at), line.size());
@@ -128,6 +132,7 @@ std::size_t CsvRow::choice(const char* name, const std::vector<std::string_view>
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   std::vector<std::string> faults, names;
   for (std::size_t at = 0, line = 1; at < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -149,4 +154,4 @@ std::vector<std::string> read_csv(std::string_view text, const std::string& file
   return faults;
 }
 
-}  // namespace gradmeter::kernels
+}  // namespace gradmeter::core

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CSV with a head line of names, comments (#) and quoted values; errors name line and column.
+// CSV with a head line of names, comments (#) and quoted values, in which "" is a quote; a row is one line. Errors name
+// line and column.
 #pragma once
 #include <functional>
 #include <map>
@@ -8,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gradmeter::kernels {
+namespace gradmeter::core {
 
 /// A value and the column of the file where it begins, from 1.
 struct CsvCell {
@@ -47,10 +48,11 @@ class CsvRow {
   std::map<std::string, CsvCell> cells_;
 };
 
-/// Calls `head` with the names, then `row` with each row and its line number, from 1. Comments and empty lines are
-/// skipped. A row whose reading throws CsvFault is left out. Returns all faults, "file.csv:3:7: what".
+/// Calls `head` with the names, then `row` with each row and its line number, from 1. Comments, empty lines and UTF-8's
+/// byte order mark are skipped. A row whose reading throws CsvFault is left out. Returns all faults, "file.csv:3:7:
+/// what".
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row);
 
-}  // namespace gradmeter::kernels
+}  // namespace gradmeter::core

@@ -1,0 +1,706 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/predict_network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "bench/engine/output.hpp"
+#include "compression/registry.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/json.hpp"
+#include "core/print.hpp"
+#include "predict/layer_step.hpp"
+#include "predict/machines.hpp"
+#include "report/cells.hpp"
+#include "runtime/host/host.hpp"
+
+namespace gradmeter::cli {
+namespace {
+
+using core::UsageError;
+
+constexpr std::uint64_t most_ranks = 65536, most_count = 1u << 24;
+
+/// One step that is asked for, and the machine that it is asked for.
+struct Asked {
+  predict::MeasuredStep step;
+  core::Machine machine;
+  std::string link = {};   ///< as the user gave it; empty: nodes are connected as they usually are
+  std::string codec = {};  ///< canonical; empty: none
+};
+
+/// A row of the table: what is asked, and its prediction or the reason why there is none.
+struct Row {
+  Asked asked;
+  std::optional<predict::Prediction> p;
+  std::string reason;
+  std::optional<double> efficiency = {};
+  double price_per_hour = 0;  ///< of one rank [USD]; 0: not given
+
+  double ranks() const { return static_cast<double>(asked.step.gpus); }
+  double batch() const { return static_cast<double>(asked.step.global_batch); }
+  double samples_per_s() const { return batch() / p->seconds; }
+  double peak() const { return asked.machine.device->peak(asked.step.precision); }
+  std::optional<double> utilisation() const {
+    if (!(p->flops > 0) || !(peak() > 0)) return std::nullopt;
+    return p->flops / p->seconds / ranks() / peak();
+  }
+  // The parts in the words of `scale`.
+  double wire_s() const { return p->parts.tensor_exchange + p->parts.data_exchange; }
+  double wait_s() const { return p->parts.pipeline_wait; }
+  double other_s() const { return p->parts.update + p->parts.fixed; }
+  std::string bound_by() const {
+    constexpr double little = 0.05;
+    const std::array lost{std::pair{wire_s(), "wire"}, std::pair{wait_s(), "wait"}, std::pair{other_s(), "other"}};
+    const auto* most = std::ranges::max_element(lost);
+    return wire_s() + wait_s() + other_s() < little * p->seconds ? "compute" : most->second;
+  }
+  std::optional<double> price_of_a_million() const {
+    constexpr double million = 1e6, hour = 3600;
+    if (!(price_per_hour > 0)) return std::nullopt;
+    return price_per_hour / hour * ranks() / samples_per_s() * million;
+  }
+};
+
+/// "8,64", "1..65536" (powers of two). Errors: UsageError.
+std::vector<std::uint64_t> parse_ranks(const std::string& text) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string::npos) return parse_counts("--ranks", text, 1, most_ranks);
+  const std::uint64_t first = parse_count("--ranks", text.substr(0, dots), 1, most_ranks),
+                      last = parse_count("--ranks", text.substr(dots + 2), first, most_ranks);
+  std::vector<std::uint64_t> out;
+  for (std::uint64_t n = 1; n <= last; n *= 2)
+    if (n >= first) out.push_back(n);
+  if (out.empty())
+    throw UsageError(fmt::format("--ranks {}: has no power of two; write a list", core::printable(text)));
+  return out;
+}
+
+/// Sets what `--model gpt:layers=…` says. Errors: UsageError.
+void read_network(const std::string& text, predict::MeasuredStep& s) {
+  s.model = text;
+  const core::ParsedName parsed = core::parse_name(text);
+  if (parsed.base != "gpt") return;
+  const std::map<std::string, std::size_t*> counts{{"layers", &s.layers},   {"hidden", &s.hidden}, {"heads", &s.heads},
+                                                   {"kv", &s.kv_heads},     {"ffn", &s.ffn},       {"seq", &s.sequence},
+                                                   {"vocab", &s.vocabulary}};
+  for (const auto& [key, value] : parsed.parameters) {
+    if (key == "gated") {
+      if (value != "yes" && value != "no") throw UsageError("--model gpt: gated is yes or no");
+      s.is_gated = value == "yes";
+    } else if (const auto at = counts.find(key); at != counts.end()) {
+      *at->second = static_cast<std::size_t>(parse_count("--model gpt " + key, value, 1, most_count));
+    } else {
+      throw UsageError(
+          fmt::format("--model gpt: no parameter '{}'; it takes layers, hidden, heads, kv, ffn, gated, seq, vocab",
+                      core::printable(key)));
+    }
+  }
+  if (s.layers == 0 || s.hidden == 0)
+    throw UsageError("--model gpt: needs layers and hidden, as gpt:layers=24,hidden=2048");
+  if (s.is_gated && s.ffn == 0)
+    throw UsageError("--model gpt: gated=yes needs ffn, the width of the feed-forward part");
+  if (s.heads > 0 && s.hidden % s.heads != 0)
+    throw UsageError(fmt::format("--model gpt: {} heads do not divide the hidden size {}", s.heads, s.hidden));
+  if (s.kv_heads > 0 && (s.heads == 0 || s.heads % s.kv_heads != 0))
+    throw UsageError("--model gpt: kv must divide heads");
+}
+
+void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<std::size_t>& data) {
+  for (const auto& [axis, value] : core::parse_name("mesh:" + text).parameters) {
+    const auto degree = static_cast<std::size_t>(parse_count("--mesh " + axis, value, 1, most_count));
+    if (axis == "tensor") {
+      s.tensor = degree;
+    } else if (axis == "pipeline") {
+      s.pipeline = degree;
+    } else if (axis == "context") {
+      s.context = degree;
+    } else if (axis == "virtual") {
+      s.virtual_stages = degree;
+    } else if (axis == "data") {
+      data = degree;
+    } else {
+      throw UsageError(
+          fmt::format("--mesh: no axis '{}'; the axes are data, tensor, pipeline, context, and virtual (stages)",
+                      core::printable(axis)));
+    }
+  }
+}
+
+/// Errors: UsageError for a mesh that is impossible on so many ranks, or for this network.
+void check_mesh(const predict::MeasuredStep& given, std::optional<std::size_t> data) {
+  const predict::MeasuredStep s = predict::completed(given);
+  const std::size_t replica = s.tensor * s.pipeline * s.context;
+  if (s.gpus % replica != 0)
+    throw UsageError(fmt::format(
+        "--mesh: {} ranks are no multiple of {}, which a replica takes; choose others for --ranks", s.gpus, replica));
+  if (data && *data * replica != s.gpus)
+    throw UsageError(
+        fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data, replica, s.gpus));
+  if (s.layers == 0) {
+    if (replica > 1) throw UsageError("--mesh: a layer table is not split; leave tensor, pipeline and context out");
+    return;
+  }
+  if (s.pipeline * s.virtual_stages > s.layers)
+    throw UsageError(fmt::format("--mesh: {} layers make no {} stages", s.layers, s.pipeline * s.virtual_stages));
+  if (s.virtual_stages > 1 && s.pipeline == 1)
+    throw UsageError("--mesh: virtual stages are those of a pipeline; give pipeline above 1 too");
+  if (s.heads > 0 && s.heads % s.tensor != 0)
+    throw UsageError(fmt::format("--mesh: tensor={} does not divide {} heads", s.tensor, s.heads));
+  if (s.context > 1 && s.sequence % s.context != 0)
+    throw UsageError(fmt::format("--mesh: context={} does not divide {} tokens", s.context, s.sequence));
+}
+
+/// A codec's bytes, and the time of encoding and decoding by passes over memory: the machine's rates where it has them,
+/// else one pass each way over what is read and written. Errors: UsageError.
+void take_codec(const std::string& name, Asked& a) {
+  const auto choice = compression::find_codec(name);
+  a.codec.clear();
+  a.step.gradient_bits = a.step.coding_passes = 0;
+  if (!choice) return;
+  if (!choice->codec)
+    throw UsageError(
+        fmt::format("--codec {}: is made of collectives, whose time is not predicted; take a codec of fixed size",
+                    core::printable(name)));
+  a.codec = choice->name;
+  constexpr std::size_t elements = 1u << 20;
+  constexpr double byte_bits = 8, wide = 4;
+  const double bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
+  a.step.gradient_bits = byte_bits * bytes;
+  a.step.coding_passes = 2 * (wide + bytes) / wide;
+  const auto rates = a.machine.codecs.find(choice->parsed.base);
+  if (rates != a.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
+    a.step.coding_passes =
+        0.8 * a.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
+}
+
+/// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
+std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
+  const std::string asked = f.has("system") ? f.text("system") : "";
+  if (std::ranges::find(systems, asked) != systems.end()) return asked;
+  if (asked.empty() && systems.size() <= 1) return systems.empty() ? "" : systems.front();
+  throw UsageError(fmt::format(
+      "--system: name one of the systems of --calibrate: {}",
+      systems.empty() ? "there is no table" : core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
+}
+
+/// What the flags describe, without the number of ranks. Errors: UsageError.
+Asked read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
+                 std::optional<std::size_t>& data) {
+  const auto count = [&](const std::string& flag) {
+    return static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most_count));
+  };
+  Asked a;
+  const auto per_node = static_cast<std::uint32_t>(count("gpus-per-node"));
+  a.machine = predict::machine_named(f.text("machine"), per_node);
+  if (const std::string why = predict::lacks_of(a.machine); !why.empty())
+    throw UsageError(fmt::format("--machine {}: {}; name another", core::printable(f.text("machine")), why));
+  if (f.given("gpus-per-node") || a.machine.ranks_per_node == 0) a.machine.ranks_per_node = per_node;
+  predict::MeasuredStep& s = a.step;
+  s.gpu = a.machine.device->name;
+  s.gpus_per_node = a.machine.ranks_per_node;
+  s.system = system_of(f, systems);
+  if (!a.machine.fit && !systems.empty() && predict::machine_of(s).machine) a.machine.fit = calibration.machine(s).fit;
+  if (f.has("link")) {
+    a.link = read_label(f, "link");
+    predict::connect(a.machine, "--link", a.link);
+  }
+  s.precision = f.text("precision");
+  s.recompute = f.text("recompute");
+  if (f.has("attention")) s.attention = f.text("attention");
+  s.micro_batch = count("micro-batch");
+  s.is_sequence_parallel = f.on("sequence-parallel");
+  s.zero = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3));
+  check_only("--precision", s.precision, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  check_only("--recompute", s.recompute, {"none", "selective", "full"});
+  if (!s.attention.empty()) check_only("--attention", s.attention, {"flash", "plain"});
+  read_network(read_label(f, "model"), s);
+  if (f.has("mesh")) read_mesh(f.text("mesh"), s, data);
+  if (predict::completed(s).layers > 0) {
+    if (s.sequence == 0) s.sequence = count("seq");
+  } else if (const auto table = predict::find_layer_table(s.model)) {
+    s.parameters = static_cast<double>(table->parameters());
+    s.zero = 0;
+  } else if (systems.empty()) {
+    std::vector<std::string_view> names;
+    for (const auto& shape : predict::network_shapes()) names.push_back(shape.name);
+    throw UsageError(
+        fmt::format("--model: '{}' is no network; write gpt:layers=24,hidden=2048, a layer table of list models, "
+                    "or one of {}",
+                    core::printable(s.model), fmt::join(names, ", ")));
+  }
+  if (f.has("codec")) take_codec(f.text("codec"), a);
+  return a;
+}
+
+Asked with_ranks(Asked a, std::uint64_t ranks, const Flags& f) {
+  a.step.gpus = static_cast<std::size_t>(ranks);
+  a.step.nodes = (a.step.gpus + a.machine.ranks_per_node - 1) / a.machine.ranks_per_node;
+  a.step.id = fmt::format("{} ranks", ranks);
+  a.step.global_batch = static_cast<std::size_t>(
+      f.has("batch-global") ? parse_count("--batch-global", f.text("batch-global"), 1, most_count * most_ranks)
+                            : parse_count("--batch", f.text("batch"), 1, most_count) * ranks);
+  return a;
+}
+
+double to_gib(double bytes) { return bytes / (1u << 30); }
+
+bool fits(const predict::Prediction& p, const core::Machine& m) {
+  return !(m.device->memory_bytes > 0) || p.memory.total() <= m.device->memory_bytes;
+}
+
+/// What to change so that the step fits: the fewest changes among ZeRO, recomputation, micro-batch and mesh.
+std::string what_would_fit(const Asked& a) {
+  struct Found {
+    int changes;
+    double bytes;
+    std::string text;
+  };
+  std::optional<Found> best;
+  const predict::MeasuredStep whole = predict::completed(a.step);
+  const auto try_one = [&](predict::MeasuredStep s) {
+    const std::size_t replica = s.tensor * s.pipeline * s.context;
+    if (replica > s.gpus || s.gpus % replica != 0 || s.pipeline > whole.layers) return;
+    if (whole.heads > 0 && whole.heads % s.tensor != 0) return;
+    const double bytes = predict::TransformerStep(s, a.machine).memory().total();
+    if (bytes > a.machine.device->memory_bytes) return;
+    std::vector<std::string> changes;
+    if (s.zero != a.step.zero) changes.push_back(fmt::format("--zero {}", s.zero));
+    if (s.recompute != a.step.recompute) changes.push_back("--recompute " + s.recompute);
+    if (s.micro_batch != a.step.micro_batch) changes.push_back(fmt::format("--micro-batch {}", s.micro_batch));
+    if (s.tensor != a.step.tensor || s.pipeline != a.step.pipeline)
+      changes.push_back(fmt::format("--mesh tensor={},pipeline={}{}", s.tensor, s.pipeline,
+                                    s.context > 1 ? fmt::format(",context={}", s.context) : ""));
+    const int degrees = static_cast<int>(s.tensor * s.pipeline > a.step.tensor * a.step.pipeline);
+    const Found found{static_cast<int>(changes.size()) + degrees, bytes,
+                      fmt::format("{} would need {:.1f} GiB", fmt::join(changes, " "), to_gib(bytes))};
+    if (!best || found.changes < best->changes) best = found;
+  };
+  for (const int zero : {a.step.zero, 1, 2, 3}) {
+    if (zero < a.step.zero) continue;
+    for (const std::string& recompute : {a.step.recompute, std::string("selective"), std::string("full")}) {
+      for (const std::size_t micro : {a.step.micro_batch, std::size_t{1}}) {
+        for (std::size_t tensor = a.step.tensor; tensor <= a.machine.ranks_per_node; tensor *= 2) {
+          for (std::size_t pipeline = a.step.pipeline; pipeline <= whole.layers; pipeline *= 2) {
+            predict::MeasuredStep s = a.step;
+            s.zero = zero, s.recompute = recompute, s.micro_batch = micro, s.tensor = tensor, s.pipeline = pipeline;
+            try_one(std::move(s));
+          }
+        }
+      }
+    }
+  }
+  return best ? best->text : "no mesh, stage of ZeRO and recomputation on so many ranks fits";
+}
+
+/// The step of one rank that computes alone, with the same samples as each rank has; empty: not predicted.
+std::optional<double> efficiency_of(const Row& row, const predict::Calibration& calibration) {
+  predict::MeasuredStep one = row.asked.step;
+  const double share = row.batch() / row.ranks();
+  one.gpus = one.nodes = one.tensor = one.pipeline = one.context = one.virtual_stages = 1;
+  one.zero = 0;
+  one.coding_passes = 0;
+  one.micro_batch =
+      std::clamp<std::size_t>(static_cast<std::size_t>(share), 1, std::max<std::size_t>(1, one.micro_batch));
+  one.global_batch = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(share)));
+  const auto alone = calibration.predict(one, row.asked.machine).prediction;
+  if (!alone) return std::nullopt;
+  return share / row.p->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
+}
+
+Row predicted(const Asked& asked, const predict::Calibration& calibration) {
+  Row row{asked, {}, {}};
+  auto [p, reason] = calibration.predict(asked.step, asked.machine);
+  if (!p) return row.reason = std::move(reason), row;
+  if (!fits(*p, asked.machine)) {
+    const bool is_transformer = predict::completed(asked.step).layers > 0;
+    row.reason = fmt::format("needs {:.1f} GiB a rank, where {} has {:.1f} GiB; {}", to_gib(p->memory.total()),
+                             asked.machine.device->name, to_gib(asked.machine.device->memory_bytes),
+                             is_transformer ? what_would_fit(asked) : "a smaller --batch may fit");
+    return row;
+  }
+  row.p = std::move(p);
+  row.efficiency = efficiency_of(row, calibration);
+  return row;
+}
+
+report::Columns<Row> columns(bool has_price) {
+  using enum core::Align;
+  const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
+  const auto of_step = [percent](double (Row::*part)() const) {
+    return [percent, part](const Row& r) { return r.p ? percent((r.*part)() / r.p->seconds) : "-"; };
+  };
+  const auto shown = [](auto text) { return [text](const Row& r) { return r.p ? text(r) : std::string("-"); }; };
+  report::Columns<Row> c;
+  c.add({"ranks", "", right}, [](const Row& r) { return fmt::format("{}", r.asked.step.gpus); });
+  c.add({"batch", "of all", right, 3}, [](const Row& r) { return fmt::format("{}", r.asked.step.global_batch); });
+  c.add({"step", "s", right}, shown([](const Row& r) { return report::digits(r.p->seconds); }));
+  c.add({"90 %", "s", right},
+        shown([](const Row& r) { return fmt::format("{}–{}", report::digits(r.p->low), report::digits(r.p->high)); }));
+  c.add({"samples/s", "", right}, shown([](const Row& r) { return report::digits(r.samples_per_s()); }));
+  c.add({"efficiency", "%", right}, shown([=](const Row& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
+  c.add({"compute", "%", right, 2}, shown([=](const Row& r) { return percent(r.p->parts.compute / r.p->seconds); }));
+  c.add({"wire", "%", right, 1}, of_step(&Row::wire_s));
+  c.add({"wait", "%", right, 2}, of_step(&Row::wait_s));
+  c.add({"other", "%", right, 2}, of_step(&Row::other_s));
+  c.add({"bound by", "", left}, shown([](const Row& r) { return r.bound_by(); }));
+  c.add({"of peak", "%", right, 1},
+        shown([=](const Row& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
+  c.add({"memory", "GiB", right, 1}, shown([](const Row& r) {
+          return r.p->memory.total() > 0 ? report::digits(to_gib(r.p->memory.total())) : "-";
+        }));
+  if (has_price)
+    c.add({"a million", "USD", right},
+          shown([](const Row& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
+  c.add({"from", "", left, 3}, shown([](const Row& r) { return std::string(predict::name(r.p->basis)); }));
+  return c;
+}
+
+core::Json or_null(std::optional<double> v) { return v ? core::Json(*v) : core::Json(nullptr); }
+
+core::Json to_json(const Row& r) {
+  core::Json json{{"ranks", r.asked.step.gpus}, {"predicted", r.p.has_value()}};
+  if (!r.p) {
+    json["reason"] = r.reason;
+    return json;
+  }
+  const predict::Prediction& p = *r.p;
+  json.update({{"batch_global", r.asked.step.global_batch},
+               {"time_s", p.seconds},
+               {"ci90_low", p.low},
+               {"ci90_high", p.high},
+               {"samples_per_s", r.samples_per_s()},
+               {"efficiency", or_null(r.efficiency)},
+               {"compute_s", p.parts.compute},
+               {"wire_s", r.wire_s()},
+               {"wait_s", r.wait_s()},
+               {"other_s", r.other_s()},
+               {"bound_by", r.bound_by()},
+               {"flop_utilisation", or_null(r.utilisation())},
+               {"from", predict::name(p.basis)},
+               {"price_per_million_samples", or_null(r.price_of_a_million())}});
+  if (r.asked.step.sequence > 0) json["tokens_per_s"] = r.samples_per_s() * static_cast<double>(r.asked.step.sequence);
+  if (p.memory.total() > 0)
+    json["memory_bytes"] = {{"weights", p.memory.weights},
+                            {"gradients", p.memory.gradients},
+                            {"optimizer", p.memory.optimizer},
+                            {"activations", p.memory.activations},
+                            {"total", p.memory.total()}};
+  return json;
+}
+
+/// The row as a point of a result file.
+core::Point to_point(const Row& r) {
+  using core::Factor, core::Metric;
+  core::Point out;
+  out.experiment = "predict";
+  const predict::MeasuredStep& s = r.asked.step;
+  const auto whole = [](std::size_t n) { return core::Value(static_cast<std::int64_t>(n)); };
+  auto& f = out.factors;
+  f[Factor::ranks] = whole(s.gpus);
+  f[Factor::nodes] = whole(s.nodes);
+  f[Factor::ranks_per_node] = whole(std::min<std::size_t>(s.gpus, r.asked.machine.ranks_per_node));
+  if (!r.asked.link.empty()) f[Factor::interconnect] = core::Value(r.asked.link);
+  f[Factor::model] = core::Value(s.model);
+  f[Factor::batch_global] = whole(s.global_batch);
+  if (s.global_batch % s.gpus == 0) f[Factor::batch_per_rank] = whole(s.global_batch / s.gpus);
+  f[Factor::precision] = core::Value(s.precision);
+  if (s.sequence > 0)
+    f[Factor::mesh] =
+        core::Value(fmt::format("data={},tensor={},pipeline={},context={},virtual={},zero={},recompute={}",
+                                s.gpus / (s.tensor * s.pipeline * s.context), s.tensor, s.pipeline, s.context,
+                                s.virtual_stages, s.zero, s.recompute));
+  f[Factor::codec] = core::Value(r.asked.codec.empty() ? "none" : r.asked.codec);
+  f[Factor::device] = core::Value(r.asked.machine.device->name);
+  auto& m = out.metrics;
+  m[Metric::predicted] = core::Value(true);
+  if (!r.p) {
+    out.status = core::Status::unsupported;
+    out.reason = r.reason;
+    return out;
+  }
+  m[Metric::predicted_time_s] = core::Value(r.p->seconds);
+  m[Metric::ci90_low] = core::Value(r.p->low);
+  m[Metric::ci90_high] = core::Value(r.p->high);
+  m[Metric::samples_per_s] = core::Value(r.samples_per_s());
+  if (r.efficiency) m[Metric::efficiency] = core::Value(*r.efficiency);
+  m[Metric::compute_s] = core::Value(r.p->parts.compute);
+  m[Metric::wire_s] = core::Value(r.wire_s());
+  m[Metric::wait_s] = core::Value(r.wait_s());
+  m[Metric::other_s] = core::Value(r.other_s());
+  m[Metric::bound_by] = core::Value(r.bound_by());
+  if (r.p->flops > 0) m[Metric::flops_per_s] = core::Value(r.p->flops / r.p->seconds);
+  if (r.utilisation()) m[Metric::flop_utilisation] = core::Value(*r.utilisation());
+  if (r.p->memory.total() > 0) m[Metric::memory_bytes] = core::Value(r.p->memory.total());
+  return out;
+}
+
+void write_rows(const std::vector<Row>& rows, const OutputFlags& output, const Invocation& invocation) {
+  if (output.path.empty()) return;
+  if (output.resume)
+    throw UsageError("--resume has no meaning for predict, which measures nothing; --append adds a run");
+  const core::RunInfo info = describe_process(runtime::read_host(), invocation.command_line);
+  check_output(output, info, "predict");
+  const auto writer = open_output(output, info);
+  for (const Row& r : rows) writer->append(to_point(r));
+  writer->finish();
+}
+
+// What-if.
+
+/// One change of one thing: "link=400GbE".
+struct Change {
+  std::string key, value;
+};
+
+std::vector<Change> read_changes(const Flags& f) {
+  std::vector<Change> out;
+  if (!f.has("what-if")) return out;
+  for (const std::string& text : f.texts("what-if")) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(
+          fmt::format("--what-if {}: write KEY=VALUE,VALUE, as link=100GbE,400GbE", core::printable(text)));
+    for (const std::string& value : split_list("--what-if", text.substr(equals + 1)))
+      out.push_back({text.substr(0, equals), value});
+  }
+  return out;
+}
+
+Asked changed(Asked a, const Change& c) {
+  const std::string flag = "--what-if " + c.key;
+  const auto one_of = [&](const std::vector<std::string>& values) {
+    check_only(flag, c.value, values);
+    return c.value;
+  };
+  if (c.key == "link") {
+    predict::connect(a.machine, flag, c.value);
+    a.link = c.value;
+  } else if (c.key == "precision") {
+    a.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  } else if (c.key == "codec") {
+    take_codec(c.value, a);
+  } else if (c.key == "machine") {
+    core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
+    if (const std::string why = predict::lacks_of(other); !why.empty())
+      throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(c.value), why));
+    if (!a.link.empty()) predict::connect(other, flag, a.link);
+    a.machine = std::move(other);
+    a.step.gpu = a.machine.device->name;
+  } else if (c.key == "recompute") {
+    a.step.recompute = one_of({"none", "selective", "full"});
+  } else if (c.key == "attention") {
+    a.step.attention = one_of({"flash", "plain"});
+  } else if (c.key == "zero") {
+    a.step.zero = static_cast<int>(parse_count(flag, c.value, 0, 3));
+  } else if (c.key == "micro-batch") {
+    a.step.micro_batch = static_cast<std::size_t>(parse_count(flag, c.value, 1, most_count));
+  } else {
+    throw UsageError(
+        fmt::format("--what-if: '{}' cannot be changed; there are link, precision, codec, machine, recompute, "
+                    "attention, zero, micro-batch",
+                    core::printable(c.key)));
+  }
+  return a;
+}
+
+/// A change counts as paying from a twentieth on, which is less than any prediction is sure of.
+constexpr double pays_from = 1.05;
+
+struct Effect {
+  Change change;
+  std::vector<std::optional<double>>
+      ratios;                   ///< the samples/s relative to without the change, by row; empty: not predicted
+  std::string reason;           ///< why the first that is empty is
+  std::optional<double> price;  ///< list price of the device, relative to without the change
+};
+
+/// "from 64 ranks", "up to 512 ranks", "at 8 of 12 numbers of ranks", "nowhere".
+std::string where_it_pays(const Effect& e, const std::vector<Row>& rows) {
+  std::vector<std::size_t> pays;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (e.ratios[i] && *e.ratios[i] >= pays_from) pays.push_back(i);
+  if (pays.empty()) return "nowhere";
+  if (pays.size() == rows.size()) return "everywhere";
+  const bool is_one_range = pays.back() - pays.front() + 1 == pays.size();
+  if (is_one_range && pays.back() + 1 == rows.size())
+    return fmt::format("from {} ranks", rows[pays.front()].asked.step.gpus);
+  if (is_one_range && pays.front() == 0) return fmt::format("up to {} ranks", rows[pays.back()].asked.step.gpus);
+  if (is_one_range)
+    return fmt::format("{} to {} ranks", rows[pays.front()].asked.step.gpus, rows[pays.back()].asked.step.gpus);
+  return fmt::format("at {} of {}", pays.size(), rows.size());
+}
+
+std::vector<Effect> effects_of(const std::vector<Change>& changes, const std::vector<Row>& rows,
+                               const predict::Calibration& calibration) {
+  std::vector<Effect> out;
+  for (const Change& c : changes) {
+    Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
+    for (Row base : rows) {
+      Row other = predicted(changed(base.asked, c), calibration);
+      if (base.p && other.p && base.p->basis != other.p->basis) {
+        // What was measured and what a data sheet says are not compared: both sides are taken from data sheets.
+        const predict::Calibration nothing({});
+        base.asked.machine.fit.reset();
+        base = predicted(base.asked, nothing);
+        other = predicted(changed(base.asked, c), nothing);
+      }
+      const bool both = base.p && other.p;
+      e.ratios.push_back(both ? std::optional(base.p->seconds / other.p->seconds) : std::nullopt);
+      if (!both && e.reason.empty()) e.reason = base.p ? other.reason : "without the change there is no prediction";
+      const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
+      if (before > 0 && after > 0) e.price = after / before;
+    }
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+core::Json to_json(const Effect& e, const std::vector<Row>& rows) {
+  core::Json ratios = core::Json::array();
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    ratios.push_back({{"ranks", rows[i].asked.step.gpus}, {"ratio", or_null(e.ratios[i])}});
+  return {{"what_if", e.change.key},     {"value", e.change.value},        {"predicted", true},
+          {"ratios", std::move(ratios)}, {"pays", where_it_pays(e, rows)}, {"price_ratio", or_null(e.price)},
+          {"reason", e.reason}};
+}
+
+void print_effects(const std::vector<Effect>& effects, const std::vector<Row>& rows, std::size_t width) {
+  if (effects.empty()) return;
+  std::vector<core::Column> heads{{"change", "", core::Align::left}};
+  for (const Row& r : rows) heads.push_back({report::counted(r.asked.step.gpus, "rank"), "times", core::Align::right});
+  const bool has_price = std::ranges::any_of(effects, [](const Effect& e) { return e.price.has_value(); });
+  if (has_price) heads.push_back({"list price", "times", core::Align::right});
+  heads.push_back({"pays", "", core::Align::left});
+  core::Table table(heads);
+  const Effect* best = nullptr;
+  std::size_t best_at = 0;
+  for (const Effect& e : effects) {
+    std::vector<std::string> cells{
+        fmt::format("{}={}", core::printable(e.change.key), core::printable(e.change.value))};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      cells.push_back(e.ratios[i] ? fmt::format("{:.2f}", *e.ratios[i]) : "-");
+      if (e.ratios[i] && (!best || *e.ratios[i] > best->ratios[best_at].value_or(0))) best = &e, best_at = i;
+    }
+    if (has_price) cells.push_back(e.price ? fmt::format("{:.2f}", *e.price) : "-");
+    cells.push_back(where_it_pays(e, rows));
+    table.add_row(std::move(cells), e.reason.empty() ? "" : core::printable(e.reason));
+  }
+  core::print("What if: samples/s relative to the rows above; a change pays from {:.2f} times\n{}\n", pays_from,
+              table.to_string(width));
+  if (!best || *best->ratios[best_at] < pays_from) {
+    core::print("None of these changes pays.\n");
+  } else {
+    core::print("{}={} pays most: {:.2f} times at {}; it pays {}.\n", core::printable(best->change.key),
+                core::printable(best->change.value), *best->ratios[best_at],
+                report::counted(rows[best_at].asked.step.gpus, "rank"), where_it_pays(*best, rows));
+  }
+}
+
+void print_rows(const std::vector<Row>& rows, const Flags& f) {
+  const auto described = columns(f.has("price"));
+  auto table = described.table();
+  for (const Row& r : rows) table.add_row(described.cells(r), r.p ? "" : core::printable(r.reason));
+  const core::Machine& m = rows.front().asked.machine;
+  core::print("{} in {} on {}{}, predicted\n{}\n", core::printable(f.text("model")), f.text("precision"),
+              core::printable(m.device->name),
+              rows.front().asked.link.empty() ? "" : " by " + core::printable(rows.front().asked.link),
+              table.to_string(table_width(f)));
+  if (rows.front().p && rows.front().p->basis == predict::Basis::layer_costs)
+    core::print(
+        "The step of one rank is a sum over layers. Such sums were up to {:.1f} times too long or short for 9 of 10 "
+        "measured ones; a calibration with a measured step of this network is far closer.\n",
+        std::exp(predict::layer_step_spread));
+}
+
+/// The answer in one sentence.
+void print_answer(const std::vector<Row>& rows) {
+  std::vector<const Row*> done;
+  for (const Row& r : rows)
+    if (r.p) done.push_back(&r);
+  const Row &first = *done.front(), &last = *done.back();
+  core::print("{} take a step in {} ({} to {}) by prediction, bound by {}",
+              report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.p->seconds}),
+              core::to_text(core::Seconds{last.p->low}), core::to_text(core::Seconds{last.p->high}), last.bound_by());
+  if (done.size() > 1) {
+    const double kept = last.samples_per_s() / last.ranks() / (first.samples_per_s() / first.ranks());
+    core::print("; each keeps {:.0f} % of its rate on {}", 100 * kept, report::counted(first.asked.step.gpus, "rank"));
+  }
+  core::print(".\n");
+}
+
+}  // namespace
+
+void add_network_flags(FlagList& d) {
+  std::string names = "gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
+  for (const auto& shape : predict::network_shapes()) names += fmt::format("{}, ", shape.name);
+  add_text(d, "model", "", (names + "or a layer table as resnet50 or FILE.csv; predicts it on --ranks").c_str());
+  add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
+  add_text(d, "ranks", "",
+           "how many devices: a list, or powers of two as 1..65536; else 8,64,512,4096, or all --nodes");
+  add_text(d, "nodes", "", "how many nodes, instead of --ranks");
+  add_text(d, "gpus-per-node", "8", "devices of a node");
+  add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
+  add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
+  add_text(d, "system", "", "the system of --calibrate whose fit is used");
+  add_text(d, "batch", "4", "samples a rank and step; with --batch-global the batch does not grow with the ranks");
+  add_text(d, "batch-global", "", "samples a step of all ranks");
+  add_text(d, "micro-batch", "1", "sequences of one pass of a replica");
+  add_text(d, "mesh", "", "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
+  add_switch(d, "sequence-parallel", "tensor ranks also split what lies between their products");
+  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
+  add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
+  add_text(d, "recompute", "none", "none, selective, full");
+  add_text(d, "attention", "", "flash or plain; by default as the device's time had it");
+  add_text(d, "codec", "", "codec of the gradients, as in list codecs");
+  add_texts(d, "what-if",
+            "other values, as link=100GbE,400GbE: link, precision, codec, machine, recompute, attention, "
+            "zero, micro-batch; may be given several times");
+  add_text(d, "price", "", "USD an hour of one device, for the price of a million samples");
+}
+
+void predict_network(const Flags& f, const Invocation& invocation, const predict::Calibration& calibration,
+                     const std::vector<std::string>& systems) {
+  const OutputFlags output = read_output_flags(f);
+  std::optional<std::size_t> data;
+  const Asked asked = read_asked(f, calibration, systems, data);
+  const auto changes = read_changes(f);
+  std::vector<std::uint64_t> ranks;
+  if (f.has("ranks") && f.has("nodes")) throw UsageError("give one of --ranks and --nodes");
+  if (f.has("nodes")) {
+    for (const std::uint64_t n : parse_counts("--nodes", f.text("nodes"), 1, most_ranks))
+      ranks.push_back(n * asked.machine.ranks_per_node);
+  } else {
+    ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,64,512,4096");
+  }
+  const double price = f.has("price") ? parse_number("--price", f.text("price"), 0, 1e6) : 0;
+  std::vector<Row> rows;
+  for (const std::uint64_t n : ranks) {
+    const Asked at = with_ranks(asked, n, f);
+    check_mesh(at.step, data);
+    rows.push_back(predicted(at, calibration));
+    rows.back().price_per_hour = price;
+  }
+  if (std::ranges::none_of(rows, [](const Row& r) { return r.p.has_value(); }))
+    throw UsageError(fmt::format("{} cannot be predicted on {}: {}", core::printable(f.text("model")),
+                                 report::counted(rows.front().asked.step.gpus, "rank"),
+                                 core::printable(rows.front().reason)));
+  const auto effects = effects_of(changes, rows, calibration);
+  write_rows(rows, output, invocation);
+  if (f.on("json")) {
+    for (const Row& r : rows) core::print("{}\n", to_json(r).dump());
+    for (const Effect& e : effects) core::print("{}\n", to_json(e, rows).dump());
+    return;
+  }
+  print_rows(rows, f);
+  print_effects(effects, rows, table_width(f));
+  print_answer(rows);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/choose.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "predict/step.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+using Vector = std::array<double, term_count>;
+
+double dot(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < term_count; ++i) sum += a.at(i) * b.at(i);
+  return sum;
+}
+
+/// What the terms of a machine are known to be: the covariance of their logarithms.
+class Knowledge {
+ public:
+  explicit Knowledge(const std::array<Prior, term_count>& priors) {
+    for (std::size_t i = 0; i < term_count; ++i) covariance_.at(i).at(i) = priors.at(i).width * priors.at(i).width;
+  }
+  Vector times(const Vector& slope) const {
+    Vector out{};
+    for (std::size_t i = 0; i < term_count; ++i) out.at(i) = dot(covariance_.at(i), slope);
+    return out;
+  }
+  double variance(const Vector& slope) const { return dot(slope, times(slope)); }
+  double of_term(std::size_t i) const { return covariance_.at(i).at(i); }
+  /// A step with this slope is measured (Kalman's update).
+  void measure(const Vector& slope) {
+    const Vector moved = times(slope);
+    const double total = dot(slope, moved) + noise * noise;
+    for (std::size_t i = 0; i < term_count; ++i)
+      for (std::size_t j = 0; j < term_count; ++j) covariance_.at(i).at(j) -= moved.at(i) * moved.at(j) / total;
+  }
+  static constexpr double noise = 0.04;
+
+ private:
+  std::array<Vector, term_count> covariance_{};
+};
+
+/// By how much the logarithm of a step grows with each term's; nothing where no formula of terms predicts the step.
+std::optional<Vector> slope_of(const MeasuredStep& s) {
+  const auto machine = machine_of(s).machine;
+  if (!machine || s.sequence == 0 || !TransformerStep::refusal(s).empty()) return std::nullopt;
+  const TransformerStep step(s, *machine);
+  const Terms terms = terms_of(*machine, s);
+  const double at = std::log(step.seconds(terms));
+  constexpr double h = 1e-3;
+  Vector slope{};
+  for (std::size_t i = 0; i < term_count; ++i) {
+    Terms moved = terms;
+    moved.values.at(i) *= std::exp(h);
+    slope.at(i) = (std::log(step.seconds(moved)) - at) / h;
+  }
+  return slope;
+}
+
+double mean_deviation(const Knowledge& known, const std::map<std::size_t, Vector>& slopes) {
+  double sum = 0;
+  for (const auto& [row, slope] : slopes) sum += std::sqrt(std::max(0.0, known.variance(slope)));
+  return slopes.empty() ? 0 : sum / static_cast<double>(slopes.size());
+}
+
+}  // namespace
+
+Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count) {
+  std::map<std::size_t, Vector> slopes;  // by index among the candidates
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (const auto slope = slope_of(candidates[i])) slopes.emplace(i, *slope);
+  Choices out;
+  if (slopes.empty()) return out;
+  const MeasuredStep& first = candidates[slopes.begin()->first];
+  Knowledge knowledge(priors_of(*machine_of(first).machine, first));
+  for (const MeasuredStep& s : known)
+    if (const auto slope = slope_of(s); slope && s.system == first.system) knowledge.measure(*slope);
+  out.uncertainty = mean_deviation(knowledge, slopes);
+  auto left = slopes;
+  while (out.rows.size() < count && !left.empty()) {
+    std::size_t best = 0;
+    double best_deviation = INFINITY;
+    for (const auto& [row, slope] : left) {
+      Knowledge after = knowledge;
+      after.measure(slope);
+      if (const double d = mean_deviation(after, slopes); d < best_deviation) best = row, best_deviation = d;
+    }
+    Knowledge after = knowledge;
+    after.measure(left.at(best));
+    std::size_t settled = 0;
+    for (std::size_t i = 1; i < term_count; ++i) {
+      const auto kept = [&](std::size_t term) { return after.of_term(term) / knowledge.of_term(term); };
+      if (kept(i) < kept(settled)) settled = i;
+    }
+    out.rows.push_back({best, best_deviation, name(static_cast<Term>(settled))});
+    knowledge = after;
+    left.erase(best);
+  }
+  return out;
+}
+
+std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system) {
+  std::map<std::string, std::vector<MeasuredStep>> transformers, others;
+  for (MeasuredStep& s : rows) {
+    if (!(s.step_s > 0)) continue;
+    auto& of_kind = s.sequence > 0 && TransformerStep::refusal(s).empty() ? transformers : others;
+    of_kind[s.system].push_back(std::move(s));
+  }
+  std::vector<MeasuredStep> out;
+  for (const auto& [system, of_it] : transformers)
+    for (const Choice& c : choose_rows(of_it, {}, of_each_system).rows) out.push_back(of_it[c.row]);
+  for (auto& [system, of_it] : others) {
+    std::ranges::stable_sort(of_it, {}, &MeasuredStep::gpus);
+    for (std::size_t i = 0; i < std::min(of_each_system, of_it.size()); ++i) out.push_back(of_it[i]);
+  }
+  return out;
+}
+
+}  // namespace gradmeter::predict
