@@ -5,20 +5,20 @@
 cmake_minimum_required(VERSION 3.25)
 
 # Lowest first: a module may use itself and the modules that its line names, all of them on lines above it.
-set(modules core predict runtime kernels model compression allreduce dataparallel analysis importers report bench cli)
+set(modules core runtime kernels model compression allreduce dataparallel predict analysis importers report bench cli)
 set(core_uses)
-set(predict_uses core)
 set(runtime_uses core)
 set(kernels_uses core runtime)
 set(model_uses core runtime kernels)
 set(compression_uses core runtime kernels)
 set(allreduce_uses core runtime kernels compression)
 set(dataparallel_uses core runtime kernels model compression allreduce)
+set(predict_uses core runtime kernels model compression allreduce dataparallel)
 set(analysis_uses core)
 set(importers_uses core kernels dataparallel)
 set(report_uses core analysis)
 set(bench_uses core runtime kernels model compression allreduce dataparallel analysis importers report)
-set(cli_uses core predict runtime kernels model compression allreduce dataparallel bench analysis importers report)
+set(cli_uses core runtime kernels model compression allreduce dataparallel predict bench analysis importers report)
 
 # library @ what its includes look like @ the paths under src that may have them
 set(adapters

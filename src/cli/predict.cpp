@@ -9,6 +9,7 @@
 
 #include "bench/engine/flags.hpp"
 #include "cli/commands.hpp"
+#include "cli/predict_own.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -47,6 +48,7 @@ FlagList describe_predict() {
   add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
   add_text(d, "precision", "bf16", "fp32, fp16, bf16, fp8");
   add_text(d, "recompute", "none", "none, selective, full");
+  add_own_flags(d);
   add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
   add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
@@ -345,7 +347,9 @@ void print_described(const Flags& f) {
   core::print(".\n");
 }
 
-int run_predict(const Flags& f, const Invocation&) {
+int run_predict(const Flags& f, const Invocation& invocation) {
+  const bool is_own = concerns_own_files(f);
+  if (is_own && !f.has("score")) return predict_from_own(f, invocation);
   const auto asked = paths_of(f, "rows");
   const bool is_described = f.has("model");
   if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described)
@@ -359,7 +363,7 @@ int run_predict(const Flags& f, const Invocation&) {
   if (f.has("fail-above")) most = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
   if (!asked.empty()) print_rows(predict::Calibration(read_steps(paths_of(f, "calibrate"))), asked, f.on("json"));
   if (is_described) print_described(f);
-  const auto scores = scores_of(f);
+  const auto scores = is_own ? own_scores(f) : scores_of(f);
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
@@ -382,7 +386,9 @@ Usage predict_usage() {
               "gradmeter predict --model llama3-70b --gpu H100 --gpus 64,512,4096 --mesh tensor=8,pipeline=4\n"
               "gradmeter predict --calibrate known.csv --score others.csv\n"
               "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
-              "gradmeter predict --calibrate mine.csv --rows planned.csv"};
+              "gradmeter predict --calibrate mine.csv --rows planned.csv\n"
+              "gradmeter predict --calibrate scale.jsonl --ranks 8,64,4096   our own result files: scale, allreduce\n"
+              "gradmeter predict --calibrate two-hosts.jsonl --score four-hosts.jsonl"};
 }
 
 }  // namespace
