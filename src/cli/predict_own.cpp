@@ -25,7 +25,7 @@ using core::UsageError;
 
 namespace {
 
-std::vector<std::string> paths_of(const Flags& f, const std::string& flag) {
+std::vector<std::string> own_paths(const Flags& f, const std::string& flag) {
   return f.has(flag) ? split_list("--" + flag, f.text(flag)) : std::vector<std::string>();
 }
 bool is_result_file(const std::string& path) { return path.ends_with(".jsonl"); }
@@ -57,7 +57,7 @@ OwnFile read_own(const std::string& path) {
 /// All files of a flag together.
 OwnFile read_all(const Flags& f, const std::string& flag) {
   OwnFile all;
-  for (const auto& path : paths_of(f, flag)) {
+  for (const auto& path : own_paths(f, flag)) {
     OwnFile one = read_own(path);
     std::ranges::move(one.collectives, std::back_inserter(all.collectives));
     std::ranges::move(one.steps, std::back_inserter(all.steps));
@@ -120,7 +120,7 @@ struct CurveRow {
   double measured_s = 0, efficiency = 0;
 };
 
-report::Columns<CurveRow> columns() {
+report::Columns<CurveRow> curve_columns() {
   using enum core::Align;
   report::Columns<CurveRow> c;
   const auto ms = [](double s) { return report::digits(1e3 * s); };
@@ -155,7 +155,7 @@ void add_own_flags(FlagList& d) {
 bool concerns_own_files(const Flags& f) {
   std::size_t own = 0, all = 0;
   for (const char* flag : {"calibrate", "score"})
-    for (const auto& path : paths_of(f, flag)) {
+    for (const auto& path : own_paths(f, flag)) {
       ++all;
       own += is_result_file(path) || predict::is_collective_table(read_file(path)) ? 1 : 0;
     }
@@ -172,7 +172,7 @@ std::vector<predict::Score> own_scores(const Flags& f) {
   std::vector<predict::Score> out;
   const predict::CollectiveCalibration collectives(known.collectives);
   std::optional<predict::OwnStepCalibration> steps;
-  for (const auto& path : paths_of(f, "score")) {
+  for (const auto& path : own_paths(f, "score")) {
     const OwnFile file = read_own(path);
     if (!file.collectives.empty()) out.push_back(predict::score(collectives, file.collectives, path));
     if (file.steps.empty()) continue;
@@ -205,7 +205,7 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   std::map<std::string, std::map<std::int64_t, const predict::OwnStep*>> curves;
   for (const auto& s : known.steps)
     if (s.ranks > 1 && s.strategy != "independent") curves[s.curve()][s.ranks] = &s;
-  const auto described = columns();
+  const auto described = curve_columns();
   std::string last;
   for (const auto& [key, measured] : curves) {
     const predict::OwnStep& largest = *measured.rbegin()->second;
@@ -224,7 +224,6 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
       const double measured_s = at == measured.end() ? 0 : at->second->step_s;
       const CurveRow row{step, *p, measured_s, p->compute_s / p->step.seconds};
       table.add_row(described.cells(row));
-      if (writer) writer->append(predict::predicted_point(step, *p, measured_s));
       last = fmt::format("{} ranks take a step of {} in {} ({} to {}) by prediction, bound by {}.\n", n,
                          core::printable(curve_name(largest)), core::to_text(core::Seconds{p->step.seconds}),
                          core::to_text(core::Seconds{p->step.low}), core::to_text(core::Seconds{p->step.high}),

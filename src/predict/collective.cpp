@@ -173,10 +173,13 @@ void levels(Form& f, const CollectiveCall& c, double base, double levels) {
     f.exchange(base, distance, distance / ranks, false);
 }
 
-/// The rounds in which ranks beyond a power of two hand their buffers in, and get the answer.
+/// The rounds in which ranks beyond a power of two hand their buffers in, and get the answer. The first occupies a
+/// port's way in, the other its way out.
 void fold(Form& f, bool hands_in) {
   if (std::exp2(std::floor(std::log2(f.ranks()))) == f.ranks()) return;
+  const double port = f.cost.port;
   f.add({.reduces = hands_in, .between = f.node() > 1 ? 0.0 : 1.0});
+  if (!hands_in) f.cost.port = port;
 }
 
 void rabenseifner(Form& f, const CollectiveCall& c) {
@@ -222,7 +225,7 @@ void swing(Form& f, const CollectiveCall&) {
 void one_shot(Form& f, const CollectiveCall&) { f.exchange(f.ranks(), 1, 1, true); }
 
 void pairwise(Form& f, const CollectiveCall&) {
-  f.add({.rounds = f.ranks() == 2 ? 1 : f.ranks(),
+  f.add({.rounds = std::fmod(f.ranks(), 2) == 1 || f.ranks() == 2 ? f.ranks() - 1 : f.ranks(),
          .share = 1 / f.ranks(),
          .between = f.nodes() > 1 ? (f.ranks() - f.node()) / (f.ranks() - 1) : 0,
          .at_once = f.node(),
@@ -232,7 +235,9 @@ void pairwise(Form& f, const CollectiveCall&) {
 /// Up or down a binomial tree of so many members; the root is busy in every round.
 void binomial(Form& f, double members, bool reduces) {
   for (double distance = 1; distance < members; distance *= 2)
-    f.add({.reduces = reduces, .between = distance >= f.node() ? 1.0 : 0.0});
+    f.add({.reduces = reduces,
+           .between = distance >= f.node() ? 1.0 : 0.0,
+           .at_once = reduces ? 1 : std::min(distance, f.node())});
 }
 
 void binomial_tree(Form& f, const CollectiveCall& c) {
@@ -254,7 +259,7 @@ void double_tree(Form& f, const CollectiveCall&) {
     f.add({.messages = children, .reduces = true, .between = between});
     f.add({.messages = children, .between = between});
   }
-  f.cost.port = (f.ranks() > 2 ? 2 : 1) * f.seconds(1, f.nodes() > 1);
+  f.cost.port = (f.ranks() > 3 ? 2 : f.ranks() / 2) * f.seconds(1, f.nodes() > 1);
   f.cost.core = f.sum(1);
   f.cost.is_tree = true;
 }
@@ -318,24 +323,28 @@ double walked_seconds(const CollectiveCall& c, const core::Machine& m) {
                                                           begin, w.machine));
 }
 
-double formula_seconds(const CollectiveCall& c, const core::Machine& m) {
-  const auto* form = std::ranges::find(forms, c.algorithm->info().name, &NamedForm::name);
-  if (form == forms.end())
+PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {
+  if (std::ranges::find(forms, c.algorithm->info().name, &NamedForm::name) == forms.end())
     throw core::UsageError(fmt::format("algorithm {} has no closed form; take ring", c.algorithm->name));
   if (const auto why = c.algorithm->refusal(c.shape, c.kind); !why.empty()) throw core::UsageError(why);
-  if (c.shape.ranks <= 1) return 0;
   const auto schedules = c.algorithm->make(c.shape, c.kind);
-  const allreduce::Slices slices = slices_of(c, schedules);
-  const auto count = static_cast<double>(slices.count());
-  Form f(c, m, static_cast<double>(c.bytes) / count);
-  form->add(f, c);
+  slices_ = static_cast<double>(slices_of(c, schedules).count());
+  lanes_ = static_cast<double>(allreduce::lanes_for(schedules));
+}
+
+double PreparedCollective::seconds(const core::Machine& m) const {
+  if (call_.shape.ranks <= 1) return 0;
+  Form f(call_, m, static_cast<double>(call_.bytes) / slices_);
+  std::ranges::find(forms, call_.algorithm->info().name, &NamedForm::name)->add(f, call_);
   const Cost& one = f.cost;
-  const double turns = std::ceil(count / static_cast<double>(allreduce::lanes_for(schedules)));
+  if (slices_ <= 1) return one.chain;
+  const double turns = std::ceil(slices_ / lanes_);
   // The last slice's first round begins when the ports have sent all slices but it.
   const double fill = one.is_tree ? one.chain - one.port : (one.chain - one.port) / one.rounds;
-  return count <= 1 ? one.chain
-                    : std::max({turns * one.chain, count * one.port + fill, count * one.core + fill});
+  return std::max({turns * one.chain, slices_ * one.port + fill, slices_ * one.core + fill});
 }
+
+double formula_seconds(const CollectiveCall& c, const core::Machine& m) { return PreparedCollective(c).seconds(m); }
 
 double collective_seconds(const CollectiveCall& c, const core::Machine& m) {
   constexpr double few = 4000;

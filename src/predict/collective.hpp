@@ -24,12 +24,25 @@ struct CollectiveCall {
 double walked_seconds(const CollectiveCall&, const core::Machine&);
 
 /// The same by a closed form: α a round, bytes ÷ β a message, bytes ÷ γ a sum. Slices hide what is not on the busiest
-/// port. Within 1e-9 of the walk for one slice on one class of links where the ranks are a power of two (double-tree
-/// and unequal nodes aside), within 15 % otherwise: tests/predict/collective_test.cpp has the bounds.
-/// Cost:   O(log ranks).
+/// port. It is the walk of one slice where the ranks are a power of two on one class of links (double-tree apart). The
+/// walk keeps slices in a static order and each message waits for those before it, so that in slices, and where a
+/// node's port is shared by an exchange of all with all, it is longer: tests/predict/collective_test.cpp has the bounds.
+/// Cost:   O(log ranks), and a make of the schedules.
 /// Errors: UsageError for a shape that the algorithm refuses, or an algorithm without a closed form.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel Computing 1994.
 double formula_seconds(const CollectiveCall&, const core::Machine&);
+
+/// A call whose closed form is evaluated on many machines, as a fit does.
+class PreparedCollective {
+ public:
+  /// Errors: as those of `formula_seconds`.
+  explicit PreparedCollective(const CollectiveCall&);
+  double seconds(const core::Machine&) const;
+
+ private:
+  CollectiveCall call_;
+  double slices_ = 1, lanes_ = 1;
+};
 
 /// The walk where it takes less than a millisecond or so, else the closed form.
 double collective_seconds(const CollectiveCall&, const core::Machine&);

@@ -51,8 +51,7 @@ std::vector<std::string> schedules_for(const std::string& algorithm) {
   if (base == "ompi-nonoverlapping" || base == "ompi-basic-linear") return {"binomial-tree"};
   if (base == "shm-direct" || base == "gpu-direct") return {"direct"};
   // A library, or `auto`, takes one of these by the size.
-  return {"ring", "double-tree", "rabenseifner", "recursive-doubling", "direct", "pairwise", "neighbour",
-          "binomial-tree"};
+  return {"ring", "double-tree", "recursive-doubling", "pairwise", "neighbour", "binomial-tree"};
 }
 
 /// Bytes on the wire, relative to the buffer's; nothing: not known.
@@ -76,22 +75,33 @@ std::array<Prior, link_term_count> link_priors(const MeasuredCollective& c) {
 
 double term(std::span<const double> logs, LinkTerm t) { return std::exp(logs[static_cast<std::size_t>(t)]); }
 
-/// The time by the best of the schedules that stand for the algorithm; nothing: all refuse the shape.
-std::optional<double> best_schedule(const MeasuredCollective& c, const core::Machine& m) {
-  std::optional<double> best;
+/// The schedules that may stand for the algorithm on this shape.
+std::vector<PreparedCollective> candidates(const MeasuredCollective& c) {
+  std::vector<PreparedCollective> out;
   for (const std::string& name : schedules_for(c.algorithm)) {
     const auto algorithm = allreduce::find_algorithm(name);
     if (!algorithm->refusal(c.shape, c.kind).empty()) continue;
-    const double s = collective_seconds({.algorithm = algorithm,
-                                         .shape = c.shape,
-                                         .bytes = c.bytes,
-                                         .kind = c.kind,
-                                         .message_bytes = c.message_bytes,
-                                         .element_bytes = c.element_bytes},
-                                        m);
-    best = std::min(s, best.value_or(s));
+    out.emplace_back(CollectiveCall{.algorithm = algorithm,
+                                    .shape = c.shape,
+                                    .bytes = c.bytes,
+                                    .kind = c.kind,
+                                    .message_bytes = c.message_bytes,
+                                    .element_bytes = c.element_bytes});
   }
+  return out;
+}
+
+double fastest(std::span<const PreparedCollective> all, const core::Machine& m) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto& p : all) best = std::min(best, p.seconds(m));
   return best;
+}
+
+/// Without a codec's work; share: bytes on the wire relative to the buffer's.
+double with_links(const MeasuredCollective& c, std::span<const PreparedCollective> all, double share,
+                  std::span<const double> logs) {
+  const auto m = machine_of(logs, c.shape.ranks_per_node);
+  return fastest(all, share == 1 ? m : m.with_links_faster(1 / share)) + term(logs, LinkTerm::fixed);
 }
 
 std::string key_of(const MeasuredCollective& c) {
@@ -113,7 +123,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
   std::vector<MeasuredCollective> out;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      if (p.experiment != "allreduce" || p.status != core::Status::ok || !p.factors[Factor::predicted].is_null())
+      if (p.experiment != "allreduce" || p.status != core::Status::ok)
         continue;
       const auto& f = p.factors;
       const auto fact = [&](Factor k) { return text_of(f[k]); };
@@ -232,13 +242,12 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
                    : fmt::format("codec {} has exchanges of its own", c.codec);
     return std::nullopt;
   }
-  const auto m = machine_of(system.log_terms, c.shape.ranks_per_node);
-  const auto wire = best_schedule(c, *share == 1 ? m : m.with_links_faster(1 / *share));
-  if (!wire) {
+  const auto all = candidates(c);
+  if (all.empty()) {
     reason = fmt::format("{} refuses {} ranks", c.algorithm, c.shape.ranks);
     return std::nullopt;
   }
-  double seconds = *wire + term(system.log_terms, LinkTerm::fixed);
+  double seconds = with_links(c, all, *share, system.log_terms);
   if (!c.codec.empty())
     seconds += static_cast<double>(c.bytes) *
                (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
@@ -284,10 +293,12 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   for (const MeasuredCollective* c : rows) {
     std::string reason;
     if (!by_terms(system, *c, reason)) continue;
-    residuals.emplace_back([this, &system, c](std::span<const double> x) {
-      const System at{.log_terms = {x.begin(), x.end()}, .codecs = system.codecs};
-      std::string none;
-      return std::log(*by_terms(at, *c, none) / c->seconds);
+    const double coding_s =
+        c->codec.empty() ? 0
+                         : static_cast<double>(c->bytes) * (system.codecs.at(c->codec).encode_s +
+                                                            decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
+    residuals.emplace_back([c, coding_s, all = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
+      return std::log((with_links(*c, all, share, x) + coding_s) / c->seconds);
     });
   }
   constexpr double noise = 0.1;

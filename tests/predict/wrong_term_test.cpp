@@ -20,7 +20,8 @@ std::vector<MeasuredStep> rows_of(const std::string& name) {
   const std::string path = std::string(GRADMETER_PREDICT_DATA) + "/" + name;
   std::ifstream in(path, std::ios::binary);
   std::vector<MeasuredStep> out;
-  for (auto& s : read_measured_steps({std::istreambuf_iterator<char>(in), {}}, path))
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  for (auto& s : read_measured_steps(text, path))
     if (s.step_s > 0 && s.expert == 1 && TransformerStep::refusal(s).empty()) out.push_back(std::move(s));
   return out;
 }
