@@ -22,7 +22,7 @@ on_hosts() { # NUMBER COMMAND...
 
 # The first host makes the base of every curve: each file of scale has one rank too.
 for hosts in 2 4; do
-  [ -e "$folder/calls-$hosts.jsonl" ] || on_hosts "$hosts" allreduce --ranks "$hosts" --size 64K,1M,8M \
+  [ -e "$folder/calls-$hosts.jsonl" ] || on_hosts "$hosts" allreduce --sizes 64K,1M,8M \
     --algorithm ring,rabenseifner,recursive-doubling,double-tree,direct --codec none,qsgd8,bf16 --time-budget 60s \
     --out "$folder/calls-$hosts.jsonl"
   [ -e "$folder/steps-$hosts.jsonl" ] || on_hosts "$hosts" scale --ranks "1,$hosts" --batch 16,64 --strategy \

@@ -118,10 +118,12 @@ class Form {
     const double within_s = seconds(p.share, false), between_s = seconds(p.share, true, p.at_once);
     const auto mean = [&](double within, double between) { return (1 - p.between) * within + p.between * between; };
     const double slowest = p.between <= 0 ? within_s : p.between >= 1 ? between_s : std::max(within_s, between_s);
+    const double sums = p.reduces ? sum(p.share) : 0;
     const double message = p.goes_round || p.messages > 1 ? mean(within_s, between_s) : slowest;
     const double wait = p.goes_round ? mean(latency(false), latency(true)) : latency(p.between > 0);
-    const double sums = p.reduces ? sum(p.share) : 0;
-    cost.chain += p.rounds * (wait + p.messages * (message + sums));
+    // Round a ring of unlike links messages wait for the slower ones.
+    const double round = wait + p.messages * (message + sums);
+    cost.chain += p.rounds * (p.goes_round ? std::max(round, slowest) : round);
     cost.port += p.rounds * p.messages * (p.messages > 1 ? message : slowest);
     cost.core += p.rounds * p.messages * sums;
     cost.rounds += p.rounds;
@@ -225,16 +227,20 @@ void swing(Form& f, const CollectiveCall&) {
 void one_shot(Form& f, const CollectiveCall&) { f.exchange(f.ranks(), 1, 1, true); }
 
 void pairwise(Form& f, const CollectiveCall&) {
-  f.add({.rounds = std::fmod(f.ranks(), 2) == 1 || f.ranks() == 2 ? f.ranks() - 1 : f.ranks(),
+  f.add({.rounds = f.ranks() == 2 ? 1 : f.ranks(),
          .share = 1 / f.ranks(),
          .between = f.nodes() > 1 ? (f.ranks() - f.node()) / (f.ranks() - 1) : 0,
          .at_once = f.node(),
          .goes_round = true});
+  // In one of the rounds a rank rests, where the ranks are odd.
+  if (f.ranks() > 2) f.cost.port *= (f.ranks() - 1) / f.ranks();
 }
 
 /// Up or down a binomial tree of so many members; the root is busy in every round.
 void binomial(Form& f, double members, bool reduces) {
-  for (double distance = 1; distance < members; distance *= 2)
+  // On the way down the last level has few members, whose message begins early, unless it is full.
+  const double last = reduces ? members : members / 2 + 0.5;
+  for (double distance = 1; distance < last; distance *= 2)
     f.add({.reduces = reduces,
            .between = distance >= f.node() ? 1.0 : 0.0,
            .at_once = reduces ? 1 : std::min(distance, f.node())});

@@ -281,6 +281,8 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
     if (c.system != name) continue;
     rows.push_back(&c);
     system.most_ranks = std::max(system.most_ranks, static_cast<double>(c.shape.ranks));
+    system.has_within |= c.shape.ranks_per_node > 1;
+    system.has_between |= c.shape.ranks > c.shape.ranks_per_node;
     if (c.codec.empty() || !(c.encode_s > 0)) continue;
     coding[c.codec].first.push_back(c.encode_s / static_cast<double>(c.bytes));
     coding[c.codec].second.push_back(c.decode_s / static_cast<double>(c.bytes) / decoded(c.shape.ranks));
@@ -388,11 +390,15 @@ std::string CollectiveCalibration::text() const {
   std::string out;
   for (const auto& [name, s] : systems_) {
     const auto t = [&](LinkTerm which) { return term(s.log_terms, which); };
+    const auto link = [&](bool is_measured, LinkTerm latency, LinkTerm rate) {
+      return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
+    };
     out += fmt::format(
-        "{}: in a node {:.3g} s and {:.3g} bytes/s, between nodes {:.3g} s and {:.3g} bytes/s, sums {:.3g} bytes/s, "
-        "{:.3g} s a call; rows that were left out within {:.0f} %\n",
-        name, t(LinkTerm::within_latency), t(LinkTerm::within_rate), t(LinkTerm::between_latency),
-        t(LinkTerm::between_rate), t(LinkTerm::sum_rate), t(LinkTerm::fixed), 100 * std::expm1(s.spread));
+        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within {:.0f} "
+        "%\n",
+        name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
+        link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
+        t(LinkTerm::fixed), 100 * std::expm1(s.spread));
   }
   return out;
 }

@@ -79,6 +79,7 @@ class CollectiveCalibration {
   struct System {
     std::vector<double> log_terms;
     double spread = 0, most_ranks = 1;
+    bool has_within = false, has_between = false;  ///< rows that used links in a node, and between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);

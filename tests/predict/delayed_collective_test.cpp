@@ -22,7 +22,7 @@
 namespace gradmeter::predict {
 namespace {
 
-constexpr double delay_s = 10e-3;
+constexpr double delay_s = 20e-3;
 constexpr std::size_t bytes = std::size_t{16} << 10;
 
 /// The best of some calls, each from when all ranks are ready until the last is done [s].
@@ -34,7 +34,7 @@ double measured_seconds(const allreduce::AlgorithmPtr& algorithm, int ranks) {
   for (int r = 0; r < ranks; ++r) world[static_cast<std::size_t>(r)] = r;
   const allreduce::Shape shape{static_cast<std::uint32_t>(ranks), 1};
   const double connected = runtime::host_clock();
-  constexpr int calls = 3;
+  constexpr int calls = 2;
   std::array<double, calls> begins{}, ends{};
   std::barrier together(ranks);
   std::mutex mutex;
@@ -48,7 +48,7 @@ double measured_seconds(const allreduce::AlgorithmPtr& algorithm, int ranks) {
       together.arrive_and_wait();
       const double begin = runtime::host_clock();
       executor.start({.in = std::span<const float>(values), .out = std::span<float>(values)});
-      while (!executor.advance()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      while (!executor.advance()) std::this_thread::sleep_for(std::chrono::microseconds(100));
       const double end = runtime::host_clock();
       const std::lock_guard lock(mutex);
       begins[i] = std::max(begins[i], begin), ends[i] = std::max(ends[i], end);
@@ -64,7 +64,7 @@ TEST(DelayedCollectives, ArePredictedWithinATwentieth) {
   const core::Machine machine = test::linked(delay_s, 1e9, 1e10);
   for (const std::string& name : test::scheduled_algorithms()) {
     const auto algorithm = allreduce::find_algorithm(name);
-    for (const std::uint32_t ranks : {2u, 3u, 4u, 8u, 16u}) {
+    for (const std::uint32_t ranks : {2u, 3u, 8u, 16u}) {
       if (!algorithm->refusal({ranks, 1}).empty()) continue;
       const double predicted =
           collective_seconds({.algorithm = algorithm, .shape = {ranks, 1}, .bytes = bytes}, machine);
