@@ -23,11 +23,11 @@ on_hosts() { # NUMBER COMMAND...
 # The first host makes the base of every curve: each file of scale has one rank too.
 for hosts in 2 4; do
   [ -e "$folder/calls-$hosts.jsonl" ] || on_hosts "$hosts" allreduce --sizes 64K,1M,8M \
-    --algorithm ring,rabenseifner,recursive-doubling,double-tree,direct --codec none,qsgd8,bf16 --time-budget 60s \
+    --algorithm ring,rabenseifner,recursive-doubling,double-tree,direct --codec none,qsgd8,bf16 --time-budget 40s \
     --out "$folder/calls-$hosts.jsonl"
   [ -e "$folder/steps-$hosts.jsonl" ] || on_hosts "$hosts" scale --ranks "1,$hosts" --batch 16,64 --strategy \
     sync,ps-sync,ps-async,model-averaging,sharded --algorithm ring,rabenseifner --codec none,qsgd8 --overlap none \
-    --time-budget 120s --out "$folder/steps-$hosts.jsonl"
+    --time-budget 75s --out "$folder/steps-$hosts.jsonl"
 done
 "$gradmeter" predict --calibrate "$folder/calls-2.jsonl,$folder/steps-2.jsonl" \
   --score "$folder/calls-4.jsonl,$folder/steps-4.jsonl" --shared-cores "$(nproc)" --outliers 10

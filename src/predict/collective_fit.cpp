@@ -123,7 +123,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
   std::vector<MeasuredCollective> out;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      if (p.experiment != "allreduce" || p.status != core::Status::ok)
+      if (p.experiment != "allreduce" || p.status != core::Status::ok || !p.factors[Factor::predicted].is_null())
         continue;
       const auto& f = p.factors;
       const auto fact = [&](Factor k) { return text_of(f[k]); };
