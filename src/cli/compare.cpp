@@ -122,28 +122,16 @@ std::vector<core::Run> all_runs(const CompareOptions& o) {
   return out;
 }
 
-/// Errors: UsageError where a point was predicted: it has no noise, and a difference from it says nothing of a machine.
-void refuse_predicted(const std::vector<analysis::Side>& sides) {
-  for (const auto& side : sides)
-    for (const auto& run : side.runs)
-      for (const auto& point : run.points)
-        if (!point.factors[core::Factor::predicted].is_null())
-          throw UsageError(fmt::format(
-              "{} has predicted points, and compare takes measurements; gradmeter report draws both", side.name));
-}
-
 /// The first is what the others are held against.
 std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   std::vector<analysis::Side> sides;
   if (o.by) {
     const analysis::Side all{"the files", all_runs(o)};
     analysis::refuse_twice({&all, 1});
-    refuse_predicted({all});
     return analysis::sides_by(*o.by, all.runs, o.baseline);
   }
   for (const auto& word : o.words) sides.push_back({core::printable(word), runs_of(word, o.reading)});
   analysis::refuse_twice(sides);
-  refuse_predicted(sides);
   return sides;
 }
 

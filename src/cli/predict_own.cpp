@@ -224,7 +224,6 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
       const double measured_s = at == measured.end() ? 0 : at->second->step_s;
       const CurveRow row{step, *p, measured_s, p->compute_s / p->step.seconds};
       table.add_row(described.cells(row));
-      if (writer) writer->append(predict::predicted_point(step, *p, measured_s));
       last = fmt::format("{} ranks take a step of {} in {} ({} to {}) by prediction, bound by {}.\n", n,
                          core::printable(curve_name(largest)), core::to_text(core::Seconds{p->step.seconds}),
                          core::to_text(core::Seconds{p->step.low}), core::to_text(core::Seconds{p->step.high}),

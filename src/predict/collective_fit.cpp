@@ -123,7 +123,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
   std::vector<MeasuredCollective> out;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      if (p.experiment != "allreduce" || p.status != core::Status::ok || !p.factors[Factor::predicted].is_null())
+      if (p.experiment != "allreduce" || p.status != core::Status::ok)
         continue;
       const auto& f = p.factors;
       const auto fact = [&](Factor k) { return text_of(f[k]); };
@@ -328,8 +328,12 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
     spreads.push_back(spread_of(std::move(away)));
   };
   leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.shape.ranks); });
-  if (spreads.empty()) leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.bytes); });
-  if (!spreads.empty()) system.spread = std::ranges::max(spreads);
+  if (spreads.empty()) {
+    // Rows on one number of ranks do not say how the time grows with the ranks.
+    leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.bytes); });
+    spreads.push_back(spread_of_one_group);
+  }
+  system.spread = std::ranges::max(spreads);
 }
 
 PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) const {

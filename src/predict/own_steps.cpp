@@ -142,7 +142,7 @@ std::vector<OwnStep> steps_of(std::span<const core::Run> runs, const std::string
   std::vector<OwnStep> out;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      if (p.experiment != "scale" || p.status != core::Status::ok || !p.factors[Factor::predicted].is_null()) continue;
+      if (p.experiment != "scale" || p.status != core::Status::ok) continue;
       const auto count = [&](Factor f) {
         const auto* n = p.factors[f].as<std::int64_t>();
         return n ? *n : std::int64_t{1};
@@ -224,7 +224,8 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
     for (const std::string& c : curves) leave_out([&](const OwnStep& s) { return s.ranks > 1 && s.curve() == c; });
   }
   if (away.empty()) return;
-  spread_ = spread_of(std::move(away));
+  // Curves on one number of ranks do not say how the time grows with the ranks.
+  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(away)));
 }
 
 /// By how much ranks slow each other down without any exchange.
@@ -401,23 +402,6 @@ Score score(const OwnStepCalibration& calibration, std::span<const OwnStep> rows
                       .linear_s = calibration.linear(s)});
   }
   return score_of(judged, file);
-}
-
-core::Point predicted_point(const OwnStep& s, const OwnPrediction& p, double measured_s) {
-  core::Point out;
-  out.experiment = "predict";
-  out.factors = s.factors;
-  out.factors[Factor::predicted] = true;
-  out.metrics[Metric::time_s] = p.step.seconds;
-  out.metrics[Metric::ci90_low] = p.step.low;
-  out.metrics[Metric::ci90_high] = p.step.high;
-  out.metrics[Metric::compute_s] = p.compute_s;
-  out.metrics[Metric::contention_s] = p.contention_s;
-  out.metrics[Metric::wire_s] = p.wire_s;
-  if (measured_s > 0) out.metrics[Metric::measured_time_s] = measured_s;
-  if (const auto* all = s.factors[Factor::batch_global].as<std::int64_t>())
-    out.metrics[Metric::samples_per_s] = static_cast<double>(*all) / p.step.seconds;
-  return out;
 }
 
 }  // namespace gradmeter::predict

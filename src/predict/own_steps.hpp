@@ -81,8 +81,4 @@ class OwnStepCalibration {
 
 Score score(const OwnStepCalibration&, std::span<const OwnStep> rows, const std::string& file);
 
-/// A point of a result file that is marked as predicted; its experiment is `predict`, so that no reader takes it for a
-/// measurement. measured_s: the measured step on the same ranks; 0: there is none.
-core::Point predicted_point(const OwnStep&, const OwnPrediction&, double measured_s);
-
 }  // namespace gradmeter::predict

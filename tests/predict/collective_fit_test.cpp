@@ -82,12 +82,6 @@ TEST(CollectiveFit, AWrongAllReduceScoresWorse) {
   EXPECT_GT(score(calibration, held, "held").mape.value(), 2 * right) << "another all-reduce";
 }
 
-TEST(CollectiveFit, PredictedPointsAreNoMeasurements) {
-  core::Run run = measured({2});
-  for (auto& p : run.points) p.factors[Factor::predicted] = true;
-  EXPECT_TRUE(collectives_of({&run, 1}, "own.jsonl").empty());
-}
-
 TEST(CollectiveFit, WhatCannotBePredictedHasAReason) {
   const CollectiveCalibration calibration(rows({2, 4}));
   auto other = rows({8});

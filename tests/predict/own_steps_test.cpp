@@ -94,20 +94,6 @@ TEST(OwnSteps, SharedCoresSlowComputationDown) {
   EXPECT_NEAR(p->contention_s, alone_s, 1e-3) << "four ranks on two cores compute twice as long";
 }
 
-TEST(OwnSteps, PredictedPointsAreMarkedAndAreNoMeasurements) {
-  const OwnStepCalibration calibration(curve({2, 4}), {});
-  const OwnStep step = on_ranks(calibration.rows().back(), 8);
-  const auto p = calibration.predict(step).prediction;
-  ASSERT_TRUE(p);
-  core::Run run;
-  run.points.push_back(predicted_point(step, *p, 0));
-  EXPECT_EQ(run.points.front().experiment, "predict");
-  EXPECT_TRUE(run.points.front().factors[Factor::predicted].get<bool>());
-  EXPECT_TRUE(steps_of({&run, 1}, "predicted.jsonl").empty());
-  run.points.front().experiment = "scale";
-  EXPECT_TRUE(steps_of({&run, 1}, "predicted.jsonl").empty()) << "whatever its experiment says";
-}
-
 TEST(OwnSteps, WithoutARowOfOneRankThereIsAReason) {
   auto rows = curve({2});
   std::erase_if(rows, [](const OwnStep& s) { return s.ranks == 1; });
