@@ -347,9 +347,9 @@ void print_described(const Flags& f) {
   core::print(".\n");
 }
 
-int run_predict(const Flags& f, const Invocation& invocation) {
+int run_predict(const Flags& f, const Invocation&) {
   const bool is_own = concerns_own_files(f);
-  if (is_own && !f.has("score")) return predict_from_own(f, invocation);
+  if (is_own && !f.has("score")) return predict_from_own(f);
   const auto asked = paths_of(f, "rows");
   const bool is_described = f.has("model");
   if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described)

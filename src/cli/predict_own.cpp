@@ -16,7 +16,6 @@
 #include "predict/collective_fit.hpp"
 #include "predict/own_steps.hpp"
 #include "report/cells.hpp"
-#include "runtime/host/host.hpp"
 
 namespace gradmeter::cli {
 
@@ -149,7 +148,6 @@ void add_own_flags(FlagList& d) {
   add_text(d, "ranks", "8,16,32,64,128,256,1024,4096,16384,65536",
            "with result files: on how many ranks their steps are predicted, as a list");
   add_text(d, "shared-cores", "", "with result files: all hosts share so many cores, as those of a virtual cluster do");
-  add_output_flags(d);
 }
 
 bool concerns_own_files(const Flags& f) {
@@ -182,7 +180,7 @@ std::vector<predict::Score> own_scores(const Flags& f) {
   return out;
 }
 
-int predict_from_own(const Flags& f, const Invocation& invocation) {
+int predict_from_own(const Flags& f) {
   const OwnFile known = read_all(f, "calibrate");
   const auto options = options_of(f);
   constexpr std::uint64_t most = 65536;
@@ -190,17 +188,7 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   print_held_out(held_out_collectives(known));
   print_held_out(held_out_steps(known, options));
   core::print("{}", core::printable_lines(predict::CollectiveCalibration(known.collectives).text()));
-  const OutputFlags output = read_output_flags(f);
-  std::unique_ptr<core::ResultWriter> writer;
-  if (known.steps.empty()) {
-    if (!output.path.empty()) throw UsageError("--out: rows are predicted from points of scale, and there are none");
-    return static_cast<int>(core::ExitCode::done);
-  }
-  const core::RunInfo info = describe_process(runtime::read_host(), invocation.command_line);
-  if (!output.path.empty()) {
-    check_output(output, info, "predict");
-    writer = open_output(output, info);
-  }
+  if (known.steps.empty()) return static_cast<int>(core::ExitCode::done);
   const predict::OwnStepCalibration calibration(known.steps, known.collectives, options);
   std::map<std::string, std::map<std::int64_t, const predict::OwnStep*>> curves;
   for (const auto& s : known.steps)
@@ -232,7 +220,6 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
     core::print("{}\n{}\n", core::printable(curve_name(largest)), table.to_string(table_width(f)));
     if (!reason.empty()) core::print("not predicted on some ranks: {}\n", core::printable(reason));
   }
-  if (writer) writer->finish();
   core::print("{}", last);
   return static_cast<int>(core::ExitCode::done);
 }

@@ -16,6 +16,6 @@ bool concerns_own_files(const bench::Flags&);
 /// Errors: UsageError, one line.
 std::vector<predict::Score> own_scores(const bench::Flags&);
 /// Holds the largest number of ranks out, prints its error, and then what is predicted for --ranks. Errors: UsageError.
-int predict_from_own(const bench::Flags&, const bench::Invocation&);
+int predict_from_own(const bench::Flags&);
 
 }  // namespace gradmeter::cli
