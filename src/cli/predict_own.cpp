@@ -104,8 +104,7 @@ std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
 void print_held_out(const std::optional<predict::Score>& s) {
   if (!s) return;
   if (!s->mape) {
-    for (const auto& [why, count] : s->reasons)
-      core::print("{}: not predicted: {}\n", s->file, core::printable(why));
+    for (const auto& [why, count] : s->reasons) core::print("{}: not predicted: {}\n", s->file, core::printable(why));
     return;
   }
   core::print("{}: {} of {} predicted with a mean error of {:.1f} %, median {:.1f} %; 90 % intervals hold {:.0f} %\n",
@@ -166,7 +165,8 @@ bool concerns_own_files(const Flags& f) {
 std::vector<predict::Score> own_scores(const Flags& f) {
   OwnFile known = read_all(f, "calibrate");
   if (known.collectives.empty() && known.steps.empty())
-    throw UsageError("--score: predictions of such files need measurements of the same machine; name some with --calibrate");
+    throw UsageError(
+        "--score: predictions of such files need measurements of the same machine; name some with --calibrate");
   std::vector<predict::Score> out;
   const predict::CollectiveCalibration collectives(known.collectives);
   std::optional<predict::OwnStepCalibration> steps;

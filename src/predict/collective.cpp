@@ -73,9 +73,9 @@ Walked walked_part(const CollectiveCall& c, const core::Machine& m) {
 
 /// What one slice costs [s].
 struct Cost {
-  double chain = 0;       ///< its rounds one after another, alone
-  double port = 0;        ///< for which it keeps the busiest rank's port
-  double core = 0;        ///< for which it keeps the busiest rank's sums
+  double chain = 0;  ///< its rounds one after another, alone
+  double port = 0;   ///< for which it keeps the busiest rank's port
+  double core = 0;   ///< for which it keeps the busiest rank's sums
   double rounds = 0;
   bool is_tree = false;  ///< a rank works in a few rounds only, so that slices follow each other through the levels
 };
@@ -84,8 +84,8 @@ struct Cost {
 struct Phase {
   double rounds = 1, share = 1, messages = 1;  ///< messages that a rank gets in a round, each this share of the slice
   bool reduces = false;
-  double between = 0;    ///< share of the messages that come from other nodes
-  double at_once = 1;    ///< ranks of a node that send to other nodes at once
+  double between = 0;       ///< share of the messages that come from other nodes
+  double at_once = 1;       ///< ranks of a node that send to other nodes at once
   bool goes_round = false;  ///< a message passes links of both classes in turn; else the slower class is waited for
 };
 
@@ -144,11 +144,7 @@ class Form {
   void exchange(double base, double distance, double share, bool reduces) {
     double between = 0;
     if (distance * base > node_) between = distance >= node_ ? 1 : 1 - (node_ / distance - 1) / (base - 1);
-    add({.share = share,
-         .messages = base - 1,
-         .reduces = reduces,
-         .between = between,
-         .at_once = node_});
+    add({.share = share, .messages = base - 1, .reduces = reduces, .between = between, .at_once = node_});
   }
 
  private:
@@ -163,9 +159,7 @@ void ring(Form& f, const CollectiveCall& c) {
   if (c.kind != CollectiveKind::reduce_scatter) f.ring(f.ranks(), 1 / f.ranks(), false);
 }
 
-void neighbour(Form& f, const CollectiveCall&) {
-  f.add({.between = f.nodes() > 1 ? 1.0 : 0.0});
-}
+void neighbour(Form& f, const CollectiveCall&) { f.add({.between = f.nodes() > 1 ? 1.0 : 0.0}); }
 
 void levels(Form& f, const CollectiveCall& c, double base, double levels) {
   const double ranks = std::pow(base, levels);
@@ -238,9 +232,7 @@ void pairwise(Form& f, const CollectiveCall&) {
 
 /// Up or down a binomial tree of so many members; the root is busy in every round.
 void binomial(Form& f, double members, bool reduces) {
-  // On the way down the last level has few members, whose message begins early, unless it is full.
-  const double last = reduces ? members : members / 2 + 0.5;
-  for (double distance = 1; distance < last; distance *= 2)
+  for (double distance = 1; distance < members; distance *= 2)
     f.add({.reduces = reduces,
            .between = distance >= f.node() ? 1.0 : 0.0,
            .at_once = reduces ? 1 : std::min(distance, f.node())});
@@ -325,8 +317,8 @@ double walked_seconds(const CollectiveCall& c, const core::Machine& m) {
   const Walked w = walked_part(c, m);
   if (w.schedules.front()->rounds() == 0) return 0;
   const std::vector<double> begin(w.schedules.front()->ranks(), 0.0);
-  return std::ranges::max(allreduce::hockney_finish_times(w.schedules, slices_of(c, w.schedules), c.element_bytes,
-                                                          begin, w.machine));
+  return std::ranges::max(
+      allreduce::hockney_finish_times(w.schedules, slices_of(c, w.schedules), c.element_bytes, begin, w.machine));
 }
 
 PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {

@@ -17,8 +17,9 @@ struct CollectiveCall {
   std::size_t element_bytes = sizeof(float);
 };
 
-/// Walks the schedules in slices, as `allreduce::hockney_finish_times` does, and returns when the last rank is done [s].
-/// Cost:   O(ranks · rounds · slices). A ring, `neighbour` and `hierarchical-lane` take the steps of three nodes only,
+/// Walks the schedules in slices, as `allreduce::hockney_finish_times` does, and returns when the last rank is done
+/// [s]. Cost:   O(ranks · rounds · slices). A ring, `neighbour` and `hierarchical-lane` take the steps of three nodes
+/// only,
 ///         since all nodes do the same; not where a trunk joins the nodes. Memory for the slices' rounds.
 /// Errors: UsageError for a shape that the algorithm refuses.
 double walked_seconds(const CollectiveCall&, const core::Machine&);
@@ -26,10 +27,10 @@ double walked_seconds(const CollectiveCall&, const core::Machine&);
 /// The same by a closed form: α a round, bytes ÷ β a message, bytes ÷ γ a sum. Slices hide what is not on the busiest
 /// port. It is the walk of one slice where the ranks are a power of two on one class of links (double-tree apart). The
 /// walk keeps slices in a static order and each message waits for those before it, so that in slices, and where a
-/// node's port is shared by an exchange of all with all, it is longer: tests/predict/collective_test.cpp has the bounds.
-/// Cost:   O(log ranks), and a make of the schedules.
-/// Errors: UsageError for a shape that the algorithm refuses, or an algorithm without a closed form.
-/// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel Computing 1994.
+/// node's port is shared by an exchange of all with all, it is longer: tests/predict/collective_test.cpp has the
+/// bounds. Cost:   O(log ranks), and a make of the schedules. Errors: UsageError for a shape that the algorithm
+/// refuses, or an algorithm without a closed form. Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel
+/// Computing 1994.
 double formula_seconds(const CollectiveCall&, const core::Machine&);
 
 /// A call whose closed form is evaluated on many machines, as a fit does.

@@ -123,8 +123,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
   std::vector<MeasuredCollective> out;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      if (p.experiment != "allreduce" || p.status != core::Status::ok)
-        continue;
+      if (p.experiment != "allreduce" || p.status != core::Status::ok) continue;
       const auto& f = p.factors;
       const auto fact = [&](Factor k) { return text_of(f[k]); };
       MeasuredCollective c{.id = fmt::format("{}: {}", file, f.key()),
@@ -137,7 +136,8 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
       const auto kind = kind_of(fact(Factor::collective));
       const auto* shared = p.factors[Factor::nodes].as<std::int64_t>();
       if (shared && *shared > 1) c.message_bytes = std::size_t{1} << 20;
-      if (const auto type = fact(Factor::dtype); !type.empty()) c.element_bytes = core::size_of(core::parse_element(type));
+      if (const auto type = fact(Factor::dtype); !type.empty())
+        c.element_bytes = core::size_of(core::parse_element(type));
       c.seconds = p.metrics.number(Metric::time_s);
       const auto or_zero = [](double v) { return v > 0 ? v : 0; };
       c.encode_s = or_zero(p.metrics.number(Metric::encode_s));
@@ -249,8 +249,8 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
   }
   double seconds = with_links(c, all, *share, system.log_terms);
   if (!c.codec.empty())
-    seconds += static_cast<double>(c.bytes) *
-               (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
+    seconds +=
+        static_cast<double>(c.bytes) * (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
   return seconds;
 }
 
@@ -296,9 +296,10 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
     std::string reason;
     if (!by_terms(system, *c, reason)) continue;
     const double coding_s =
-        c->codec.empty() ? 0
-                         : static_cast<double>(c->bytes) * (system.codecs.at(c->codec).encode_s +
-                                                            decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
+        c->codec.empty()
+            ? 0
+            : static_cast<double>(c->bytes) *
+                  (system.codecs.at(c->codec).encode_s + decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
     residuals.emplace_back([c, coding_s, all = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
       return std::log((with_links(*c, all, share, x) + coding_s) / c->seconds);
     });
@@ -398,7 +399,8 @@ std::string CollectiveCalibration::text() const {
       return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
     };
     out += fmt::format(
-        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within {:.0f} "
+        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within "
+        "{:.0f} "
         "%\n",
         name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
         link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),

@@ -18,14 +18,15 @@ namespace gradmeter::predict {
 
 /// One row. `problem` says why it is no time of a collective that can be predicted; empty: it is.
 struct MeasuredCollective {
-  std::string id = {}, system = {};  ///< system: the machine, transport and form of the calls, by which rows are fitted together
+  std::string id = {},
+              system = {};  ///< system: the machine, transport and form of the calls, by which rows are fitted together
   std::string algorithm = {};  ///< canonical; a library's too
-  std::string codec = {};  ///< canonical; empty: none
+  std::string codec = {};      ///< canonical; empty: none
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
   allreduce::Shape shape = {};
   std::size_t bytes = 0, element_bytes = sizeof(float);
   std::size_t message_bytes = std::size_t{256} << 10;
-  double rate_prior = 1e9;                      ///< of a link in a node [bytes/s]
+  double rate_prior = 1e9;                         ///< of a link in a node [bytes/s]
   double encode_s = 0, decode_s = 0, seconds = 0;  ///< as measured; 0: not measured
   std::string problem = {};
 };
@@ -39,7 +40,8 @@ std::string exchange_system(const core::Factors&);
 std::vector<MeasuredCollective> collectives_of(std::span<const core::Run>, const std::string& file);
 /// Is this a table of collectives? One has a column `op`.
 bool is_collective_table(std::string_view text);
-/// Reads a table with the columns system, gpu, gpus, gpus_per_node, op, bytes, time_us. Errors: UsageError "FILE:LINE: …".
+/// Reads a table with the columns system, gpu, gpus, gpus_per_node, op, bytes, time_us. Errors: UsageError "FILE:LINE:
+/// …".
 std::vector<MeasuredCollective> read_collectives(std::string_view text, const std::string& file);
 
 /// What is fitted of a machine's links, in this order.

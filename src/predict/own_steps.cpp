@@ -35,11 +35,11 @@ std::string key_without(core::Factors f, std::span<const Factor> left_out) {
 }
 constexpr std::array of_ranks{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
                               Factor::batch_global, Factor::scaling, Factor::placement};
-constexpr std::array of_exchange{Factor::ranks,     Factor::nodes,    Factor::ranks_per_node, Factor::mapping,
-                                 Factor::placement, Factor::scaling,  Factor::strategy,       Factor::algorithm,
-                                 Factor::codec,     Factor::overlap,  Factor::bucket_bytes,   Factor::transport,
-                                 Factor::op,        Factor::gradients, Factor::batch_per_rank, Factor::batch_global,
-                                 Factor::buffers,   Factor::accum_dtype, Factor::cadence,     Factor::mesh};
+constexpr std::array of_exchange{Factor::ranks,     Factor::nodes,       Factor::ranks_per_node, Factor::mapping,
+                                 Factor::placement, Factor::scaling,     Factor::strategy,       Factor::algorithm,
+                                 Factor::codec,     Factor::overlap,     Factor::bucket_bytes,   Factor::transport,
+                                 Factor::op,        Factor::gradients,   Factor::batch_per_rank, Factor::batch_global,
+                                 Factor::buffers,   Factor::accum_dtype, Factor::cadence,        Factor::mesh};
 
 bool is_strong(const OwnStep& s) { return text_of(s.factors[Factor::scaling]) == "strong"; }
 
@@ -60,9 +60,8 @@ double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compre
   const auto strategy_choice = dataparallel::find_strategy(s.strategy);
   const std::string optimizer(strategy_choice->info().optimizer.empty() ? "sgd" : strategy_choice->info().optimizer);
   const auto* bucket = s.factors[Factor::bucket_bytes].as<std::int64_t>();
-  dataparallel::StrategyOptions options{.overlap = text_of(s.factors[Factor::overlap]) == "bucketed",
-                                        .optimizer = optimizer,
-                                        .codec = message_codec};
+  dataparallel::StrategyOptions options{
+      .overlap = text_of(s.factors[Factor::overlap]) == "bucketed", .optimizer = optimizer, .codec = message_codec};
   if (bucket) options.bucket_bytes = static_cast<std::size_t>(*bucket);
   dataparallel::Assembly assembly(fabric, {.model = [&](auto&, auto&) { return model_of(s); },
                                            .optimizer = optimizer,
@@ -134,7 +133,8 @@ std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
 }  // namespace
 
 std::string OwnStep::curve() const {
-  return key_without(factors, of_ranks) + (is_strong(*this) ? fmt::format(" {}", text_of(factors[Factor::batch_global])) : "");
+  return key_without(factors, of_ranks) +
+         (is_strong(*this) ? fmt::format(" {}", text_of(factors[Factor::batch_global])) : "");
 }
 std::string OwnStep::computation() const { return key_without(factors, of_exchange); }
 
@@ -270,8 +270,8 @@ core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
 }
 
 std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double alone_s,
-                                                                         double computing_s,
-                                                                         std::string& reason) const {
+                                                                          double computing_s,
+                                                                          std::string& reason) const {
   try {
     dataparallel::SimMachine m{.machine = machine_for(s), .time_only = true};
     m.machine.flops_per_s = first_flops_per_s;
@@ -284,9 +284,8 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
     const bool in_sums = dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
     if (in_sums) m.codec = codec;
-    return Modelled{.step = run_world(s, s.ranks, m, in_sums ? nullptr : codec),
-                    .alone = alone_s,
-                    .computing = computing_s};
+    return Modelled{
+        .step = run_world(s, s.ranks, m, in_sums ? nullptr : codec), .alone = alone_s, .computing = computing_s};
   } catch (const std::exception& e) {
     reason = e.what();
     return std::nullopt;
@@ -378,7 +377,9 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;
   p.step.parts = {.compute = p.compute_s + p.contention_s, .data_exchange = p.wire_s};
-  p.step.largest_part = p.wire_s > p.compute_s + p.contention_s ? "wire" : p.contention_s > p.compute_s ? "contention" : "compute";
+  p.step.largest_part = p.wire_s > p.compute_s + p.contention_s ? "wire"
+                        : p.contention_s > p.compute_s          ? "contention"
+                                                                : "compute";
   return {p, {}};
 }
 

@@ -22,8 +22,8 @@ struct Prediction {
 };
 /// No interval is narrower, in the logarithm: sources state times to some percent.
 inline constexpr double least_spread = 0.05;
-/// Sets the 90 % interval. spread: its half width in the logarithm on ranks like those calibrated on. times_ranks: by how
-/// much there are more; the width grows by 3 % with each doubling.
+/// Sets the 90 % interval. spread: its half width in the logarithm on ranks like those calibrated on. times_ranks: by
+/// how much there are more; the width grows by 3 % with each doubling.
 void set_interval(Prediction&, double spread, double times_ranks);
 /// The spread that follows from |log(predicted ÷ measured)| of rows that were left out: their 90th percentile.
 double spread_of(std::vector<double> away);

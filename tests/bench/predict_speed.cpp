@@ -40,8 +40,7 @@ int main() {
     core::print("closed form, {}, 65536 ranks: {:.6f} s\n", a.name, s);
   }
   const predict::CollectiveCall ring{allreduce::find_algorithm("ring"), {16384, 8}, bytes};
-  core::print("max-plus, ring, 16384 ranks: {:.3f} s\n",
-              seconds_of([&] { sum += predict::walked_seconds(ring, m); }));
+  core::print("max-plus, ring, 16384 ranks: {:.3f} s\n", seconds_of([&] { sum += predict::walked_seconds(ring, m); }));
   const double curve = seconds_of([&] {
     for (std::uint32_t ranks = 32; ranks <= 65536; ranks *= 2)
       sum += predict::collective_seconds({allreduce::find_algorithm("ring"), {ranks, 8}, bytes}, m);

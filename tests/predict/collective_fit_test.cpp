@@ -93,11 +93,12 @@ TEST(CollectiveFit, WhatCannotBePredictedHasAReason) {
 }
 
 TEST(CollectiveTable, RowsAreReadWithTheirFaults) {
-  const auto table = read_collectives("id,system,gpu,nodes,gpus_per_node,gpus,op,bytes,dtype,time_us\n"
-                                      "a,DGX,A100,1,8,8,allreduce,1048576,float,50\n"
-                                      "b,DGX,A100,1,8,8,allgatherv,1048576,float,50\n"
-                                      "c,DGX,A100,1,8,8,allreduce,many,float,50\n",
-                                      "t.csv");
+  const auto table = read_collectives(
+      "id,system,gpu,nodes,gpus_per_node,gpus,op,bytes,dtype,time_us\n"
+      "a,DGX,A100,1,8,8,allreduce,1048576,float,50\n"
+      "b,DGX,A100,1,8,8,allgatherv,1048576,float,50\n"
+      "c,DGX,A100,1,8,8,allreduce,many,float,50\n",
+      "t.csv");
   ASSERT_EQ(table.size(), 3u);
   EXPECT_EQ(table[0].problem, "");
   EXPECT_DOUBLE_EQ(table[0].seconds, 50e-6);
