@@ -12,6 +12,7 @@
 #include "bench/engine/output.hpp"
 #include "cli/commands.hpp"
 #include "cli/predict_network.hpp"
+#include "cli/predict_own.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -39,6 +40,7 @@ FlagList describe_predict() {
            "say which so many rows of --rows (else --calibrate) to measure next, the most telling first");
   add_text(d, "output", "", "write the calibrated machine with its residuals to this file, for --machine");
   add_network_flags(d);
+  add_own_flags(d);
   add_output_flags(d);
   add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
@@ -250,6 +252,8 @@ std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
 }
 
 int run_predict(const Flags& f, const Invocation& invocation) {
+  const bool is_own = concerns_own_files(f);
+  if (is_own && !f.has("score")) return predict_from_own(f);
   const auto asked = paths_of(f, "rows");
   const bool is_described = f.has("model"), chooses = f.has("choose-rows");
   if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described && !chooses && !f.has("output"))
@@ -267,7 +271,7 @@ int run_predict(const Flags& f, const Invocation& invocation) {
   constexpr double most_percent = 1e6;
   std::optional<double> most;
   if (f.has("fail-above")) most = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
-  const auto known = known_steps(f);
+  const auto known = is_own ? std::vector<predict::MeasuredStep>() : known_steps(f);
   const predict::Calibration calibration(known);
   if (f.has("output")) write_machine(f, calibration, known);
   if (chooses) {
@@ -276,7 +280,7 @@ int run_predict(const Flags& f, const Invocation& invocation) {
     print_rows(calibration, asked, f.on("json"));
   }
   if (is_described) predict_network(f, invocation, calibration, systems_of(known));
-  const auto scores = scores_of(f, calibration);
+  const auto scores = is_own ? own_scores(f) : scores_of(f, calibration);
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
@@ -303,7 +307,9 @@ Usage predict_usage() {
           "    --what-if link=100GbE --what-if codec=none,qsgd4\n"
           "gradmeter predict --calibrate known.csv --score others.csv\n"
           "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
-          "gradmeter predict --calibrate mine.csv --rows planned.csv"};
+          "gradmeter predict --calibrate mine.csv --rows planned.csv\n"
+          "gradmeter predict --calibrate scale.jsonl --ranks 8,64,4096   our own result files: scale, allreduce\n"
+          "gradmeter predict --calibrate two-hosts.jsonl --score four-hosts.jsonl"};
 }
 
 }  // namespace

@@ -643,7 +643,7 @@ void add_network_flags(FlagList& d) {
   add_text(d, "model", "", (names + "or a layer table as resnet50 or FILE.csv; predicts it on --ranks").c_str());
   add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
   add_text(d, "ranks", "",
-           "how many devices: a list, or powers of two as 1..65536; else 8,64,512,4096, or all --nodes");
+           "on how many devices: a list, or powers of two as 1..65536; else 8,64,512,4096, or all --nodes");
   add_text(d, "nodes", "", "how many nodes, instead of --ranks");
   add_text(d, "gpus-per-node", "8", "devices of a node");
   add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");

@@ -21,10 +21,8 @@ namespace {
 constexpr std::string_view experts = "experts";
 /// The most groups that are left out in turn; more are joined.
 constexpr std::size_t most_folds = 8;
-/// No interval is narrower, in the logarithm: sources state times to some percent.
-constexpr double least_spread = 0.05;
-/// The spread without any calibration row, and its growth with each doubling of GPUs beyond those calibrated on.
-constexpr double spread_of_priors = 0.35, spread_of_one_row = 0.25, spread_a_doubling = 0.03;
+/// The spread without any calibration row, and of a system of one.
+constexpr double spread_of_priors = 0.35, spread_of_one_row = 0.25;
 
 Terms terms_of(std::span<const double> logs) {
   Terms t;
@@ -119,6 +117,18 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
 std::string_view name(Basis b) {
   constexpr std::array<std::string_view, 4> names{"data sheet", "fit", "measured step", "layer costs"};
   return names.at(static_cast<std::size_t>(b));
+}
+
+void set_interval(Prediction& p, double spread, double times_ranks) {
+  constexpr double growth = 0.03;
+  const double width = std::hypot(spread, growth * std::max(0.0, std::log2(times_ranks)));
+  p.low = p.seconds * std::exp(-width);
+  p.high = p.seconds * std::exp(width);
+}
+
+double spread_of(std::vector<double> away) {
+  constexpr double ninety = 0.9;
+  return std::max(least_spread, percentile(std::move(away), ninety));
 }
 
 std::string group_of(const MeasuredStep& s) {
@@ -216,10 +226,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
       calibrated_gpus = m.fit->ranks;
     }
   }
-  const double doublings = std::max(0.0, std::log2(static_cast<double>(s.gpus) / calibrated_gpus));
-  const double width = std::hypot(spread, spread_a_doubling * doublings);
-  p.low = p.seconds * std::exp(-width);
-  p.high = p.seconds * std::exp(width);
+  set_interval(p, spread, static_cast<double>(s.gpus) / calibrated_gpus);
   return {p, {}};
 }
 
@@ -255,25 +262,24 @@ namespace {
 /// Collects rows and makes their score.
 class Scorer {
  public:
-  void add(const Calibration& calibration, const MeasuredStep& s) {
+  void add(const JudgedRow& row) {
     ++rows_;
-    const auto [prediction, reason] = calibration.predict(s);
-    const std::string why = s.problem.empty() ? reason : s.problem;
-    if (!prediction || !why.empty()) {
-      ++reasons_[why];
+    if (!row.prediction || !row.reason.empty()) {
+      ++reasons_[row.reason];
       constexpr double all_wrong = 100;
-      if (why != experts) with_unpredicted_.push_back(all_wrong);
+      if (row.reason != experts) with_unpredicted_.push_back(all_wrong);
       return;
     }
-    const double error = error_of(prediction->seconds, s.step_s);
+    const Prediction& p = *row.prediction;
+    const double error = error_of(p.seconds, row.measured_s);
     errors_.push_back(error);
     with_unpredicted_.push_back(error);
-    signs_.push_back(100 * (prediction->seconds - s.step_s) / s.step_s);
-    widths_.push_back(100 * (prediction->high - prediction->low) / 2 / prediction->seconds);
-    covered_ += s.step_s >= prediction->low && s.step_s <= prediction->high ? 1 : 0;
-    outliers_.push_back({s.id, prediction->largest_part, signs_.back() / 100});
-    if (const auto naive = calibration.constant_flops(s)) flops_errors_.push_back(error_of(*naive, s.step_s));
-    if (const auto naive = calibration.linear(s)) linear_errors_.push_back(error_of(*naive, s.step_s));
+    signs_.push_back(100 * (p.seconds - row.measured_s) / row.measured_s);
+    widths_.push_back(100 * (p.high - p.low) / 2 / p.seconds);
+    covered_ += row.measured_s >= p.low && row.measured_s <= p.high ? 1 : 0;
+    outliers_.push_back({row.id, p.largest_part, signs_.back() / 100});
+    if (row.constant_flops_s) flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
+    if (row.linear_s) linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
   }
 
   Score result(const std::string& file) {
@@ -310,9 +316,29 @@ class Scorer {
 
 }  // namespace
 
+namespace {
+
+JudgedRow judge(const Calibration& calibration, const MeasuredStep& s) {
+  const auto [prediction, reason] = calibration.predict(s);
+  return {.id = s.id,
+          .measured_s = s.step_s,
+          .prediction = prediction,
+          .reason = s.problem.empty() ? reason : s.problem,
+          .constant_flops_s = prediction ? calibration.constant_flops(s) : std::nullopt,
+          .linear_s = prediction ? calibration.linear(s) : std::nullopt};
+}
+
+}  // namespace
+
+Score score_of(std::span<const JudgedRow> rows, const std::string& file) {
+  Scorer scorer;
+  for (const JudgedRow& row : rows) scorer.add(row);
+  return scorer.result(file);
+}
+
 Score score(const Calibration& calibration, std::span<const MeasuredStep> rows, const std::string& file) {
   Scorer scorer;
-  for (const MeasuredStep& s : rows) scorer.add(calibration, s);
+  for (const MeasuredStep& s : rows) scorer.add(judge(calibration, s));
   return scorer.result(file);
 }
 
@@ -326,7 +352,7 @@ Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& f
     for (const auto& [other, of_other] : groups)
       if (other != name) kept.insert(kept.end(), of_other.begin(), of_other.end());
     const Calibration calibration(std::move(kept));
-    for (const MeasuredStep& s : left_out) scorer.add(calibration, s);
+    for (const MeasuredStep& s : left_out) scorer.add(judge(calibration, s));
   }
   return scorer.result(file);
 }

@@ -28,6 +28,14 @@ struct Prediction {
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
 };
+/// No interval is narrower, in the logarithm: sources state times to some percent.
+inline constexpr double least_spread = 0.05;
+/// Sets the 90 % interval. spread: its half width in the logarithm on ranks like those calibrated on. times_ranks: by
+/// how much there are more; the width grows by 3 % with each doubling.
+void set_interval(Prediction&, double spread, double times_ranks);
+/// The spread that follows from |log(predicted ÷ measured)| of rows that were left out: their 90th percentile.
+double spread_of(std::vector<double> away);
+
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};
   std::string reason = {};  ///< why there is none
@@ -74,6 +82,15 @@ struct Score {
   };
   std::vector<Outlier> outliers = {};  ///< the worst first
 };
+/// A measured row with its predictions.
+struct JudgedRow {
+  std::string id;
+  double measured_s = 0;
+  std::optional<Prediction> prediction = {};
+  std::string reason = {};  ///< why it cannot be predicted; empty: it can
+  std::optional<double> constant_flops_s = {}, linear_s = {};
+};
+Score score_of(std::span<const JudgedRow>, const std::string& file);
 Score score(const Calibration&, std::span<const MeasuredStep> rows, const std::string& file);
 /// Scores each row by a calibration on the rows of all other groups. group: what rows have in common that are left out
 /// together.

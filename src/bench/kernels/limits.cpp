@@ -6,10 +6,9 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "bench/engine/sweep.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "kernels/call_check.hpp"
 #include "kernels/cases/kernel_case.hpp"

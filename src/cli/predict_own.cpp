@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/predict_own.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/result_file.hpp"
+#include "core/units.hpp"
+#include "predict/collective_fit.hpp"
+#include "predict/own_steps.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::cli {
+
+using namespace bench;
+using core::UsageError;
+
+namespace {
+
+std::vector<std::string> own_paths(const Flags& f, const std::string& flag) {
+  return f.has(flag) ? split_list("--" + flag, f.text(flag)) : std::vector<std::string>();
+}
+bool is_result_file(const std::string& path) { return path.ends_with(".jsonl"); }
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError(fmt::format("cannot read '{}'; name an existing file", path));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// What one file has of measurements.
+struct OwnFile {
+  std::string path;
+  std::vector<predict::MeasuredCollective> collectives;
+  std::vector<predict::OwnStep> steps;
+};
+
+OwnFile read_own(const std::string& path) {
+  if (!is_result_file(path)) return {path, predict::read_collectives(read_file(path), path), {}};
+  const auto runs = core::read_results(path, core::Reading::strict, core::Samples::left_out).runs;
+  OwnFile out{path, predict::collectives_of(runs, path), predict::steps_of(runs, path)};
+  if (out.collectives.empty() && out.steps.empty())
+    throw UsageError(fmt::format(
+        "{}: no measured point of allreduce or scale, and predictions are fitted to these; name a file that has some",
+        path));
+  return out;
+}
+
+/// All files of a flag together.
+OwnFile read_all(const Flags& f, const std::string& flag) {
+  OwnFile all;
+  for (const auto& path : own_paths(f, flag)) {
+    OwnFile one = read_own(path);
+    std::ranges::move(one.collectives, std::back_inserter(all.collectives));
+    std::ranges::move(one.steps, std::back_inserter(all.steps));
+  }
+  return all;
+}
+
+predict::OwnStepOptions options_of(const Flags& f) {
+  constexpr std::uint64_t most_cores = 1u << 20;
+  if (!f.has("shared-cores")) return {};
+  return {.shared_cores =
+              static_cast<std::int64_t>(parse_count("--shared-cores", f.text("shared-cores"), 1, most_cores))};
+}
+
+template <class Row, class RanksOf>
+std::int64_t most_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of) {
+  std::int64_t most = 0;
+  for (const Row& r : rows) most = std::max(most, ranks_of(r));
+  return most;
+}
+
+/// The score of the rows on the most ranks by a fit to all others; nothing where there are no others to fit to.
+std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict::OwnStepOptions& options) {
+  const std::int64_t most = most_ranks(known.steps, [](const auto& s) { return s.ranks; });
+  if (most < 2) return std::nullopt;
+  std::vector<predict::OwnStep> kept, held;
+  for (const auto& s : known.steps) (s.ranks == most ? held : kept).push_back(s);
+  std::vector<predict::MeasuredCollective> fewer;
+  for (const auto& c : known.collectives)
+    if (c.shape.ranks < most) fewer.push_back(c);
+  if (std::ranges::none_of(kept, [](const auto& s) { return s.ranks > 1; }) && fewer.empty()) return std::nullopt;
+  const predict::OwnStepCalibration calibration(std::move(kept), std::move(fewer), options);
+  return predict::score(calibration, held, fmt::format("steps on {} ranks, held out", most));
+}
+
+std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
+  const std::int64_t most = most_ranks(known.collectives, [](const auto& c) { return std::int64_t{c.shape.ranks}; });
+  std::vector<predict::MeasuredCollective> kept, held;
+  for (const auto& c : known.collectives) (c.shape.ranks == most ? held : kept).push_back(c);
+  if (kept.empty() || held.empty()) return std::nullopt;
+  return predict::score(predict::CollectiveCalibration(std::move(kept)), held,
+                        fmt::format("collectives on {} ranks, held out", most));
+}
+
+void print_held_out(const std::optional<predict::Score>& s) {
+  if (!s) return;
+  if (!s->mape) {
+    for (const auto& [why, count] : s->reasons) core::print("{}: not predicted: {}\n", s->file, core::printable(why));
+    return;
+  }
+  core::print("{}: {} of {} predicted with a mean error of {:.1f} %, median {:.1f} %; 90 % intervals hold {:.0f} %\n",
+              s->file, s->rows - s->unpredicted, report::counted(s->rows, "row"), *s->mape, *s->median, *s->coverage);
+}
+
+/// One line of a curve.
+struct CurveRow {
+  predict::OwnStep step;
+  predict::OwnPrediction p;
+  double measured_s = 0, efficiency = 0;
+};
+
+report::Columns<CurveRow> curve_columns() {
+  using enum core::Align;
+  report::Columns<CurveRow> c;
+  const auto ms = [](double s) { return report::digits(1e3 * s); };
+  c.add({"ranks", "", right}, [](const CurveRow& r) { return fmt::format("{}", r.step.ranks); });
+  c.add({"measured", "ms", right, 2}, [=](const CurveRow& r) { return r.measured_s > 0 ? ms(r.measured_s) : "-"; });
+  c.add({"step", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.seconds); });
+  c.add({"90 %", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.low) + "–" + ms(r.p.step.high); });
+  c.add({"efficiency", "%", right}, [](const CurveRow& r) { return fmt::format("{:.0f}", 100 * r.efficiency); });
+  c.add({"compute", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.compute_s); });
+  c.add({"contention", "ms", right, 3}, [=](const CurveRow& r) { return ms(r.p.contention_s); });
+  c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.wire_s); });
+  c.add({"bound by", "", left, 4}, [](const CurveRow& r) { return r.p.step.largest_part; });
+  return c;
+}
+
+std::string curve_name(const predict::OwnStep& s) {
+  std::string name = fmt::format("{}, batch {}, {}", s.model, s.batch_per_rank, s.strategy);
+  if (!s.algorithm.empty()) name += ", " + s.algorithm;
+  if (!s.codec.empty()) name += ", " + s.codec;
+  return name;
+}
+
+}  // namespace
+
+void add_own_flags(FlagList& d) {
+  add_text(d, "shared-cores", "", "with result files: all hosts share so many cores, as those of a virtual cluster do");
+}
+
+bool concerns_own_files(const Flags& f) {
+  std::size_t own = 0, all = 0;
+  for (const char* flag : {"calibrate", "score"})
+    for (const auto& path : own_paths(f, flag)) {
+      ++all;
+      own += is_result_file(path) || predict::is_collective_table(read_file(path)) ? 1 : 0;
+    }
+  if (own > 0 && own < all)
+    throw UsageError(
+        "predict: result files and tables of collectives are not fitted together with tables of steps; name one kind");
+  return own > 0;
+}
+
+std::vector<predict::Score> own_scores(const Flags& f) {
+  OwnFile known = read_all(f, "calibrate");
+  if (known.collectives.empty() && known.steps.empty())
+    throw UsageError(
+        "--score: predictions of such files need measurements of the same machine; name some with --calibrate");
+  std::vector<predict::Score> out;
+  const predict::CollectiveCalibration collectives(known.collectives);
+  std::optional<predict::OwnStepCalibration> steps;
+  for (const auto& path : own_paths(f, "score")) {
+    const OwnFile file = read_own(path);
+    if (!file.collectives.empty()) out.push_back(predict::score(collectives, file.collectives, path));
+    if (file.steps.empty()) continue;
+    if (!steps) steps.emplace(known.steps, known.collectives, options_of(f));
+    out.push_back(predict::score(*steps, file.steps, path));
+  }
+  return out;
+}
+
+int predict_from_own(const Flags& f) {
+  const OwnFile known = read_all(f, "calibrate");
+  const auto options = options_of(f);
+  constexpr std::uint64_t most = 65536;
+  const auto ranks =
+      parse_counts("--ranks", f.has("ranks") ? f.text("ranks") : "8,16,32,64,128,256,1024,4096,16384,65536", 1, most);
+  print_held_out(held_out_collectives(known));
+  print_held_out(held_out_steps(known, options));
+  core::print("{}", core::printable_lines(predict::CollectiveCalibration(known.collectives).text()));
+  if (known.steps.empty()) return static_cast<int>(core::ExitCode::done);
+  const predict::OwnStepCalibration calibration(known.steps, known.collectives, options);
+  std::map<std::string, std::map<std::int64_t, const predict::OwnStep*>> curves;
+  for (const auto& s : known.steps)
+    if (s.ranks > 1 && s.strategy != "independent") curves[s.curve()][s.ranks] = &s;
+  const auto described = curve_columns();
+  std::string last;
+  for (const auto& [key, measured] : curves) {
+    const predict::OwnStep& largest = *measured.rbegin()->second;
+    std::set<std::int64_t> all(ranks.begin(), ranks.end());
+    for (const auto& [n, s] : measured) all.insert(n);
+    auto table = described.table();
+    std::string reason;
+    for (const std::int64_t n : all) {
+      const auto at = measured.find(n);
+      const predict::OwnStep step = at == measured.end() ? predict::on_ranks(largest, n) : *at->second;
+      const auto [p, why] = calibration.predict(step);
+      if (!p) {
+        reason = why;
+        continue;
+      }
+      const double measured_s = at == measured.end() ? 0 : at->second->step_s;
+      const CurveRow row{step, *p, measured_s, p->compute_s / p->step.seconds};
+      table.add_row(described.cells(row));
+      last = fmt::format("{} ranks take a step of {} in {} ({} to {}) by prediction, bound by {}.\n", n,
+                         core::printable(curve_name(largest)), core::to_text(core::Seconds{p->step.seconds}),
+                         core::to_text(core::Seconds{p->step.low}), core::to_text(core::Seconds{p->step.high}),
+                         p->step.largest_part);
+    }
+    core::print("{}\n{}\n", core::printable(curve_name(largest)), table.to_string(table_width(f)));
+    if (!reason.empty()) core::print("not predicted on some ranks: {}\n", core::printable(reason));
+  }
+  core::print("{}", last);
+  return static_cast<int>(core::ExitCode::done);
+}
+
+}  // namespace gradmeter::cli

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/collective_fit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "compression/registry.hpp"
+#include "core/element.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "kernels/problems/csv.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+using allreduce::CollectiveKind;
+using core::Factor;
+using core::Metric;
+
+/// The spread where groups could not be left out.
+constexpr double spread_of_one_group = 0.3;
+
+std::size_t count_of(const core::Value& v) {
+  const auto* n = v.as<std::int64_t>();
+  return n && *n > 0 ? static_cast<std::size_t>(*n) : 0;
+}
+
+std::optional<CollectiveKind> kind_of(std::string_view name) {
+  const std::string plain = plain_name(name);
+  if (plain == "allreduce") return CollectiveKind::all_reduce;
+  if (plain == "reducescatter") return CollectiveKind::reduce_scatter;
+  if (plain == "allgather") return CollectiveKind::all_gather;
+  if (plain == "broadcast") return CollectiveKind::broadcast;
+  if (plain == "alltoall") return CollectiveKind::all_to_all;
+  if (plain == "sendrecv" || plain == "p2p") return CollectiveKind::send_receive;
+  return std::nullopt;
+}
+
+/// The schedules of ours that stand for an algorithm: itself, or for a library's what it is known to do.
+std::vector<std::string> schedules_for(const std::string& algorithm) {
+  const std::string base = core::name_of(algorithm).base;
+  for (const auto& a : allreduce::algorithms())
+    if (a.name == base && a.backend == allreduce::Backend::schedule) return {algorithm};
+  if (base == "ompi-ring" || base == "ompi-segmented-ring" || base == "gpu-ring") return {"ring"};
+  if (base == "ompi-rabenseifner") return {"rabenseifner"};
+  if (base == "ompi-recursive-doubling") return {"recursive-doubling"};
+  if (base == "ompi-nonoverlapping" || base == "ompi-basic-linear") return {"binomial-tree"};
+  if (base == "shm-direct" || base == "gpu-direct") return {"direct"};
+  // A library, or `auto`, takes one of these by the size.
+  return {"ring", "double-tree", "recursive-doubling", "pairwise", "neighbour", "binomial-tree"};
+}
+
+/// Bytes on the wire, relative to the buffer's; nothing: not known.
+std::optional<double> wire_share(const MeasuredCollective& c) {
+  if (c.codec.empty()) return 1;
+  const auto codec = compression::find_codec(c.codec);
+  if (!codec) return 1;
+  if (!codec->codec || codec->info->exchange == compression::Exchange::gather) return std::nullopt;
+  const std::size_t n = c.bytes / sizeof(float);
+  return n == 0 ? 1 : static_cast<double>(codec->codec->wire_bytes(n)) / static_cast<double>(c.bytes);
+}
+
+/// Of a buffer's bytes, how many a rank decodes: what it adds up and what it gets.
+double decoded(double ranks) { return 2 * (ranks - 1) / ranks; }
+
+std::array<Prior, link_term_count> link_priors(const MeasuredCollective& c) {
+  constexpr double wide = 2;
+  return {Prior{5e-6, wide}, Prior{c.rate_prior, wide}, Prior{3e-5, wide},
+          Prior{1e9, wide},  Prior{1e10, wide},         Prior{5e-6, wide}};
+}
+
+double term(std::span<const double> logs, LinkTerm t) { return std::exp(logs[static_cast<std::size_t>(t)]); }
+
+/// The schedules that may stand for the algorithm on this shape.
+std::vector<PreparedCollective> candidates(const MeasuredCollective& c) {
+  std::vector<PreparedCollective> out;
+  for (const std::string& name : schedules_for(c.algorithm)) {
+    const auto algorithm = allreduce::find_algorithm(name);
+    if (!algorithm->refusal(c.shape, c.kind).empty()) continue;
+    out.emplace_back(CollectiveCall{.algorithm = algorithm,
+                                    .shape = c.shape,
+                                    .bytes = c.bytes,
+                                    .kind = c.kind,
+                                    .message_bytes = c.message_bytes,
+                                    .element_bytes = c.element_bytes});
+  }
+  return out;
+}
+
+double fastest(std::span<const PreparedCollective> all, const core::Machine& m) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto& p : all) best = std::min(best, p.seconds(m));
+  return best;
+}
+
+/// Without a codec's work; share: bytes on the wire relative to the buffer's.
+double with_links(const MeasuredCollective& c, std::span<const PreparedCollective> all, double share,
+                  std::span<const double> logs) {
+  const auto m = machine_of(logs, c.shape.ranks_per_node);
+  return fastest(all, share == 1 ? m : m.with_links_faster(1 / share)) + term(logs, LinkTerm::fixed);
+}
+
+std::string key_of(const MeasuredCollective& c) {
+  return fmt::format("{} {} {}", allreduce::name(c.kind), c.algorithm, c.codec);
+}
+
+}  // namespace
+
+std::string text_of(const core::Value& v) { return v.is_null() ? "" : core::to_text(v); }
+
+std::string exchange_system(const core::Factors& f) {
+  std::vector<std::string> words;
+  for (const Factor k : {Factor::interconnect, Factor::transport, Factor::ranks_as, Factor::device, Factor::inject})
+    if (!f[k].is_null()) words.push_back(text_of(f[k]));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, const std::string& file) {
+  std::vector<MeasuredCollective> out;
+  for (const core::Run& run : runs)
+    for (const core::Point& p : run.points) {
+      if (p.experiment != "allreduce" || p.status != core::Status::ok) continue;
+      const auto& f = p.factors;
+      const auto fact = [&](Factor k) { return text_of(f[k]); };
+      MeasuredCollective c{.id = fmt::format("{}: {}", file, f.key()),
+                           .system = exchange_system(f),
+                           .algorithm = fact(Factor::algorithm),
+                           .codec = fact(Factor::codec) == "none" ? "" : fact(Factor::codec),
+                           .shape = {static_cast<std::uint32_t>(count_of(f[Factor::ranks])),
+                                     static_cast<std::uint32_t>(count_of(f[Factor::ranks_per_node]))},
+                           .bytes = count_of(f[Factor::size_bytes])};
+      const auto kind = kind_of(fact(Factor::collective));
+      const auto* shared = p.factors[Factor::nodes].as<std::int64_t>();
+      if (shared && *shared > 1) c.message_bytes = std::size_t{1} << 20;
+      if (const auto type = fact(Factor::dtype); !type.empty())
+        c.element_bytes = core::size_of(core::parse_element(type));
+      c.seconds = p.metrics.number(Metric::time_s);
+      const auto or_zero = [](double v) { return v > 0 ? v : 0; };
+      c.encode_s = or_zero(p.metrics.number(Metric::encode_s));
+      c.decode_s = or_zero(p.metrics.number(Metric::decode_s));
+      if (!kind) c.problem = fmt::format("no model of {}", fact(Factor::collective));
+      if (kind) c.kind = *kind;
+      if (fact(Factor::overlap) == "gemm") c.problem = "a product runs beside the exchange";
+      if (!f[Factor::problem].is_null()) c.problem = "calls of another form";
+      if (c.shape.ranks < 2) c.problem = "one rank exchanges nothing";
+      if (!(c.seconds > 0)) c.problem = "no measured time";
+      out.push_back(std::move(c));
+    }
+  return out;
+}
+
+bool is_collective_table(std::string_view text) {
+  const std::string head = "," + std::string(text.substr(0, text.find_first_of("\r\n"))) + ",";
+  return head.find(",op,") != std::string::npos;
+}
+
+namespace {
+
+/// A row of a table. Cells that are no numbers throw CsvFault.
+MeasuredCollective read_row(const kernels::CsvRow& row) {
+  const auto ranks = static_cast<std::uint32_t>(row.count("gpus", 1));
+  const double node = row.number("gpus_per_node").value_or(ranks), nodes = row.number("nodes").value_or(0);
+  const bool is_one_node = nodes == 1 || !(node >= 1) || node >= ranks;
+  constexpr double library_link = 1e11, microsecond = 1e-6;
+  MeasuredCollective c{.id = row.text("id"),
+                       .system = row.text("system"),
+                       .algorithm = "library",
+                       .shape = {ranks, is_one_node ? ranks : static_cast<std::uint32_t>(node)},
+                       .bytes = row.count("bytes", 1),
+                       .rate_prior = library_link,
+                       .seconds = microsecond * row.number("time_us").value_or(0)};
+  const auto kind = kind_of(row.text("op"));
+  if (kind) c.kind = *kind;
+  const std::string type = plain_name(row.text("dtype"));
+  if (type == "fp16" || type == "bf16" || type == "half") c.element_bytes = 2;
+  if (!kind) c.problem = fmt::format("no model of the operation '{}'", row.text("op"));
+  if (ranks < 2) c.problem = "one GPU exchanges nothing";
+  if (!(c.seconds > 0)) c.problem = "no measured time";
+  return c;
+}
+
+}  // namespace
+
+std::vector<MeasuredCollective> read_collectives(std::string_view text, const std::string& file) {
+  std::vector<MeasuredCollective> out;
+  const auto head = [&](const std::vector<std::string>& names) {
+    for (const char* needed : {"system", "gpus", "op", "bytes", "time_us"})
+      if (std::ranges::find(names, needed) == names.end())
+        throw core::UsageError(
+            fmt::format("{}:1: column {} is missing; docs/predict.md lists the columns", file, needed));
+  };
+  const auto row = [&](const kernels::CsvRow& cells, std::size_t line) {
+    MeasuredCollective c{};
+    try {
+      c = read_row(cells);
+    } catch (const kernels::CsvFault& fault) {
+      c.id = cells.text("id");
+      c.problem = fault.what;
+    }
+    if (c.id.empty()) c.id = fmt::format("{}:{}", file, line);
+    out.push_back(std::move(c));
+  };
+  if (const auto faults = kernels::read_csv(text, file, head, row); !faults.empty())
+    throw core::UsageError(faults.front());
+  return out;
+}
+
+core::Machine machine_of(std::span<const double> logs, std::uint32_t ranks_per_node) {
+  core::Machine m;
+  m.ranks_per_node = ranks_per_node;
+  m.within_node = {.latency_s = term(logs, LinkTerm::within_latency),
+                   .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::within_rate)}}};
+  m.between_nodes = {.latency_s = term(logs, LinkTerm::between_latency),
+                     .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::between_rate)}}};
+  // All ranks of a node share its way out.
+  m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
+  m.reduce_bytes_per_s = term(logs, LinkTerm::sum_rate);
+  return m;
+}
+
+CollectiveCalibration::CollectiveCalibration(std::vector<MeasuredCollective> rows)
+    : CollectiveCalibration(std::move(rows), true) {}
+
+CollectiveCalibration::CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread)
+    : rows_(std::move(rows)) {
+  std::erase_if(rows_, [](const MeasuredCollective& c) { return !c.problem.empty(); });
+  std::set<std::string> systems;
+  for (const auto& c : rows_) systems.insert(c.system);
+  for (const auto& s : systems) fit(s, with_spread);
+}
+
+std::optional<double> CollectiveCalibration::by_terms(const System& system, const MeasuredCollective& c,
+                                                      std::string& reason) const {
+  const auto share = wire_share(c);
+  const auto codec = system.codecs.find(c.codec);
+  if (!share || (!c.codec.empty() && codec == system.codecs.end())) {
+    reason = share ? fmt::format("codec {} was not calibrated", c.codec)
+                   : fmt::format("codec {} has exchanges of its own", c.codec);
+    return std::nullopt;
+  }
+  const auto all = candidates(c);
+  if (all.empty()) {
+    reason = fmt::format("{} refuses {} ranks", c.algorithm, c.shape.ranks);
+    return std::nullopt;
+  }
+  double seconds = with_links(c, all, *share, system.log_terms);
+  if (!c.codec.empty())
+    seconds +=
+        static_cast<double>(c.bytes) * (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
+  return seconds;
+}
+
+/// The factor by which the terms' time is too short for the same call on other ranks; they miss it on more ranks too.
+double CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
+  constexpr double shrinkage = 0.25;
+  double away = 0, weight = 0;
+  for (const auto& r : rows_) {
+    if (r.system != c.system || key_of(r) != key_of(c)) continue;
+    std::string reason;
+    const auto s = by_terms(system, r, reason);
+    if (!s) continue;
+    // Calls of like length and on like many ranks say most.
+    const double doublings = std::abs(std::log2(static_cast<double>(r.bytes) / static_cast<double>(c.bytes)));
+    const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
+    const double w = std::exp(-2 * doublings - ranks);
+    away += w * std::log(r.seconds / *s);
+    weight += w;
+  }
+  return std::exp(away / (weight + shrinkage));
+}
+
+void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
+  System& system = systems_[name];
+  std::vector<const MeasuredCollective*> rows;
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> coding;
+  for (const auto& c : rows_) {
+    if (c.system != name) continue;
+    rows.push_back(&c);
+    system.most_ranks = std::max(system.most_ranks, static_cast<double>(c.shape.ranks));
+    system.has_within |= c.shape.ranks_per_node > 1;
+    system.has_between |= c.shape.ranks > c.shape.ranks_per_node;
+    if (c.codec.empty() || !(c.encode_s > 0)) continue;
+    coding[c.codec].first.push_back(c.encode_s / static_cast<double>(c.bytes));
+    coding[c.codec].second.push_back(c.decode_s / static_cast<double>(c.bytes) / decoded(c.shape.ranks));
+  }
+  for (const auto& [codec, rates] : coding)
+    system.codecs[codec] = {core::median(rates.first), core::median(rates.second)};
+  const auto priors = link_priors(*rows.front());
+  for (const Prior& p : priors) system.log_terms.push_back(std::log(p.middle));
+  std::vector<Residual> residuals;
+  for (const MeasuredCollective* c : rows) {
+    std::string reason;
+    if (!by_terms(system, *c, reason)) continue;
+    const double coding_s =
+        c->codec.empty()
+            ? 0
+            : static_cast<double>(c->bytes) *
+                  (system.codecs.at(c->codec).encode_s + decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
+    residuals.emplace_back([c, coding_s, all = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
+      return std::log((with_links(*c, all, share, x) + coding_s) / c->seconds);
+    });
+  }
+  constexpr double noise = 0.1;
+  system.log_terms = fit_terms(priors, residuals, noise);
+  system.spread = spread_of_one_group;
+  if (!with_spread) return;
+  // What was fitted is too near: rows are predicted from those of other algorithms and codecs, and of other ranks.
+  std::vector<double> spreads;
+  const auto leave_out = [&](const auto& group) {
+    std::set<std::string> groups;
+    for (const MeasuredCollective* c : rows) groups.insert(group(*c));
+    if (groups.size() < 2) return;
+    std::vector<double> away;
+    for (const std::string& left : groups) {
+      std::vector<MeasuredCollective> kept;
+      for (const MeasuredCollective* c : rows)
+        if (group(*c) != left) kept.push_back(*c);
+      const CollectiveCalibration others(std::move(kept), false);
+      for (const MeasuredCollective* c : rows) {
+        if (group(*c) != left) continue;
+        if (const auto p = others.predict(*c).prediction) away.push_back(std::abs(std::log(p->seconds / c->seconds)));
+      }
+    }
+    if (away.empty()) return;
+    spreads.push_back(spread_of(std::move(away)));
+  };
+  leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.shape.ranks); });
+  if (spreads.empty()) {
+    // Rows on one number of ranks do not say how the time grows with the ranks.
+    leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.bytes); });
+    spreads.push_back(spread_of_one_group);
+  }
+  system.spread = std::ranges::max(spreads);
+}
+
+PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) const {
+  if (!c.problem.empty()) return {{}, c.problem};
+  const auto at = systems_.find(c.system);
+  if (at == systems_.end()) return {{}, "no row of this system was calibrated on"};
+  std::string reason;
+  const auto seconds = by_terms(at->second, c, reason);
+  if (!seconds) return {{}, reason};
+  Prediction p{.seconds = *seconds * missed(at->second, c)};
+  set_interval(p, at->second.spread, c.shape.ranks / at->second.most_ranks);
+  p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
+  return {p, {}};
+}
+
+std::optional<double> CollectiveCalibration::same_bus_bandwidth(const MeasuredCollective& c) const {
+  const auto factor = [](const MeasuredCollective& r) {
+    const double p = r.shape.ranks;
+    if (r.kind == CollectiveKind::all_reduce) return 2 * (p - 1) / p;
+    return r.kind == CollectiveKind::broadcast || r.kind == CollectiveKind::send_receive ? 1 : (p - 1) / p;
+  };
+  const MeasuredCollective* fewest = nullptr;
+  for (const auto& r : rows_)
+    if (r.system == c.system && key_of(r) == key_of(c) && r.bytes == c.bytes &&
+        (!fewest || r.shape.ranks < fewest->shape.ranks))
+      fewest = &r;
+  if (!fewest) return std::nullopt;
+  return fewest->seconds * factor(c) / factor(*fewest);
+}
+
+std::optional<core::Machine> CollectiveCalibration::machine(const std::string& system,
+                                                            std::uint32_t ranks_per_node) const {
+  const auto at = systems_.find(system);
+  if (at == systems_.end()) return std::nullopt;
+  return machine_of(at->second.log_terms, ranks_per_node);
+}
+
+std::optional<core::Machine> CollectiveCalibration::any_machine(std::uint32_t ranks_per_node) const {
+  std::map<std::string, std::size_t> rows;
+  for (const auto& c : rows_) ++rows[c.system];
+  if (rows.empty()) return std::nullopt;
+  const auto most = std::ranges::max_element(rows, {}, [](const auto& r) { return r.second; });
+  return machine(most->first, ranks_per_node);
+}
+
+std::map<std::string, core::CodecRates> CollectiveCalibration::codec_rates() const {
+  std::map<std::string, core::CodecRates> out;
+  for (const auto& [name, system] : systems_)
+    for (const auto& [codec, rates] : system.codecs) {
+      if (!(rates.encode_s > 0) || !(rates.decode_s > 0)) continue;
+      const double decode = 1 / rates.decode_s;
+      out[core::name_of(codec).base] = {.encode = 1 / rates.encode_s, .decode = decode, .add = decode};
+    }
+  return out;
+}
+
+std::string CollectiveCalibration::text() const {
+  std::string out;
+  for (const auto& [name, s] : systems_) {
+    const auto t = [&](LinkTerm which) { return term(s.log_terms, which); };
+    const auto link = [&](bool is_measured, LinkTerm latency, LinkTerm rate) {
+      return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
+    };
+    out += fmt::format(
+        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within "
+        "{:.0f} "
+        "%\n",
+        name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
+        link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
+        t(LinkTerm::fixed), 100 * std::expm1(s.spread));
+  }
+  return out;
+}
+
+Score score(const CollectiveCalibration& calibration, std::span<const MeasuredCollective> rows,
+            const std::string& file) {
+  std::vector<JudgedRow> judged;
+  for (const auto& c : rows) {
+    const auto [prediction, reason] = calibration.predict(c);
+    judged.push_back({.id = c.id,
+                      .measured_s = c.seconds,
+                      .prediction = prediction,
+                      .reason = reason,
+                      .constant_flops_s = {},
+                      .linear_s = calibration.same_bus_bandwidth(c)});
+  }
+  return score_of(judged, file);
+}
+
+}  // namespace gradmeter::predict

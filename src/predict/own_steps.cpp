@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/own_steps.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "compression/registry.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/statistics.hpp"
+#include "dataparallel/assembly.hpp"
+#include "dataparallel/fabric/simulation/world.hpp"
+#include "model/registry.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+/// More ranks than these are not simulated but scaled from as many: each is a thread with buffers of its own.
+constexpr std::int64_t most_simulated = 16;
+/// The spread where no curve could be left out.
+constexpr double spread_of_one_curve = 0.3;
+/// Rates at which a simulation begins; they are then scaled to the measured step of one rank.
+constexpr double first_flops_per_s = 1e11, first_bytes_per_s = 1e10;
+
+double or_zero(double v) { return v > 0 ? v : 0; }
+
+std::string key_without(core::Factors f, std::span<const Factor> left_out) {
+  for (const Factor x : left_out) f[x] = core::Value();
+  return f.key();
+}
+constexpr std::array of_ranks{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
+                              Factor::batch_global, Factor::scaling, Factor::placement};
+constexpr std::array of_exchange{Factor::ranks,     Factor::nodes,       Factor::ranks_per_node, Factor::mapping,
+                                 Factor::placement, Factor::scaling,     Factor::strategy,       Factor::algorithm,
+                                 Factor::codec,     Factor::overlap,     Factor::bucket_bytes,   Factor::transport,
+                                 Factor::op,        Factor::gradients,   Factor::batch_per_rank, Factor::batch_global,
+                                 Factor::buffers,   Factor::accum_dtype, Factor::cadence,        Factor::mesh};
+
+bool is_strong(const OwnStep& s) { return text_of(s.factors[Factor::scaling]) == "strong"; }
+
+std::unique_ptr<model::Model> model_of(const OwnStep& s) {
+  constexpr std::size_t digits_features = 784, digits_classes = 10;
+  return model::make_model(s.model, {.features = digits_features, .classes = digits_classes});
+}
+
+/// The algorithm of ours that stands for this one.
+allreduce::AlgorithmPtr schedule_for(const std::string& name) {
+  if (!name.empty())
+    if (auto a = allreduce::find_algorithm(name); a->has_schedule()) return a;
+  return allreduce::find_algorithm("ring");
+}
+
+/// One worker's steps in virtual time; returns the mean time of a step [s].
+double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compression::CodecChoicePtr& message_codec) {
+  const auto strategy_choice = dataparallel::find_strategy(s.strategy);
+  const std::string optimizer(strategy_choice->info().optimizer.empty() ? "sgd" : strategy_choice->info().optimizer);
+  const auto* bucket = s.factors[Factor::bucket_bytes].as<std::int64_t>();
+  dataparallel::StrategyOptions options{
+      .overlap = text_of(s.factors[Factor::overlap]) == "bucketed", .optimizer = optimizer, .codec = message_codec};
+  if (bucket) options.bucket_bytes = static_cast<std::size_t>(*bucket);
+  dataparallel::Assembly assembly(fabric, {.model = [&](auto&, auto&) { return model_of(s); },
+                                           .optimizer = optimizer,
+                                           .strategy = strategy_choice,
+                                           .strategy_options = options});
+  auto& strategy = assembly.strategy();
+  auto& worker = assembly.worker();
+  strategy.begin(worker);
+  double seconds = 0;
+  if (fabric.rank() < strategy.workers(fabric.size())) {
+    const auto batch = static_cast<std::size_t>(s.batch_per_rank);
+    const auto inputs = fabric.device().allocate(core::Element::f32, batch * assembly.model().input_features());
+    const auto labels = fabric.device().allocate(core::Element::i32, batch * assembly.model().labels());
+    const std::size_t steps = 2 * std::max<std::size_t>(2, strategy.period());
+    std::size_t number = 0;
+    const auto run = [&](std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) {
+        assembly.probe().begin_step();
+        (void)strategy.step(worker, {inputs.buffer, labels.buffer, assembly.model().labels()},
+                            {.size = strategy_choice->info().step_size, .number = ++number});
+        (void)assembly.probe().end_step();
+      }
+    };
+    run(steps);
+    const double begin = fabric.now();
+    run(steps);
+    seconds = (fabric.now() - begin) / static_cast<double>(steps);
+    strategy.settle(worker);
+  }
+  strategy.end(worker);
+  return seconds;
+}
+
+/// The slowest worker's mean step on so many ranks.
+double run_world(const OwnStep& s, std::int64_t ranks, const dataparallel::SimMachine& m,
+                 const compression::CodecChoicePtr& message_codec) {
+  double slowest = 0;
+  dataparallel::SimWorld(static_cast<int>(ranks), m).run([&](dataparallel::Fabric& f) {
+    slowest = std::max(slowest, worker_steps(f, s, message_codec));
+  });
+  return slowest;
+}
+
+OwnStep alone(OwnStep s) {
+  s.strategy = "independent";
+  s.algorithm.clear();
+  s.codec.clear();
+  return s;
+}
+
+/// Exchanges of `scale` whose bytes are known, as calls of a collective.
+std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
+  std::vector<MeasuredCollective> out;
+  for (const OwnStep& s : rows) {
+    if (s.strategy != "sync" || s.ranks < 2 || s.algorithm.empty() || !(s.comm_s > 0)) continue;
+    if (text_of(s.factors[Factor::overlap]) != "none" || !s.codec.empty()) continue;
+    MeasuredCollective c{.id = s.id,
+                         .system = exchange_system(s.factors),
+                         .algorithm = s.algorithm,
+                         .shape = {static_cast<std::uint32_t>(s.ranks), static_cast<std::uint32_t>(s.ranks_per_node)},
+                         .bytes = sizeof(float) * model_of(s)->element_count(),
+                         .seconds = s.comm_s};
+    if (s.ranks > s.ranks_per_node) c.message_bytes = std::size_t{1} << 20;
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string OwnStep::curve() const {
+  return key_without(factors, of_ranks) +
+         (is_strong(*this) ? fmt::format(" {}", text_of(factors[Factor::batch_global])) : "");
+}
+std::string OwnStep::computation() const { return key_without(factors, of_exchange); }
+
+std::vector<OwnStep> steps_of(std::span<const core::Run> runs, const std::string& file) {
+  std::vector<OwnStep> out;
+  for (const core::Run& run : runs)
+    for (const core::Point& p : run.points) {
+      if (p.experiment != "scale" || p.status != core::Status::ok) continue;
+      const auto count = [&](Factor f) {
+        const auto* n = p.factors[f].as<std::int64_t>();
+        return n ? *n : std::int64_t{1};
+      };
+      const auto text = [&](Factor f) { return text_of(p.factors[f]); };
+      const auto number = [&](Metric m) { return or_zero(p.metrics.number(m)); };
+      out.push_back({.id = fmt::format("{}: {}", file, p.factors.key()),
+                     .factors = p.factors,
+                     .ranks = count(Factor::ranks),
+                     .ranks_per_node = count(Factor::ranks_per_node),
+                     .batch_per_rank = count(Factor::batch_per_rank),
+                     .model = text(Factor::model),
+                     .strategy = text(Factor::strategy),
+                     .algorithm = text(Factor::algorithm),
+                     .codec = text(Factor::codec) == "none" ? "" : text(Factor::codec),
+                     .step_s = number(Metric::time_s),
+                     .compute_s = number(Metric::compute_s),
+                     .comm_s = number(Metric::comm_s),
+                     .encode_s = number(Metric::encode_s),
+                     .decode_s = number(Metric::decode_s)});
+    }
+  return out;
+}
+
+OwnStep on_ranks(const OwnStep& s, std::int64_t ranks) {
+  OwnStep out = s;
+  out.id = fmt::format("{} ranks", ranks);
+  out.ranks = ranks;
+  out.ranks_per_node = std::min(ranks, s.ranks_per_node);
+  const auto* all = s.factors[Factor::batch_global].as<std::int64_t>();
+  if (is_strong(s) && all) out.batch_per_rank = std::max<std::int64_t>(1, *all / ranks);
+  out.factors[Factor::ranks] = ranks;
+  out.factors[Factor::nodes] = (ranks + out.ranks_per_node - 1) / out.ranks_per_node;
+  out.factors[Factor::ranks_per_node] = out.ranks_per_node;
+  out.factors[Factor::mapping] = core::Value();
+  out.factors[Factor::batch_per_rank] = out.batch_per_rank;
+  // Ranks that only serve have no part of the batch.
+  const std::int64_t workers =
+      all && s.batch_per_rank > 0 && !is_strong(s) ? ranks - (s.ranks - *all / s.batch_per_rank) : ranks;
+  if (!is_strong(s)) out.factors[Factor::batch_global] = std::max<std::int64_t>(1, workers) * out.batch_per_rank;
+  out.step_s = out.compute_s = out.comm_s = 0;
+  return out;
+}
+
+OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives,
+                                       OwnStepOptions options)
+    : OwnStepCalibration(std::move(rows), std::move(collectives), options, true) {}
+
+OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives,
+                                       OwnStepOptions options, bool with_spread)
+    : rows_(std::move(rows)),
+      measured_collectives_(std::move(collectives)),
+      collectives_(measured_collectives_.empty() ? exchanges_of(rows_) : measured_collectives_),
+      options_(options),
+      spread_(spread_of_one_curve) {
+  for (const OwnStep& s : rows_) most_ranks_ = std::max(most_ranks_, s.ranks);
+  if (!with_spread) return;
+  // A curve that is left out whole is predicted by links and virtual time alone.
+  std::set<std::int64_t> counts;
+  std::set<std::string> curves;
+  for (const OwnStep& s : rows_)
+    if (s.ranks > 1) counts.insert(s.ranks), curves.insert(s.curve());
+  const bool by_ranks = counts.size() > 1;
+  if (!by_ranks && curves.size() < 2) return;
+  std::vector<double> away;
+  const auto leave_out = [&](const auto& is_left) {
+    std::vector<OwnStep> kept;
+    for (const OwnStep& s : rows_)
+      if (!is_left(s)) kept.push_back(s);
+    const OwnStepCalibration others(std::move(kept), measured_collectives_, options_, false);
+    for (const OwnStep& s : rows_) {
+      if (!is_left(s) || s.strategy == "independent") continue;
+      if (const auto p = others.predict(s).prediction) away.push_back(std::abs(std::log(p->step.seconds / s.step_s)));
+    }
+  };
+  if (by_ranks) {
+    for (const std::int64_t n : counts) leave_out([n](const OwnStep& s) { return s.ranks == n; });
+  } else {
+    for (const std::string& c : curves) leave_out([&](const OwnStep& s) { return s.ranks > 1 && s.curve() == c; });
+  }
+  if (away.empty()) return;
+  // Curves on one number of ranks do not say how the time grows with the ranks.
+  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(away)));
+}
+
+/// By how much ranks slow each other down without any exchange.
+double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
+  const OwnStep* nearest = nullptr;
+  for (const OwnStep& r : rows_) {
+    if (r.strategy != "independent" || r.ranks < 2 || r.computation() != s.computation() ||
+        r.batch_per_rank != s.batch_per_rank)
+      continue;
+    if (r.ranks_per_node != s.ranks_per_node && r.ranks != s.ranks) continue;
+    const auto distance = [&](const OwnStep& x) { return std::abs(x.ranks - s.ranks); };
+    if (!nearest || distance(r) < distance(*nearest)) nearest = &r;
+  }
+  const double measured = nearest ? std::max(1.0, nearest->step_s / alone_s) : 1;
+  if (options_.shared_cores == 0) return measured;
+  const auto crowd = [&](std::int64_t ranks) {
+    return std::max(1.0, static_cast<double>(ranks) / static_cast<double>(options_.shared_cores));
+  };
+  return measured * crowd(s.ranks) / crowd(nearest ? nearest->ranks : 1);
+}
+
+core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
+  const auto node = static_cast<std::uint32_t>(s.ranks > s.ranks_per_node ? s.ranks_per_node : 0);
+  core::Machine m;
+  if (const auto fitted = collectives_.machine(exchange_system(s.factors), node)) {
+    m = *fitted;
+  } else if (const auto any = collectives_.any_machine(node)) {
+    m = *any;
+  }
+  for (const auto& [name, rates] : collectives_.codec_rates()) m.codecs[name] = rates;
+  for (const OwnStep& r : rows_) {
+    if (r.codec.empty() || !(r.encode_s > 0) || !(r.decode_s > 0)) continue;
+    const auto codec = compression::find_codec(r.codec);
+    if (!codec || m.codecs.contains(codec->info->name)) continue;
+    const double bytes = sizeof(float) * static_cast<double>(model_of(r)->element_count());
+    const double p = static_cast<double>(r.ranks);
+    const double decode = bytes * 2 * (p - 1) / p / r.decode_s;
+    m.codecs[std::string(codec->info->name)] = {
+        .encode = bytes * (1 + 1 / p) / r.encode_s, .decode = decode, .add = decode};
+  }
+  return m;
+}
+
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double alone_s,
+                                                                          double computing_s,
+                                                                          std::string& reason) const {
+  try {
+    dataparallel::SimMachine m{.machine = machine_for(s), .time_only = true};
+    m.machine.flops_per_s = first_flops_per_s;
+    m.machine.memory_bytes_per_s = first_bytes_per_s;
+    m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
+    const double by_first_rates = run_world(alone(s), 1, m, {});
+    m.machine.flops_per_s *= by_first_rates / computing_s;
+    m.machine.memory_bytes_per_s *= by_first_rates / computing_s;
+    m.algorithm = schedule_for(s.algorithm);
+    const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
+    const bool in_sums = dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
+    if (in_sums) m.codec = codec;
+    return Modelled{
+        .step = run_world(s, s.ranks, m, in_sums ? nullptr : codec), .alone = alone_s, .computing = computing_s};
+  } catch (const std::exception& e) {
+    reason = e.what();
+    return std::nullopt;
+  }
+}
+
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const OwnStep& s, std::string& reason) const {
+  const OwnStep* base = nullptr;
+  for (const OwnStep& r : rows_) {
+    if (r.ranks != 1 || r.computation() != s.computation()) continue;
+    const auto fits = [&](const OwnStep& x) {
+      return 2 * (x.batch_per_rank == s.batch_per_rank) + (x.strategy == "independent");
+    };
+    if (!base || fits(r) > fits(*base)) base = &r;
+  }
+  if (!base) {
+    reason = "no row of one rank computes the same";
+    return std::nullopt;
+  }
+  const double share = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
+  const double alone_s = base->step_s * share, computing_s = alone_s * slowdown(s, alone_s);
+  if (s.ranks == 1 || s.strategy == "independent") return Modelled{computing_s, alone_s, computing_s};
+  const std::int64_t few = std::min(s.ranks, most_simulated);
+  const std::string key = fmt::format("{} {} {}", s.curve(), few, s.ranks_per_node);
+  const auto [at, is_new] = known_.try_emplace(key);
+  if (is_new) at->second = simulated(on_ranks(s, few), alone_s, computing_s, reason);
+  if (!at->second) {
+    if (reason.empty()) reason = "its exchange is not simulated";
+    return std::nullopt;
+  }
+  Modelled out = *at->second;
+  out.alone = alone_s;
+  if (few == s.ranks) return out;
+  // Beyond the simulated ranks the exchange grows as the bytes that the strategy forecasts, or as its collective.
+  const double exchange = std::max(0.0, out.step - out.computing);
+  const auto seconds = [&](std::int64_t ranks) {
+    const auto choice = dataparallel::find_strategy(s.strategy);
+    const core::Machine m = machine_for(on_ranks(s, ranks));
+    const auto model = model_of(s);
+    const auto pattern = choice->info().communication;
+    if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::blocks) {
+      auto algorithm = schedule_for(s.algorithm);
+      const allreduce::Shape shape{static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)};
+      if (!algorithm->refusal(shape).empty()) algorithm = allreduce::find_algorithm("ring");
+      return collective_seconds({.algorithm = algorithm,
+                                 .shape = shape,
+                                 .bytes = sizeof(float) * model->element_count(),
+                                 .message_bytes = std::size_t{1} << 20},
+                                m);
+    }
+    return choice->make({})
+        ->predict({.ranks = static_cast<std::uint32_t>(ranks),
+                   .tensors = model->tensors(),
+                   .elements = model->element_count(),
+                   .ranks_per_node = static_cast<std::uint32_t>(s.ranks_per_node),
+                   .machine = m})
+        .seconds;
+  };
+  const double before = seconds(few);
+  out.step = out.computing + exchange * (before > 0 ? std::max(1.0, seconds(s.ranks) / before) : 1);
+  return out;
+}
+
+/// The factor that the modelled step lacks on the measured ranks of the same curve, those nearest most.
+double OwnStepCalibration::missed(const OwnStep& s) const {
+  constexpr double shrinkage = 0.25;
+  double away = 0, weight = 0;
+  for (const OwnStep& r : rows_) {
+    if (r.ranks < 2 || r.curve() != s.curve()) continue;
+    std::string reason;
+    const auto m = modelled(r, reason);
+    if (!m) continue;
+    const double w = std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
+    away += w * std::log(r.step_s / m->step);
+    weight += w;
+  }
+  return std::exp(away / (weight + shrinkage));
+}
+
+OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
+  std::string reason;
+  const auto m = modelled(s, reason);
+  if (!m) return {{}, reason};
+  OwnPrediction p;
+  p.step.seconds = m->step * (s.ranks > 1 ? missed(s) : 1);
+  set_interval(p.step, s.ranks > 1 ? spread_ : least_spread,
+               static_cast<double>(s.ranks) / static_cast<double>(most_ranks_));
+  p.compute_s = std::min(m->alone, p.step.seconds);
+  p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
+  p.wire_s = p.step.seconds - p.compute_s - p.contention_s;
+  p.step.parts = {.compute = p.compute_s + p.contention_s, .data_exchange = p.wire_s};
+  p.step.largest_part = p.wire_s > p.compute_s + p.contention_s ? "wire"
+                        : p.contention_s > p.compute_s          ? "contention"
+                                                                : "compute";
+  return {p, {}};
+}
+
+std::optional<double> OwnStepCalibration::linear(const OwnStep& s) const {
+  const OwnStep* fewest = nullptr;
+  for (const OwnStep& r : rows_)
+    if (r.ranks > 1 && r.curve() == s.curve() && (!fewest || r.ranks < fewest->ranks)) fewest = &r;
+  if (!fewest) return std::nullopt;
+  return fewest->step_s * static_cast<double>(s.batch_per_rank) / static_cast<double>(fewest->batch_per_rank);
+}
+
+Score score(const OwnStepCalibration& calibration, std::span<const OwnStep> rows, const std::string& file) {
+  std::vector<JudgedRow> judged;
+  for (const OwnStep& s : rows) {
+    auto [p, reason] = calibration.predict(s);
+    judged.push_back({.id = s.id,
+                      .measured_s = s.step_s,
+                      .prediction = p ? std::optional(p->step) : std::nullopt,
+                      .reason = std::move(reason),
+                      .constant_flops_s = {},
+                      .linear_s = calibration.linear(s)});
+  }
+  return score_of(judged, file);
+}
+
+}  // namespace gradmeter::predict

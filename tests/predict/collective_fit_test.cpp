@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/collective_fit.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "core/error.hpp"
+#include "support/machines.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+using core::Factor;
+
+core::Machine truth(std::uint32_t node) {
+  core::Machine m = gradmeter::test::linked(4e-6, 8e9, 2e10);
+  m.ranks_per_node = node;
+  m.between_nodes = {.latency_s = 6e-5, .bandwidth = {{.bytes_per_s = 1.2e8}}};
+  m.node_port.bytes_per_s = 1.2e8;
+  return m;
+}
+
+core::Point point(const std::string& algorithm, std::int64_t ranks, std::int64_t bytes, double seconds) {
+  core::Point p;
+  p.experiment = "allreduce";
+  p.factors[Factor::ranks] = ranks;
+  p.factors[Factor::nodes] = ranks;
+  p.factors[Factor::ranks_per_node] = std::int64_t{1};
+  p.factors[Factor::interconnect] = "1gbe";
+  p.factors[Factor::transport] = "mpi";
+  p.factors[Factor::algorithm] = algorithm;
+  p.factors[Factor::codec] = "none";
+  p.factors[Factor::size_bytes] = bytes;
+  p.factors[Factor::dtype] = "fp32";
+  p.factors[Factor::collective] = "allreduce";
+  p.metrics[core::Metric::time_s] = seconds;
+  return p;
+}
+
+/// All algorithms on hosts of one rank each, as the true machine with 2 % of noise would be measured.
+core::Run measured(const std::vector<std::int64_t>& ranks) {
+  std::mt19937 random(7);
+  std::normal_distribution<double> noise(0, 0.02);
+  core::Run run;
+  for (const char* name : {"ring", "rabenseifner", "recursive-doubling", "direct", "binomial-tree"})
+    for (const std::int64_t p : ranks)
+      for (const std::int64_t bytes : {1 << 12, 1 << 16, 1 << 20, 1 << 23}) {
+        const CollectiveCall call{.algorithm = allreduce::find_algorithm(name),
+                                  .shape = {static_cast<std::uint32_t>(p), 1},
+                                  .bytes = static_cast<std::size_t>(bytes),
+                                  .message_bytes = std::size_t{1} << 20};
+        run.points.push_back(point(name, p, bytes, formula_seconds(call, truth(1)) * std::exp(noise(random))));
+      }
+  return run;
+}
+
+std::vector<MeasuredCollective> rows(const std::vector<std::int64_t>& ranks) {
+  const core::Run run = measured(ranks);
+  return collectives_of({&run, 1}, "own.jsonl");
+}
+
+TEST(CollectiveFit, MoreRanksArePredictedFromFew) {
+  const auto s = score(CollectiveCalibration(rows({2, 4})), rows({8, 16}), "more.jsonl");
+  EXPECT_EQ(s.unpredicted, 0u);
+  EXPECT_LT(s.mape.value(), 5);
+  EXPECT_GE(s.coverage.value(), 85);
+  EXPECT_LT(s.mape.value(), s.linear_mape.value()) << "the naive prediction keeps the bus bandwidth";
+}
+
+TEST(CollectiveFit, AWrongAllReduceScoresWorse) {
+  auto held = rows({8, 16});
+  const CollectiveCalibration calibration(rows({2, 4}));
+  const double right = score(calibration, held, "held").mape.value();
+  for (auto& c : held) c.bytes *= 2;
+  EXPECT_GT(score(calibration, held, "held").mape.value(), 2 * right) << "twice the traffic";
+  held = rows({8, 16});
+  for (auto& c : held) c.algorithm = "recursive-doubling";
+  EXPECT_GT(score(calibration, held, "held").mape.value(), 2 * right) << "another all-reduce";
+}
+
+TEST(CollectiveFit, WhatCannotBePredictedHasAReason) {
+  const CollectiveCalibration calibration(rows({2, 4}));
+  auto other = rows({8});
+  other.front().system = "another";
+  EXPECT_EQ(calibration.predict(other.front()).reason, "no row of this system was calibrated on");
+  other = rows({8});
+  other.front().codec = "qsgd4";
+  EXPECT_EQ(calibration.predict(other.front()).reason, "codec qsgd4 was not calibrated");
+}
+
+TEST(CollectiveTable, RowsAreReadWithTheirFaults) {
+  const auto table = read_collectives(
+      "id,system,gpu,nodes,gpus_per_node,gpus,op,bytes,dtype,time_us\n"
+      "a,DGX,A100,1,8,8,allreduce,1048576,float,50\n"
+      "b,DGX,A100,1,8,8,allgatherv,1048576,float,50\n"
+      "c,DGX,A100,1,8,8,allreduce,many,float,50\n",
+      "t.csv");
+  ASSERT_EQ(table.size(), 3u);
+  EXPECT_EQ(table[0].problem, "");
+  EXPECT_DOUBLE_EQ(table[0].seconds, 50e-6);
+  EXPECT_EQ(table[1].problem, "no model of the operation 'allgatherv'");
+  EXPECT_NE(table[2].problem, "");
+  EXPECT_THROW(read_collectives("system,op\nx,allreduce\n", "t.csv"), core::UsageError);
+}
+
+/// Behind a switch all pairs have one rate. (Of the V100's mesh two GPUs share one link and four more: what two say of
+/// four is wrong by a factor.)
+TEST(CollectiveTable, NcclOnFourGpusOfASwitchIsPredictedFromTwo) {
+  const std::string path = std::string(GRADMETER_PREDICT_DATA) + "/vtrain_nccl_lut_thin.csv";
+  std::ifstream in(path, std::ios::binary);
+  std::vector<MeasuredCollective> two, four;
+  for (const auto& c : read_collectives(std::string(std::istreambuf_iterator<char>(in), {}), path))
+    if (c.system == "DGX A100") (c.shape.ranks == 2 ? two : four).push_back(c);
+  const auto s = score(CollectiveCalibration(two), four, path);
+  EXPECT_EQ(s.rows, 20u);
+  EXPECT_EQ(s.unpredicted, 0u);
+  EXPECT_LT(s.mape.value(), 15);
+}
+
+}  // namespace
+}  // namespace gradmeter::predict

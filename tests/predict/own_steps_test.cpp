@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/own_steps.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/machines.hpp"
+
+namespace gradmeter::predict {
+namespace {
+
+using core::Factor;
+using core::Metric;
+
+constexpr double alone_s = 20e-3;
+/// Bytes of the gradients of mlp:784-1024-1024-10.
+constexpr std::size_t gradient_bytes = std::size_t{4} * (784 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 10 + 10);
+
+core::Machine hosts() {
+  core::Machine m = gradmeter::test::linked(4e-6, 8e9, 2e10);
+  m.ranks_per_node = 1;
+  m.between_nodes = {.latency_s = 6e-5, .bandwidth = {{.bytes_per_s = 1.2e8}}};
+  return m;
+}
+
+double exchange_s(const std::string& algorithm, std::uint32_t ranks) {
+  return ranks == 1 ? 0
+                    : collective_seconds({.algorithm = allreduce::find_algorithm(algorithm),
+                                          .shape = {ranks, 1},
+                                          .bytes = gradient_bytes,
+                                          .message_bytes = std::size_t{1} << 20},
+                                         hosts());
+}
+
+core::Point step_point(const std::string& strategy, const std::string& algorithm, std::int64_t ranks) {
+  core::Point p;
+  p.experiment = "scale";
+  p.factors[Factor::ranks] = ranks;
+  p.factors[Factor::nodes] = ranks;
+  p.factors[Factor::ranks_per_node] = std::int64_t{1};
+  p.factors[Factor::model] = "mlp:784-1024-1024-10";
+  p.factors[Factor::batch_per_rank] = std::int64_t{64};
+  p.factors[Factor::batch_global] = 64 * ranks;
+  p.factors[Factor::interconnect] = "1gbe";
+  p.factors[Factor::strategy] = strategy;
+  const double exchange = strategy == "independent" ? 0 : exchange_s(algorithm, static_cast<std::uint32_t>(ranks));
+  if (exchange > 0) {
+    p.factors[Factor::algorithm] = algorithm;
+    p.factors[Factor::overlap] = "none";
+    p.factors[Factor::bucket_bytes] = std::int64_t{1} << 30;
+    p.metrics[Metric::comm_s] = exchange;
+  }
+  p.metrics[Metric::time_s] = alone_s + exchange;
+  p.metrics[Metric::compute_s] = alone_s;
+  return p;
+}
+
+/// One rank, and both algorithms on each of these.
+std::vector<OwnStep> curve(const std::vector<std::int64_t>& ranks) {
+  core::Run run;
+  run.points.push_back(step_point("independent", "", 1));
+  for (const std::int64_t n : ranks)
+    for (const char* algorithm : {"ring", "rabenseifner"}) run.points.push_back(step_point("sync", algorithm, n));
+  return steps_of({&run, 1}, "scale.jsonl");
+}
+
+TEST(OwnSteps, MoreRanksArePredictedFromFew) {
+  const OwnStepCalibration calibration(curve({2, 4}), {});
+  const auto held = curve({8, 16});
+  const auto s = score(calibration, held, "more.jsonl");
+  EXPECT_EQ(s.unpredicted, 0u);
+  EXPECT_LT(s.mape.value(), 10);
+  EXPECT_GE(s.coverage.value(), 85);
+  EXPECT_LT(s.mape.value(), s.linear_mape.value());
+}
+
+TEST(OwnSteps, PartsAddUpAndGrowWithTheRanks) {
+  const OwnStepCalibration calibration(curve({2, 4}), {});
+  double before = 0;
+  for (const std::int64_t n : {8, 64, 1024, 65536}) {
+    const auto p = calibration.predict(on_ranks(calibration.rows().back(), n)).prediction;
+    ASSERT_TRUE(p) << n;
+    EXPECT_NEAR(p->compute_s + p->contention_s + p->wire_s, p->step.seconds, 1e-9);
+    EXPECT_NEAR(p->compute_s, alone_s, 1e-9);
+    EXPECT_GE(p->wire_s, before) << n;
+    EXPECT_LT(p->step.low, p->step.seconds);
+    before = p->wire_s;
+  }
+}
+
+TEST(OwnSteps, SharedCoresSlowComputationDown) {
+  const OwnStepCalibration calibration(curve({2}), {}, {.shared_cores = 2});
+  const auto p = calibration.predict(on_ranks(calibration.rows().back(), 4)).prediction;
+  ASSERT_TRUE(p);
+  EXPECT_NEAR(p->contention_s, alone_s, 1e-3) << "four ranks on two cores compute twice as long";
+}
+
+TEST(OwnSteps, WithoutARowOfOneRankThereIsAReason) {
+  auto rows = curve({2});
+  std::erase_if(rows, [](const OwnStep& s) { return s.ranks == 1; });
+  const OwnStepCalibration calibration(rows, {});
+  EXPECT_EQ(calibration.predict(rows.front()).reason, "no row of one rank computes the same");
+}
+
+}  // namespace
+}  // namespace gradmeter::predict
