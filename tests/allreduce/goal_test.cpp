@@ -347,6 +347,7 @@ class RandomRun {
       data_[r][i] = std::move(messages.front());
       messages.pop_front();
       EXPECT_EQ(data_[r][i].size(), x.bytes / 4);
+      data_[r][i].resize(x.bytes / 4);
       if (!is_added(program, i)) memory_[r].write(round(x), x.at() / 4, data_[r][i], false);
     } else if (!x.is_join()) {
       memory_[r].write(round(received(program, x)), x.at() / 4, data_[r][x.before.front()], true);
