@@ -14,7 +14,7 @@ gradmeter_packages_build=(
 gradmeter_packages_test=(
   libgtest-dev libgmock-dev libgloo-dev
   python3 python3-jsonschema python3-scipy python3-pandas chromium-driver iproute2 util-linux procps locales
-  libboost-context-dev clang-format-14 clang-tidy-16 libomp-16-dev
+  libboost-context-dev clang-format-14 clang-tidy-16 libomp-16-dev libsimgrid-dev
 )
 # For scripts/gpu-check.sh: without MPI and oneDNN, and no tools of development.
 gradmeter_packages_gpu=(

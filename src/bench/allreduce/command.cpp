@@ -11,6 +11,7 @@
 
 #include "allreduce/selection/size_table.hpp"
 #include "bench/allreduce/allreduce.hpp"
+#include "bench/allreduce/goal.hpp"
 #include "bench/engine/command.hpp"
 #include "bench/engine/devices.hpp"
 #include "bench/engine/flags.hpp"
@@ -269,6 +270,10 @@ FlagList describe_allreduce() {
       "--reduction span or --cadence window)");
   add_switch(d, "per-rank", "add a table of ranks: the time of each one's calls, and of its own work without waiting");
   add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
+  add_text(d, "goal", "",
+           "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; up to "
+           "65536 --thread-ranks");
+  add_text(d, "goal-sums", "10GB/s", "rate at which sums read what was received, for the times of --goal; 0: no time");
   add_format_flags(d);
   add_output_flags(d);
   return d;
@@ -308,6 +313,28 @@ namespace {
 NodeMap planned_nodes(const std::vector<int>& fake, int world) {
   if (fake.empty()) return {.node_of = std::vector<int>(static_cast<std::size_t>(world), 0)};
   return {.node_of = fake, .fake = true};
+}
+
+GoalFile read_goal_file(const Flags& f) {
+  std::string rate = f.text("goal-sums");
+  if (rate.ends_with("/s")) rate.resize(rate.size() - 2);
+  return {.path = f.text("goal"),
+          .reduce_bytes_per_s = static_cast<double>(parse_size("--goal-sums", rate)),
+          .replaces = f.on("force")};
+}
+
+/// Ranks are only counted, so there may be more of them than threads.
+int export_schedule(const Flags& f, const Invocation& invocation) {
+  if (invocation.rank != 0) return 0;
+  int ranks = runtime::read_launcher().size;
+  if (f.has("thread-ranks"))
+    ranks = static_cast<int>(parse_count("--thread-ranks", f.text("thread-ranks"), 1, most_goal_ranks));
+  const bool counted = f.has("thread-ranks") || !runtime::read_launcher().name.empty();
+  const auto map = planned_nodes(read_fake_nodes(f, counted ? ranks : 0), ranks);
+  const auto options = read_collective_options(f, map.ranks(), 1);
+  write_goal_file(read_goal_file(f), plan_collectives(options, map), map,
+                  [&] { return invocation.process.signals.pending(); });
+  return 0;
 }
 
 int print_collectives_plan(const Flags& f) {
@@ -460,6 +487,11 @@ Usage allreduce_usage() {
 }
 
 int run_allreduce_command(const Flags& flags, const Invocation& invocation) {
+  if (flags.has("goal") && !flags.on("dry-run"))
+    throw UsageError("--goal writes a schedule and measures nothing; give it with --dry-run");
+  if (flags.given("goal-sums") && !flags.has("goal"))
+    throw UsageError("--goal-sums is for the file of --goal; name one, or leave it out");
+  if (flags.has("goal")) return export_schedule(flags, invocation);
   return flags.on("dry-run") ? print_collectives_plan(flags) : measure_collectives(flags, invocation);
 }
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes schedules as text in GOAL (Group Operation Assembly Language), which network simulators read.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "allreduce/schedule/schedule.hpp"
+#include "allreduce/schedule/slices.hpp"
+
+namespace gradmeter::allreduce {
+
+/// The schedules to write: slice s runs schedule s mod count, as in the executor.
+struct GoalSource {
+  std::span<const SchedulePtr> schedules;
+  const Slices& slices;
+  std::size_t element_bytes = 4;
+  double reduce_bytes_per_s = 0;  ///< rate at which a sum reads what was received [bytes/s]; 0: sums take no time
+};
+
+/// Writes one rank after another; `write` gets pieces of some 64 KiB.
+/// Operations: `send` and `recv` of each message that is not empty, and a `calc` [ns] for each sum. The tag is slice ·
+/// rounds + round, below 2^30; messages between two ranks with one tag match in their order.
+/// Labels: s (send), r (recv) or c (the sum of what a recv brought), a number that is unique in the rank, and the
+/// message's first byte in the rank's buffer: "s4_at_65536". A recv that no sum follows replaces the buffer's bytes.
+/// "j7" is a `calc 0` at which all receives and sums of a round come together.
+/// Dependencies: those of the executor. A round of a slice requires the receives and sums of the slice's round before,
+/// but not its sends; a slice requires the slice before it on its lane (`lanes_for`).
+/// What is not written: copies inside a rank, the division of an average, and the waits of a receive until the place
+/// that it overwrites has been sent.
+/// Cost:   O(steps) time; memory for one rank's steps of one round.
+/// Source: Hoefler, Siebert, Lumsdaine, ICPP 2009 (GOAL); Hoefler, Schneider, Lumsdaine, LSAP 2010 (LogGOPSim), whose
+/// converter txt2bin states the grammar.
+void write_goal(const GoalSource&, const std::function<void(std::string_view)>& write);
+
+/// The bytes that `write_goal` writes at most. messages: by all ranks together for one slice, as
+/// AlgorithmInfo::cost states them. Cost: O(schedules).
+std::uint64_t goal_bytes_at_most(const GoalSource&, std::uint64_t messages);
+
+}  // namespace gradmeter::allreduce
