@@ -8,7 +8,7 @@
 In the archive, under gpu-check/: bin/ with stripped programs and the libraries that they need, found by RPATH $ORIGIN;
 source/, the tree that a machine without a matching loader or library builds; tests.txt, bundle.txt; debs/. Left out are
 the C and C++ libraries, which every machine with g++ has, and CUDA's own, which gpu-check.sh finds there.
-Exit codes: 0 done; 1 the bundle would not run there, or is larger than 48 MiB; 2 wrong arguments.
+Exit codes: 0 done; 1 the bundle would not run there, or is larger than 48 MiB (--most); 2 wrong arguments.
 """
 import argparse
 import json
@@ -23,7 +23,6 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MOST_BYTES = 48 << 20
 # Debian 12's, the oldest system that a bundle is to run on.
 NEWEST = {"GLIBC": (2, 36), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so\.\d+$")
@@ -120,7 +119,7 @@ def sources():
     return sorted(n for n in names if (ROOT / n).is_file())
 
 
-def pack(build, target, debs):
+def pack(build, target, debs, most_mib):
     cache = (build / "CMakeCache.txt").read_text() if (build / "CMakeCache.txt").exists() else ""
     emulated = "GRADMETER_CUDA_EMULATED:BOOL=ON" in cache
     architectures = re.search(r"^GRADMETER_CUDA_ARCHITECTURES:\w+=(.*)$", cache, re.MULTILINE)
@@ -148,12 +147,12 @@ def pack(build, target, debs):
         target.parent.mkdir(parents=True, exist_ok=True)
         # Programs share most of their code, so the window is as large as all of them together.
         with target.open("wb") as to:
-            subprocess.run(["xz", "--stdout", "--threads=1", "--lzma2=preset=2,dict=384MiB", str(plain)], stdout=to, check=True)
+            subprocess.run(["xz", "--stdout", "--threads=1", "--lzma2=preset=2,dict=256MiB", str(plain)], stdout=to, check=True)
         count, unpacked = len(list((top / "bin").iterdir())), plain.stat().st_size
     packed = target.stat().st_size
     print(f"{target}: {packed / 2**20:.1f} MiB, unpacked {unpacked / 2**20:.0f} MiB; {count} programs and libraries")
-    if packed > MOST_BYTES:
-        raise Refused(f"{target} is larger than 48 MiB")
+    if packed > most_mib << 20:
+        raise Refused(f"{target} is larger than {most_mib} MiB")
 
 
 def main():
@@ -162,6 +161,7 @@ def main():
     parser.add_argument("file", type=pathlib.Path, nargs="?")
     parser.add_argument("--tests", action="store_true")
     parser.add_argument("--debs", type=pathlib.Path)
+    parser.add_argument("--most", type=int, default=48, help="MiB that the archive may have")
     o = parser.parse_args()
     if o.tests == bool(o.file):
         parser.error("give a FILE, or --tests")
@@ -171,7 +171,7 @@ def main():
     for tool in ("patchelf", "xz", "strip", "readelf", "ctest"):
         if not shutil.which(tool):
             raise Refused(f"{tool} is missing: scripts/packages.sh build test installs it")
-    pack(o.build.resolve(), o.file, o.debs)
+    pack(o.build.resolve(), o.file, o.debs, o.most)
 
 
 if __name__ == "__main__":

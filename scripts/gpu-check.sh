@@ -81,6 +81,7 @@ trap 'stop 130' INT
 trap 'stop 143' TERM
 steps=()  # names of those of this plan, in order
 bad='failed.*|hung|WRONG|GPU lost'  # outcomes that are failures
+missing=()  # libraries of CUDA's that an unpacked bundle does not find
 lost='' total=0
 
 stop() { # CODE
@@ -162,9 +163,9 @@ test_programs() {
 }
 
 # LD_LIBRARY_PATH gets the folders of those of CUDA's libraries that the loader does not find by itself: of the toolkit, or else
-# of Python's packages, where PyTorch's wheels bring them. What is found nowhere is named.
+# of Python's packages, where PyTorch's wheels bring them. What is found nowhere is left in $missing.
 find_libraries() {
-  local -a folders missing
+  local -a folders
   local library folder
   mapfile -t folders < <(
     printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib,targets/x86_64-linux/lib}
@@ -181,7 +182,6 @@ find_libraries() {
     done
   done
   mapfile -t missing < <(missing_libraries)
-  [ ${#missing[@]} -eq 0 ] || printf '%s\n' "${missing[@]}"
 }
 missing_libraries() {
   find "$build/bin" -type f -exec ldd {} \; 2>/dev/null | sed -n 's/^\t\(.*\) => not found$/\1/p' | sort -u
@@ -569,8 +569,8 @@ if [ -n "$bundle" ]; then
 fi
 
 if $unpacked; then
-  missing=$(find_libraries | paste -sd' ')
-  [ -z "$missing" ] || refuse 3 "no $missing: neither in the toolkit (${CUDA_HOME:-/usr/local/cuda}, or set CUDA_HOME) nor in python3's packages nvidia/*; else build from $build/source: scripts/gpu-check.sh --debs $build/debs"
+  find_libraries
+  [ ${#missing[@]} -eq 0 ] || refuse 3 "no ${missing[*]}: neither in the toolkit (${CUDA_HOME:-/usr/local/cuda}, or set CUDA_HOME) nor in python3's packages nvidia/*; else build from $build/source: scripts/gpu-check.sh --debs $build/debs"
 fi
 if $finished; then
   [ -x "$gradmeter" ] || refuse 2 "--build $build has no gradmeter: give an unpacked bundle or a finished build"

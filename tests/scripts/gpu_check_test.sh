@@ -10,7 +10,7 @@ report=$work/repo/results/gpu-check/report.md
 state=$work/repo/build/gpu-check-cuda/gpu-check
 PATH=$work/bin:/usr/bin:/bin
 export CUDA_HOME=$work/no-toolkit
-unset CUDA_VISIBLE_DEVICES
+unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
 stand_in dpkg-query <<<'echo -n installed'
 stand_in git <<<'exit 128'
 stand_in nvidia-smi <<<'echo "GPU of the tests, 580.1, 345 MHz"'
@@ -24,6 +24,7 @@ cat >"$work/program" <<'END'
 #!/usr/bin/env bash
 name=$(basename "$0")
 echo "$name $*" >>"$CALLS"
+echo "${LD_LIBRARY_PATH:-}" >"$CALLS.path"
 [ "${HANGS:-}" != "$name" ] || exec sleep 60
 [ "${GPU_DIES_IN:-}" != "$name" ] || { touch "$CALLS.dead"; exit 139; }
 case "$name $*" in
@@ -222,10 +223,12 @@ expect_contains "is named, and where it was looked for" "no libcublasLt.so.13: n
 mkdir -p "$work/no-toolkit/lib64" && touch "$work/no-toolkit/lib64/libcublasLt.so.13"
 again --build "$work/bundle" --again --only bars
 expect_equal "one of the toolkit's is found" 0 "$code"
+expect_equal "and given to the programs" "$work/no-toolkit/lib64" "$(<"$CALLS.path")"
 rm -r "$work/no-toolkit"
 mkdir -p "$work/packages/nvidia/cu13/lib" && touch "$work/packages/nvidia/cu13/lib/libcublasLt.so.13"
 PYTHONPATH=$work/packages again --build "$work/bundle" --again --only bars
 expect_equal "and one of Python's packages" 0 "$code"
+expect_equal "as well" "$work/packages/nvidia/cu13/lib" "$(<"$CALLS.path")"
 rm "$work/bin/ldd"
 touch "$CALLS.dead"
 again --build "$work/bundle"
