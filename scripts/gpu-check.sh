@@ -200,6 +200,14 @@ note_row() { # WHAT OUTCOME SECONDS NOTE
   [ "$2" != "not run" ] || printf '%s\n' "| $1 | $2 | $3 | ${4//|/\\|} |" >"$(kept "$1" left)"
 }
 
+# A step's limit. The emulated device runs at the speed of a core, which others may use too.
+longest() { # SECONDS
+  local most=$1
+  ! $emulated || most=$((3 * most))
+  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  echo "$most"
+}
+
 # Whether a step is to be run now. What has ended before stays, and what cannot be run says why.
 due() { # GROUP WHAT LIMIT
   steps+=("$2")
@@ -259,8 +267,11 @@ last_line() { tail -n 1 "$log" | cut -c1-300; }
 must() { # GROUP WHAT LIMIT COMMAND...
   local group=$1 what=$2 most=$3 note=''
   shift 3
-  [ "$group" != build ] || most=$((deadline - SECONDS < most ? deadline - SECONDS : most))
-  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  if [ "$group" = build ]; then
+    most=$((deadline - SECONDS < most ? deadline - SECONDS : most))
+  else
+    most=$(longest "$most")
+  fi
   due "$group" "$what" "$most" || return
   run_step "$what" "$most" "$@"
   case $code in
@@ -288,13 +299,14 @@ in_which_test() {
 measure() { # GROUP WHAT LIMIT ARGUMENTS...
   local group=$1 what=$2 most=$3 reason
   shift 3
-  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  local arguments="$*"
+  most=$(longest "$most")
   due "$group" "$what" "$most" || return 0
   rm -f "$(kept "$what" jsonl)"
   run_step "$what" "$most" "$gradmeter" "$@"
   reason=$(grep -m1 '^gradmeter' "$log" || last_line)
   case $code in
-    0) note_row "$what" passed "$took" "$(sed 's/ --out .*//' <<<"$*")" ;;
+    0) note_row "$what" passed "$took" "${arguments% --out *}" ;;
     1) note_row "$what" missed "$took" "$reason" ;;
     2 | 3) note_row "$what" refused "$took" "$reason" ;;
     4) note_row "$what" WRONG "$took" "$reason" ;;
@@ -313,7 +325,7 @@ measure_rows() { # WHAT LIMIT ARGUMENTS...
 measure_bars() { # LIMIT ARGUMENTS of bench_device...
   local most=$1
   shift
-  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  most=$(longest "$most")
   due bars bars "$most" || return 0
   run_step bars "$most" "$(program bench_device)" "$@"
   case $code in
@@ -328,7 +340,7 @@ measure_bars() { # LIMIT ARGUMENTS of bench_device...
 # The toolkit's compute-sanitizer. It makes programs ten times as slow and more: what it has not come to is no failure.
 sanitize() { # TOOL PROGRAM FILTER
   local most=45 what="$1 of $2" tool
-  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  most=$(longest "$most")
   due sanitizer "$what" "$most" || return 0
   tool=$(command -v compute-sanitizer || command -v "${CUDA_HOME:-/usr/local/cuda}"/{bin,compute-sanitizer}/compute-sanitizer | head -n 1)
   if $emulated || [ -z "$tool" ]; then
@@ -351,7 +363,7 @@ sanitize() { # TOOL PROGRAM FILTER
 compare_pytorch() { # LIMIT ARGUMENTS...
   local most=$1 what='PyTorch beside it'
   shift
-  [ -z "$limit" ] || most=$((most < limit ? most : limit))
+  most=$(longest "$most")
   due rows "$what" "$most" || return 0
   run_step "$what" "$most" python3 scripts/compare-pytorch.py "$gradmeter" "$@"
   case $code in
@@ -523,6 +535,7 @@ collect() {
   mkdir -p "$packed"
   for name in "${steps[@]}"; do
     [ ! -e "$(kept "$name" jsonl)" ] || cat "$(kept "$name" jsonl)" >>"$out/rows.jsonl"
+    # shellcheck disable=SC2094  # two files
     [ ! -e "$(kept "$name" log)" ] || (head -c 200K && echo && tail -c 200K) <"$(kept "$name" log)" >"$packed/$(basename "$(kept "$name" log)")"
   done
   tar -C "$state" -czf "$out/logs.tar.gz" logs

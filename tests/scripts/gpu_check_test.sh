@@ -7,7 +7,6 @@
 mkdir -p "$work/repo"
 cp -r "$root/scripts" "$work/repo/"
 report=$work/repo/results/gpu-check/report.md
-state=$work/repo/build/gpu-check-cuda/gpu-check
 PATH=$work/bin:/usr/bin:/bin
 export CUDA_HOME=$work/no-toolkit
 unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH

@@ -45,7 +45,7 @@ expect_equal "and what was not asked for" "not run" "$(outcome codecs)"
 mv "$work/bench_device" "$work/test_runtime_device" "$there/bin"
 mv "$work/tests.txt" "$there"
 rm -r "$there/gpu-check/steps"
-check
+check --minutes 30
 expect_equal "the whole day" 0 "$code"
 [ "$code" -eq 0 ] || report
 for step in 'IPC of two processes' doctor bars products codecs 'training of mlp' 'two ranks of threads' 'gpu-direct and gpu-ring' \
@@ -60,7 +60,7 @@ expect_contains "the log of each step" "logs/codecs.log" "$(tar -tzf "$work/out/
 try python3 -c 'import json, sys; print(len([json.loads(l) for l in open(sys.argv[1])]) > 8)' "$work/out/rows.jsonl"
 expect_equal "the rows" True "$output"
 before=$SECONDS
-check
+check --minutes 30
 expect_equal "a second start: exit 0" 0 "$code"
 expect_equal "and repeats nothing" yes "$([ $((SECONDS - before)) -lt 20 ] && echo yes)"
 finish
