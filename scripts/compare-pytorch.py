@@ -4,6 +4,10 @@
 and which is faster? On several ranks PyTorch uses DistributedDataParallel over gloo.
 
     compare-pytorch.py GRADMETER [--models mlp,cnn,lstm,lstm-lm] [--ranks 1,2] [--batches 64] [--launches 0]
+    compare-pytorch.py GRADMETER --device cuda [--products fp32,tf32,bf16,fp16] [--edge 8192] [--mib 256] [--launches 2]
+
+With --device cuda both sides use the first GPU, on one rank. Products of matrices and a copy of memory are timed first,
+then training steps, by the GPU's own events on both sides. --products and --mib do the same on the CPU.
 
 Without --launches losses alone are compared. With them both sides are launched in turn so many times, and the table has
 the medians over launches of a step's median time and the 95 % interval of their ratio (bootstrap over launches). Each
@@ -144,7 +148,7 @@ class Case:
             self.o.gradmeter, "train", "--model", self.model, "--data", self.data[0], "--batch", self.batch, "--threads",
             self.o.threads, "--steps", self.o.steps, "--lr", STEP_SIZES[self.model], "--warmup", "0", "--optimizer",
             "sgd", "--seed", SEED, "--train-samples", SAMPLES, "--validation-samples", "100", "--epochs", "1000",
-            "--log-every", "1", "--dump-weights", self.weights, "--out", out, "--force"])
+            "--log-every", "1", "--dump-weights", self.weights, "--out", out, "--force", *on_device(self.o)])
         points = [p for p in map(json.loads, out.read_text().splitlines()) if p["kind"] == "point"]
         losses = {p["metrics"]["step"]: p["metrics"]["loss"] for p in points if "accuracy" not in p["metrics"]}
         times = [t for p in points for t in p.get("raw_times_s", [])]
@@ -155,11 +159,67 @@ class Case:
             folder = pathlib.Path(name)
             (folder / "job.json").write_text(json.dumps({
                 "weights": str(self.weights), "data": str(self.data[1]), "samples": str(self.samples), "ranks": self.ranks,
-                "threads": self.o.threads, "lr": STEP_SIZES[self.model], "wrong": wrong, "folder": name}))
+                "threads": self.o.threads, "lr": STEP_SIZES[self.model], "wrong": wrong, "folder": name,
+                "device": self.o.pytorch_device}))
             worker = pathlib.Path(__file__).with_name("pytorch_training.py")
             launch(self.o, self.ranks, [sys.executable, worker, folder / "job.json"])
             ranks = [json.loads((folder / f"rank-{r}.json").read_text()) for r in range(self.ranks)]
         return [statistics.fmean(step) for step in zip(*(r["losses"] for r in ranks))], ranks[0]["times"]
+
+
+def on_device(o):
+    return [] if o.device == "cpu" else ["--device", o.device, "--thread-ranks", "1"]
+
+
+def measured(o, folder, *command):
+    """The first row of a command of gradmeter that measures."""
+    out = folder / "measured.jsonl"
+    launch(o, 1, [o.gradmeter, *command, "--time-budget", f"{o.seconds}s", "--out", out, "--force"])
+    points = [p for p in map(json.loads, out.read_text().splitlines()) if p["kind"] == "point"]
+    if not points or points[0]["status"] not in ("ok", "mistrusted"):
+        raise Failed(f"{' '.join(map(str, command))} measured nothing: {points[0]['reason'] if points else 'no row'}")
+    return points[0]["metrics"]
+
+
+def median_of(metric):
+    return metric["median"] if isinstance(metric, dict) else metric
+
+
+def compare_in_turn(o, what, work, ours, theirs):
+    """Prints a row: medians over launches of both sides, each launched in turn; work: what a second is divided into."""
+    times = ([], [])
+    for number in range(max(1, o.launches)):
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            times[side].append((ours, theirs)[side]())
+    amount, unit = work
+    medians = [statistics.median(t) for t in times]
+    print_row([what, *(f"{amount / m:.1f}" for m in medians), unit, f"{medians[1] / medians[0]:.2f}",
+               " ".join(f"{b / a:.2f}" for a, b in zip(*times))])
+
+
+def compare_operations(o, folder):
+    """Products of each precision, and a copy."""
+    worker = importlib.import_module("pytorch_training")
+    worker.torch.set_num_threads(o.threads)
+    device = ["--device", o.device, *([] if o.device == "cuda" else ["--threads", o.threads])]
+    print_row(["operation", "gradmeter", "PyTorch", "unit", "time of PyTorch / of gradmeter", "of each launch"])
+    print_row(["---"] * 6)
+    n = o.edge
+    for precision in o.products:
+        def product():
+            return measured(o, folder, "kernels", *device, "--thread-ranks", "1", "--shape", f"gemm:m={n},n={n},k={n}",
+                            "--precision", precision)["time_s"]["median"]
+        compare_in_turn(o, f"product of {n}³ in {precision}", (2e-12 * n**3, "TFLOP/s"), product,
+                        lambda: worker.time_product(o.pytorch_device, precision, n))
+    if o.mib:
+        size = o.mib << 20
+
+        def copy():
+            return median_of(measured(o, folder, "codecs", "--device", o.device, "--codec", "bf16", "--size",
+                                      f"{o.mib}M")["memcpy_s"])
+        compare_in_turn(o, f"copy of {o.mib} MiB, read and written", (2e-9 * size, "GB/s"), copy,
+                        lambda: worker.time_copy(o.pytorch_device, size))
+    print(flush=True)
 
 
 def difference(one, other):
@@ -197,15 +257,37 @@ def numbers(text):
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gradmeter", type=pathlib.Path, help="the program")
-    parser.add_argument("--models", type=lambda text: text.split(","), default=list(STEP_SIZES))
-    parser.add_argument("--ranks", type=numbers, default=[1, 2])
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(STEP_SIZES),
+                        help="'' compares none")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--pytorch-device", help="of PyTorch alone, where gradmeter's is emulated (default: as --device)")
+    parser.add_argument("--products", type=lambda text: text.split(","), help="precisions of products (default: none on a CPU)")
+    parser.add_argument("--edge", type=int, default=8192, help="of the matrices that are multiplied")
+    parser.add_argument("--mib", type=int, help="of the memory that is copied (default: 256 on a GPU, 0 on a CPU)")
+    parser.add_argument("--seconds", type=int, default=4, help="that gradmeter may take for a product or a copy")
+    parser.add_argument("--ranks", type=numbers, help="(default: 1,2, on a GPU 1)")
     parser.add_argument("--batches", type=numbers, default=[64], help="of a rank")
     parser.add_argument("--threads", type=int, default=1, help="of a rank, on both sides")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--launches", type=int, default=0, help="of each side; 5 or more tell something about times")
+    parser.add_argument("--launches", type=int, help="of each side; 5 or more tell something about times (default: 0, on a GPU 2)")
     parser.add_argument("--mpiexec", default="mpirun")
     o = parser.parse_args()
-    for model in o.models:
+    gpu = o.device == "cuda"
+    o.pytorch_device = o.pytorch_device or o.device
+    o.ranks = o.ranks or ([1] if gpu else [1, 2])
+    if o.launches is None:
+        o.launches = 2 if gpu else 0
+    if o.products is None:
+        o.products = ["fp32", "tf32", "bf16", "fp16"] if gpu else []
+    if o.mib is None:
+        o.mib = 256 if gpu else 0
+    if gpu and o.ranks != [1]:
+        parser.error("--device cuda compares one rank: leave --ranks out")
+    if unknown := set(o.products) - {"fp32", "tf32", "bf16", "fp16"}:
+        parser.error(f"--products: '{unknown.pop()}' has no counterpart here; choose from fp32, tf32, bf16, fp16")
+    if min(o.edge, o.seconds) < 1 or o.mib < 0:
+        parser.error("give an edge and seconds from 1, and no negative MiB")
+    for model in filter(None, o.models):
         if model not in STEP_SIZES:
             parser.error(f"model '{model}' has no counterpart here; choose from {', '.join(STEP_SIZES)}")
     if o.steps <= WARM_UP or min(o.ranks + o.batches + [o.threads]) < 1 or max(o.ranks) * max(o.batches) > SAMPLES:
@@ -222,7 +304,15 @@ def main():
         print("compare-pytorch: PyTorch or numpy is missing; python3 -m venv FOLDER && FOLDER/bin/pip install torch numpy, "
               "then start this with FOLDER/bin/python", file=sys.stderr)
         return 2
+    if o.pytorch_device == "cuda" and not importlib.import_module("torch").cuda.is_available():
+        print("compare-pytorch: PyTorch finds no GPU here, or was built without CUDA", file=sys.stderr)
+        return 2
+    if o.products or o.mib:
+        with tempfile.TemporaryDirectory() as name:
+            compare_operations(o, pathlib.Path(name))
     good = True
+    if not any(o.models):
+        return 0
     print_row(["model", "batch", "ranks", "first loss", "last loss", "largest difference", "with a mistake"]
               + ["gradmeter [ms]", "PyTorch [ms]", "PyTorch/gradmeter", "95 % interval"] * bool(o.launches))
     print_row(["---"] * (11 if o.launches else 7))

@@ -3,7 +3,7 @@
 """Which test or sanitizer finds each barrier, event and wait of the device code when it is missing. Needs no GPU.
 
   scripts/device-faults.py [--only REGEX] [--first REGEX] [--seeds 20] [--no-sanitizer] [--scratch DIR [--resume]]
-                           [--out FILE] [--list]
+                           [--out FILE] [--list | --check]
 
 A scratch copy of the tree gets a switch at each barrier, fence, event and wait chosen, so one build has all faults and
 GRADMETER_FAULT chooses one. A first run notes which tests come past which switch. Each fault is then switched on under
@@ -46,12 +46,13 @@ VALUES = [
     ("wait for a peer", r"await_flag\([^;]*\)", "true"),
 ]
 # The host's half of the device code: what queues work, and waits for it.
-FOLDERS = ["src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/device.hpp", "src/runtime/transport/decorators*",
+FOLDERS = ["src/*.cu", "src/*.cuh", "src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/device.hpp", "src/runtime/transport/decorators*",
            "src/allreduce/executor/*", "src/allreduce/coded/*", "src/allreduce/gpu/*", "src/allreduce/vendor/nccl*", "src/dataparallel/*",
            "src/kernels/cases/*", "src/kernels/*/gpu_*.cpp", "src/kernels/*/cublaslt*.cpp", "src/kernels/*/cudnn*.cpp",
            "src/kernels/*/cusparse*.cpp", "src/kernels/*/case.cpp", "src/kernels/gemm/gemm.cpp", "src/kernels/conv/conv.cpp", "src/model/*"]
-# The device's language itself, virtual time, which has no queue of a device, and what forwards a call.
-LEFT_OUT = r"src/runtime/cuda/launch\.hpp|src/dataparallel/fabric/(?:simulation/|fabric\.hpp)"
+# The device's language itself, virtual time, which has no queue of a device, what forwards a call, and what only bench_device runs.
+LEFT_OUT = [r"src/runtime/cuda/launch\.hpp", r"src/dataparallel/fabric/simulation/", r"src/dataparallel/fabric/fabric\.hpp",
+            r"src/bench/codecs/device_calls\.cpp"]
 # A server's clock; members that forward a call; a graph's launch is said, not asked for.
 NOT_WAITS = r"server_client_->reached|override \{|^\s*inner_->launched\(\);"
 # Places, kinds and statements of which no test finds a fault, and why.
@@ -133,7 +134,7 @@ def all_faults():
     faults, files = [], {}
     for name in tracked(*FOLDERS):
         path = pathlib.Path(name)
-        if path.suffix not in {".cu", ".cuh", ".cpp", ".hpp"} or re.match(LEFT_OUT, name):
+        if path.suffix not in {".cu", ".cuh", ".cpp", ".hpp"} or any(re.match(p, name) for p in LEFT_OUT):
             continue
         lines, before = (ROOT / path).read_text().splitlines(), len(faults)
         for at, line in enumerate(lines):
@@ -323,6 +324,34 @@ def key_of(fault):
     return f"{fault} {fault.statement}"
 
 
+# Of the device's language, and of no kernel at present.
+NOT_USED = {"warp barrier", "grid barrier"}
+
+
+def stale(faults):
+    """What names nothing in the tree any more: it would leave out faults without a word."""
+    wrong = [f"FOLDERS: no file is {p}" for p in FOLDERS if not tracked(p)]
+    wrong += [f"LEFT_OUT: no file is {p}" for p in LEFT_OUT if not any(re.match(p, name) for name in tracked("src"))]
+    for kind, pattern, *_ in STATEMENTS + VALUES:
+        found = any(f.kind == kind and re.search(BEFORE + pattern, f.statement) for f in faults)
+        if found == (kind in NOT_USED):
+            wrong.append(f"{pattern} ({kind}): " + ("is used now" if found else "no statement is one"))
+    wrong += [f"REASONS: no fault is {p}" for p in REASONS if not any(re.match(p, f"{f} {f.kind}") for f in faults)]
+    wrong += [f"LISTENERS: there is no {name}" for name in LISTENERS if not (ROOT / name).is_file()]
+    made = "\n".join((ROOT / name).read_text() for name in tracked("tests/*CMakeLists.txt"))
+    for program in (p for programs in PROGRAMS.values() for p in programs):
+        if not re.search(rf"PROGRAM {program}\b|gradmeter_test\({program.removeprefix('test_')}\b", made):
+            wrong.append(f"PROGRAMS: nothing makes {program}")
+    covered = set(tracked(*FOLDERS))
+    for name in tracked("src/*.cpp", "src/*.hpp"):
+        text = (ROOT / name).read_text()
+        if name in covered or any(re.match(p, name) for p in LEFT_OUT) or not re.search(r'#include [<"](cuda_|runtime/cuda/)', text):
+            continue
+        if any(fault_in(line.split("//")[0]) for line in text.splitlines()):
+            wrong.append(f"FOLDERS: {name} includes CUDA, waits, and is left out")
+    return wrong
+
+
 def find_all(scratch, faults, resume, sanitizer):
     """Outcomes by key, and by `resume` those that an earlier run has left in the scratch folder. An interrupt ends it early."""
     kept = scratch.folder / "outcomes.json"
@@ -379,8 +408,16 @@ def main():
     parser.add_argument("--no-sanitizer", action="store_true", help="without the build for ThreadSanitizer")
     parser.add_argument("--out", type=pathlib.Path, help="the file to write")
     parser.add_argument("--list", action="store_true", help="only say what would be missing")
+    parser.add_argument("--check", action="store_true", help="only whether all that this script names is in the tree")
     options = parser.parse_args()
+    if options.check and subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:
+        print("device-faults: nothing was checked: git does not know this tree")
+        return 77
     faults, files = all_faults()
+    if options.check:
+        wrong = stale(faults)
+        print("\n".join(f"device-faults: {line}" for line in wrong) or f"{len(faults)} faults, and all that is named is there")
+        return 1 if wrong else 0
     chosen = [f for f in faults if re.search(options.only, f"{f} {f.kind}")]
     if not options.resume:
         faults = chosen

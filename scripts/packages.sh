@@ -13,6 +13,7 @@ gradmeter_packages_build=(
 # Optional to build with, but tested: libgloo-dev.
 gradmeter_packages_test=(
   libgtest-dev libgmock-dev libgloo-dev
+  patchelf xz-utils
   python3 python3-jsonschema python3-scipy python3-pandas chromium-driver iproute2 util-linux procps locales
   libboost-context-dev clang-format-14 clang-tidy-16 libomp-16-dev libsimgrid-dev
 )

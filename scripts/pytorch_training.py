@@ -10,6 +10,7 @@ writes its losses and step times [s] to rank-r.json there.
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -121,23 +122,75 @@ def train(job, rank, ranks):
     layers = read_dump(job["weights"])
     if job["wrong"]:
         make_wrong(layers)
-    net = model = network(layers, labels.shape[1])
+    device = job.get("device", "cpu")
+    net = model = network(layers, labels.shape[1]).to(device)
     inputs = shaped(inputs, net[0])
     if ranks > 1:
         model = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=job["lr"], fused=True)
-    losses, times = [], []
+    losses, marks = [], []
     for step in samples:
         mine = step.chunk(ranks)[rank]
-        x, y = inputs[mine], labels[mine].flatten()  # not timed: gradmeter times no reading either
-        begin = time.perf_counter()
+        # Not timed: gradmeter times no reading either.
+        x, y = inputs[mine].to(device), labels[mine].flatten().to(device)
+        marks.append((mark(device), []))
         optimizer.zero_grad(set_to_none=True)
         loss = cross_entropy(model(x).flatten(0, -2), y)  # a sentence has a label for each word
         loss.backward()
         optimizer.step()
-        times.append(time.perf_counter() - begin)
-        losses.append(loss.item())
-    return {"losses": losses, "times": times}
+        marks[-1][1].append(mark(device))
+        losses.append(loss.detach())  # read at the end: the host need not wait for a GPU's step
+    losses = [loss.item() for loss in losses]
+    return {"losses": losses, "times": [between(begin, *end, device) for begin, end in marks]}
+
+
+def mark(device):
+    """Now, on the clock of the device: of a GPU an event in its stream."""
+    if device != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def between(begin, end, device):
+    """Seconds between two marks that have happened."""
+    return 1e-3 * begin.elapsed_time(end) if device == "cuda" else end - begin
+
+
+def median_time(call, device, samples=21, calls=3):
+    """The median of a call's time [s], of samples of some calls each."""
+    for _ in range(calls):
+        call()
+    marks = []
+    for _ in range(samples):
+        begin = mark(device)
+        for _ in range(calls):
+            call()
+        marks.append((begin, mark(device)))
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return statistics.median(between(*m, device) for m in marks) / calls
+
+
+def time_product(device, precision, n):
+    """Of matrices of n², normally distributed as gradmeter's."""
+    choose_arithmetic(precision == "tf32")
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    a, b = (torch.randn(n, n, device=device).to(kind) for _ in range(2))
+    c = torch.empty(n, n, device=device, dtype=kind)
+    return median_time(lambda: torch.mm(a, b, out=c), device)
+
+
+def time_copy(device, size):
+    a, b = (torch.ones(size // 4, device=device) for _ in range(2))
+    return median_time(lambda: b.copy_(a), device)
+
+
+def choose_arithmetic(tf32):
+    """Of products and convolutions in fp32 on a GPU: PyTorch takes tf32 for convolutions unless told otherwise."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
 
 
 def main():
@@ -146,6 +199,7 @@ def main():
     rank = next((int(os.environ[f"{n}_RANK"]) for n in names if f"{n}_RANK" in os.environ), 0)
     ranks = job["ranks"]
     torch.set_num_threads(job["threads"])
+    choose_arithmetic(tf32=False)
     folder = pathlib.Path(job["folder"])
     if ranks > 1:
         torch.distributed.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=ranks)

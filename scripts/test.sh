@@ -169,8 +169,11 @@ if $quick; then
   :
 elif has_nvcc; then
   prepare cuda-emulated && stage "test cuda-emulated" run_tests cuda-emulated
-  stage "configure cuda" configure cuda && stage "build cuda" build cuda --target device_tests gradmeter && {
+  # As a bundle wants it; the host's part is compiled with MPI by the preset cuda-emulated.
+  stage "configure cuda" configure cuda -DGRADMETER_CUDA_ARCHITECTURES=90 -DGRADMETER_MPI=OFF -DGRADMETER_ONEDNN=OFF -DGRADMETER_GLOO=OFF &&
+    stage "build cuda" build cuda --target device_tests gradmeter && {
     stage "refuse cuda" check_without_gpu
+    stage "pack cuda" scripts/gpu-check.sh --bundle build/gpu.tar.xz --build build/cuda
     stage "device code" scripts/check-device-code.py --ptx-only
   }
 else

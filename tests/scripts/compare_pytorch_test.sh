@@ -28,6 +28,8 @@ refuse "no counterpart here; choose from mlp" "$work/gradmeter" --models mlp,res
 refuse "give more than 10 steps" "$work/gradmeter" --steps 10
 refuse "batches and threads from 1" "$work/gradmeter" --batches 16,0
 refuse "12800 samples a step at most" "$work/gradmeter" --batches 12800 --ranks 1,2
+refuse "compares one rank" "$work/gradmeter" --device cuda --ranks 2
+refuse "choose from fp32, tf32, bf16, fp16" "$work/gradmeter" --products fp8
 refuse "invalid numbers value" "$work/gradmeter" --ranks 1,x
 
 # Where PyTorch is installed, a program that fails is told with its exit code.

@@ -17,6 +17,7 @@ stand_in git <<<'exit 128'
 echo 'exit 0' >"$work/repo/scripts/charts.sh"
 echo 'exit 0' >"$work/repo/scripts/reframe.sh"
 echo 'echo "device code $*"; exit ${DEVICE_CODE:-0}' >"$work/repo/scripts/check-device-code.py"
+echo 'echo "pack $*"; exit ${PACK_CODE:-0}' >"$work/repo/scripts/gpu-check.sh"
 echo 'exit ${CUSPARSELT_CODE:-0}' >"$work/repo/scripts/cusparselt.sh"
 echo 'echo "slurm $*"; exit ${SLURM_CODE:-0}' >"$work/repo/scripts/slurm-in-a-box.sh"
 stand_in nvcc <<<'exit 0'
@@ -46,7 +47,7 @@ table_from() { # STAGE
 
 run
 expect_equal "all is well" 0 "$code"
-expect_equal "the last line says so" "all 17 stages passed" "$(last)"
+expect_equal "the last line says so" "all 18 stages passed" "$(last)"
 expect_contains "the tests are built even where quickstart left them out" "cmake --preset ci -DGRADMETER_TESTS=ON" "$output"
 expect_contains "clang-tidy reads units of a preset of its own" "cmake --preset tidy" "$output"
 expect_contains "ctest's summary is repeated at the end" "0 tests failed out of 7" "${output##*==> build/stages/test-ci.log}"
@@ -57,21 +58,24 @@ expect_contains "job scripts run under Slurm, with the program that was built" "
 expect_lacks "no sanitizers unless asked" asan "$output"
 expect_lacks "nothing is missing of cuSPARSELt" "no cuSPARSELt" "$output"
 CUSPARSELT_CODE=1 run
-expect_equal "no cuSPARSELt: said, and no failure" "0 all 17 stages passed" "$code $(last)"
+expect_equal "no cuSPARSELt: said, and no failure" "0 all 18 stages passed" "$code $(last)"
 expect_contains "with what is not checked" "no cuSPARSELt" "$output"
 SLURM_CODE=77 run
-expect_equal "no Slurm here: said, and no failure" "0 all 17 stages passed, 1 of them skipped" "$code $(last)"
+expect_equal "no Slurm here: said, and no failure" "0 all 18 stages passed, 1 of them skipped" "$code $(last)"
 SLURM_CODE=1 run
 expect_equal "a job that fails fails" "1 FAILED: slurm" "$code $(last)"
 
 DEVICE_CODE=1 run
 expect_equal "a trap in device code fails" "1 FAILED: device code" "$code $(last)"
+PACK_CODE=1 run
+expect_equal "a bundle that cannot be made fails" "1 FAILED: pack cuda" "$code $(last)"
+expect_contains "it is made of the build for GPUs" "pack --bundle build/gpu.tar.xz --build build/cuda" "$output"
 REFUSAL_CODE=127 run
 expect_equal "a program that needs a driver to start fails" "1 FAILED: refuse cuda" "$code $(last)"
 REFUSAL=$'gradmeter: --device cuda: no\nand more' run
 expect_equal "more than one line fails" "1 FAILED: refuse cuda" "$code $(last)"
 SMI_CODE=0 run
-expect_equal "with a GPU nothing is refused: said, and no failure" "0 all 17 stages passed, 1 of them skipped" "$code $(last)"
+expect_equal "with a GPU nothing is refused: said, and no failure" "0 all 18 stages passed, 1 of them skipped" "$code $(last)"
 
 BROKEN_TEST=ci run
 expect_equal "a failed test fails" 1 "$code"
