@@ -119,20 +119,21 @@ __device__ bool is_whole(std::size_t i, std::size_t n) {
   return i + Pack<T>::count <= n;
 }
 
-/// All of a pack, at an address that is aligned to 16 bytes.
+/// All of a pack, at an address that is aligned to 16 bytes. Not as a Pack: nvcc takes those of small elements apart as
+/// soon as they are there, which is a use between the loads.
 template <class T>
-__device__ Pack<T> whole_pack(const std::byte* from, std::size_t i) {
-  return *reinterpret_cast<const Pack<T>*>(reinterpret_cast<const T*>(from) + i);
+__device__ uint4 whole_pack(const std::byte* from, std::size_t i) {
+  return *reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(from) + i);
 }
 
 template <class T>
-__device__ void write_whole_pack(const Pack<T>& p, std::byte* to, std::size_t i) {
-  *reinterpret_cast<Pack<T>*>(reinterpret_cast<T*>(to) + i) = p;
+__device__ void write_whole_pack(const uint4& words, std::byte* to, std::size_t i) {
+  *reinterpret_cast<uint4*>(reinterpret_cast<T*>(to) + i) = words;
 }
 
 template <class T>
 __device__ Pack<T> read_pack(const std::byte* from, bool aligned, std::size_t i, std::size_t n) {
-  if (aligned && is_whole<T>(i, n)) return whole_pack<T>(from, i);
+  if (aligned && is_whole<T>(i, n)) return core::bits_as<Pack<T>>(whole_pack<T>(from, i));
   const auto* x = reinterpret_cast<const T*>(from);
   Pack<T> p{};
   for (std::size_t c = 0; c < Pack<T>::count && i + c < n; ++c) p.v[c] = x[i + c];
@@ -141,7 +142,7 @@ __device__ Pack<T> read_pack(const std::byte* from, bool aligned, std::size_t i,
 
 template <class T>
 __device__ void write_pack(const Pack<T>& p, std::byte* to, bool aligned, std::size_t i, std::size_t n) {
-  if (aligned && is_whole<T>(i, n)) return write_whole_pack<T>(p, to, i);
+  if (aligned && is_whole<T>(i, n)) return write_whole_pack<T>(core::bits_as<uint4>(p), to, i);
   auto* x = reinterpret_cast<T*>(to);
   for (std::size_t c = 0; c < Pack<T>::count && i + c < n; ++c) x[i + c] = p.v[c];
 }
@@ -154,6 +155,7 @@ struct Combined {
   typename Format::Value v[count];
 
   /// Takes source k. wide: small floats are rounded at the end only.
+  __device__ void take(const uint4& words, unsigned k, bool wide) { take(core::bits_as<Pack<T>>(words), k, wide); }
   __device__ void take(const Pack<T>& p, unsigned k, bool wide) {
     for (std::size_t c = 0; c < count; ++c) {
       const auto x = Format::load(p.v[c]);
@@ -185,7 +187,7 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
   using T = typename Format::Memory;
   Combined<Format, op> sums[packs];
   if constexpr (sources != any_number) {
-    Pack<T> p[sources][packs];
+    uint4 p[sources][packs];
     GPU_UNROLL
     for (unsigned k = 0; k < sources; ++k) {
       GPU_UNROLL
@@ -203,7 +205,7 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
       for (unsigned u = 0; u < packs; ++u) sums[u].take(whole_pack<T>(from.of[0], i + u * step), 0, wide);
     }
     for (; k < from.count; k += 2) {
-      Pack<T> a[packs], b[packs];
+      uint4 a[packs], b[packs];
       GPU_UNROLL
       for (unsigned u = 0; u < packs; ++u) a[u] = whole_pack<T>(from.of[k], i + u * step);
       GPU_UNROLL

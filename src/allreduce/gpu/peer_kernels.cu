@@ -51,7 +51,7 @@ __device__ void sum_given(const PeerCall& c, unsigned slot, const Packs<typename
         GPU_UNROLL
         for (unsigned u = 0; u < at_once; ++u) {
           scale_pack<Format>(p[u], factor);
-          write_whole_pack<T>(p[u], to, i + u * packs.step());
+          write_whole_pack<T>(core::bits_as<uint4>(p[u]), to, i + u * packs.step());
         }
       },
       [&](std::size_t i) {
@@ -71,15 +71,15 @@ __device__ void collect(const PeerCall& c, const Numbers& x) {
     copy_packs<T>(packs, c.windows[r] + c.window.result(), true, x.to, x.to_is_aligned);
   };
   if constexpr (ranks == any_number) {
-    for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), c, x.n));
+    for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), x));
   } else {
     // Packs at the same place of all blocks together, as far as the last block has them.
-    const std::size_t length = block_length<T>(x.n, ranks);
-    const Packs<T> shortest = block_of<T>(ranks - 1, c, x.n);
+    const std::size_t length = x.block;
+    const Packs<T> shortest = block_of<T>(ranks - 1, x);
     std::size_t i = shortest.first() - shortest.begin;
     const std::size_t step = Packs<T>::step(), last = (at_once - 1) * step;
     for (; x.to_is_aligned && is_whole<T>(shortest.begin + i + last, shortest.end); i += at_once * step) {
-      Pack<T> p[ranks][at_once];
+      uint4 p[ranks][at_once];
       GPU_UNROLL
       for (unsigned k = 0; k < ranks; ++k) {
         GPU_UNROLL
@@ -94,7 +94,7 @@ __device__ void collect(const PeerCall& c, const Numbers& x) {
       }
     }
     for (unsigned k = 0; k < ranks; ++k) {
-      const Packs<T> whole = block_of<T>(rank_after(k), c, x.n);
+      const Packs<T> whole = block_of<T>(rank_after(k), x);
       const std::size_t done = i - Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
       const std::size_t begin = whole.begin + done;
       copy(rank_after(k), {begin < whole.end ? begin : whole.end, whole.end});
@@ -116,9 +116,9 @@ template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
-  for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, c, x.n));
+  for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, x));
   if (!peer_barrier(c, call, call.barrier)) return;
-  sum_given<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, c, x.n), wide, factor,
+  sum_given<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, x), wide, factor,
                                c.windows[c.rank] + c.window.result(), true);
   if (!peer_barrier(c, call, call.barrier + 1)) return;
   collect<T, ranks>(c, x);
@@ -148,9 +148,10 @@ void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, cons
   with_format(e, [&]<class Format>(Format) {
     launch_op(op, [&]<Op o>() {
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
-        runtime::check_cuda(gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.blocks),
-                                        stream, c, accumulate != e, factor, numbers(from, to, n)),
-                            "sum_at_once");
+        runtime::check_cuda(
+            gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
+                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
+            "sum_at_once");
       });
     });
   });
@@ -165,7 +166,7 @@ void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, co
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
         runtime::check_cuda(
             gpu::launch(sum_by_blocks<Format, o, ranks>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks), stream, c,
-                        accumulate != e, factor, numbers(from, to, n)),
+                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
             "sum_by_blocks");
       });
     });
@@ -228,17 +229,17 @@ struct Stretch {
     packs.template each<at_once>(
         aligned,
         [&](std::size_t i) {
-          Pack<T> a[at_once], b[at_once];
+          uint4 a[at_once], b[at_once];
           GPU_UNROLL
           for (unsigned u = 0; u < at_once; ++u) a[u] = whole_pack<T>(left, i + u * packs.step());
           GPU_UNROLL
           for (unsigned u = 0; u < at_once; ++u) b[u] = whole_pack<T>(in, i + u * packs.step());
           GPU_UNROLL
           for (unsigned u = 0; u < at_once; ++u) {
-            Pack<T> sum = combined<Format, op>(a[u], b[u]);
+            Pack<T> sum = combined<Format, op>(core::bits_as<Pack<T>>(a[u]), core::bits_as<Pack<T>>(b[u]));
             scale_pack<Format>(sum, factor);
-            if (to) write_whole_pack<T>(sum, to, i + u * packs.step());
-            if (also) write_whole_pack<T>(sum, also, i + u * packs.step());
+            if (to) write_whole_pack<T>(core::bits_as<uint4>(sum), to, i + u * packs.step());
+            if (also) write_whole_pack<T>(core::bits_as<uint4>(sum), also, i + u * packs.step());
           }
         },
         [&](std::size_t i) {
@@ -306,12 +307,12 @@ __global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
 /// In step s, whoever is d hops from the root has piece s - d. All ranks take part in all steps, so that nobody is a
 /// call ahead of his right neighbour.
 template <class T>
-__global__ void __launch_bounds__(peer_threads) broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
+__global__ void __launch_bounds__(peer_threads)
+    broadcast_in_ring(RingCall c, unsigned root, unsigned pieces, std::size_t length) {
   const CallNumbers call = numbers_of(c.peers);
   const unsigned p = c.peers.ranks, hops = (c.peers.rank + p - root) % p;
-  const std::size_t packs = (c.n + Pack<T>::count - 1) / Pack<T>::count;
   const auto begin_of = [&](unsigned piece) {
-    const std::size_t at = Pack<T>::count * (packs * piece / pieces);
+    const std::size_t at = piece * length;
     return at < c.n ? at : c.n;
   };
   for (unsigned step = 0; step < pieces + p - 1; ++step) {
@@ -353,8 +354,9 @@ void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::s
     launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest, c.peers.blocks), stream, c);
   } else if (kind == CollectiveKind::broadcast) {
     const unsigned pieces = 4 * c.peers.ranks;
-    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(c.n / pieces + 1, c.peers.blocks), stream, c, root,
-           pieces);
+    const std::size_t length = block_length<T>(c.n, pieces);
+    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(length, c.peers.blocks), stream, c, root, pieces,
+           length);
   } else {
     launch("pass_in_ring", pass_in_ring<T>, whole, stream, c);
   }

@@ -155,7 +155,7 @@ __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool fr
   packs.template each<packs_of_copy>(
       from_is_aligned && to_is_aligned,
       [&](std::size_t i) {
-        Pack<T> p[packs_of_copy];
+        uint4 p[packs_of_copy];
         GPU_UNROLL
         for (unsigned u = 0; u < packs_of_copy; ++u) p[u] = whole_pack<T>(from, i + u * packs.step());
         GPU_UNROLL
@@ -191,29 +191,30 @@ __host__ __device__ inline bool has_whole_packs(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-/// A rank's block is whole packs, but the last one's may be shorter.
+/// A rank's block is whole packs, but the last one's may be shorter. On the host, since a GPU has no division.
 template <class T>
-__host__ __device__ std::size_t block_length(std::size_t n, unsigned ranks) {
+std::size_t block_length(std::size_t n, unsigned ranks) {
   const std::size_t packs = (n + Pack<T>::count - 1) / Pack<T>::count;
   return Pack<T>::count * ((packs + ranks - 1) / ranks);
-}
-
-template <class T>
-__device__ Packs<T> block_of(unsigned rank, const PeerCall& c, std::size_t n) {
-  const std::size_t length = block_length<T>(n, c.ranks), begin = rank * length;
-  return {begin < n ? begin : n, begin + length < n ? begin + length : n};
 }
 
 /// What a call of a collective reads and writes.
 struct Numbers {
   const std::byte* from;
   std::byte* to;
-  std::size_t n;
+  std::size_t n, block;  ///< elements, and those of a rank's block
   bool from_is_aligned, to_is_aligned;
 };
 
-inline Numbers numbers(const std::byte* from, std::byte* to, std::size_t n) {
-  return {from, to, n, has_whole_packs(from), has_whole_packs(to)};
+template <class T>
+Numbers numbers(const std::byte* from, std::byte* to, std::size_t n, unsigned ranks) {
+  return {from, to, n, block_length<T>(n, ranks), has_whole_packs(from), has_whole_packs(to)};
+}
+
+template <class T>
+__device__ Packs<T> block_of(unsigned rank, const Numbers& x) {
+  const std::size_t begin = rank * x.block;
+  return {begin < x.n ? begin : x.n, begin + x.block < x.n ? begin + x.block : x.n};
 }
 
 }  // namespace gradmeter::allreduce::cuda
