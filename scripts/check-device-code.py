@@ -16,13 +16,9 @@ grid's limits.
 
 PTX may have no division of 64 bits: a GPU takes some 70 to 150 instructions for one. kernels/cuda/divisor.cuh divides by
 a number that the host knows, and 32 bits are enough for most indices. Its LongDivisor has the others.
-
-The kernels that read their peers' memory must issue enough loads of 16 bytes before they use the first: their rows are
-in count-instructions.py, which counts what ptxas makes of them; here PTX is counted, in nvcc's order.
 """
 import argparse
 import concurrent.futures
-import importlib.util
 import itertools
 import json
 import os
@@ -38,7 +34,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_BITS = {"conv/gpu_kernels.cu", "gemm/gpu_kernels.cu", "rnn/gpu_kernels.cu", "attention/gpu_kernels.cu", "pointwise/gpu_layers.cu"}
 MOST_REGISTERS = 128  # 65,536 of a multiprocessor by 512 threads
 DIVISIONS = re.compile(r"\b(?:div|rem)\.[us]64\b")
-PEERS = "allreduce/gpu/peer_kernels.cu"
 LAUNCHER = "launch.hpp"
 UNCHECKED_LAUNCH = re.compile(r"<<<|\bcuda(Launch(Cooperative)?Kernel(ExC)?|LaunchDevice)\b|\bcuLaunchKernel")
 
@@ -86,25 +81,10 @@ def unchecked_launches(entry):
                 yield f"{path.name}:{number}"
 
 
-def counter():
-    """count-instructions.py as a module."""
-    spec = importlib.util.spec_from_file_location("count_instructions", ROOT / "scripts/count-instructions.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def long_divisions(ptx):
     """Divisions of 64 bits outside the kernels for more than 2^31 elements, which have LongDivisor in their names."""
     entries = re.split(r"^(?=\.visible \.entry |\.entry |\.func |\.visible \.func )", ptx, flags=re.MULTILINE)
     return sum(len(DIVISIONS.findall(e)) for e in entries if "LongDivisor" not in e.split("(")[0])
-
-
-def too_few_loads(ptx):
-    count = counter()
-    kernels = [(name, lines, 0) for name, lines in count.entries_of_ptx(ptx)]
-    for row in count.count_peers(kernels, list(count.peer_rows())):
-        yield from row.faults()
 
 
 def examine(entry, architecture, folder, assembles):
@@ -130,8 +110,6 @@ def examine(entry, architecture, folder, assembles):
     divisions = long_divisions(ptx)
     if divisions:
         faults.append(f"{divisions} divisions of 64 bits: see kernels/cuda/divisor.cuh")
-    if str(name).endswith(PEERS):
-        faults += too_few_loads(ptx)
     if "relaxed-constexpr" in entry["command"]:
         faults.append("--expt-relaxed-constexpr: mark what kernels call GRADMETER_HOST_DEVICE")
     faults += [f"{place} launches a kernel without gpu::launch, which checks its grid" for place in unchecked_launches(entry)]

@@ -42,31 +42,4 @@ check 'out[threadIdx.x] = static_cast<unsigned>(static_cast<unsigned long long>(
 expect_equal "a division of 64 bits fails" 1 "$code"
 expect_contains "and is counted" "1 divisions of 64 bits: see kernels/cuda/divisor.cuh" "$output"
 
-# Kernels that read their peers' memory are known by their file.
-peers() { # PACKS
-  mkdir -p "$work/allreduce/gpu"
-  cat >"$work/allreduce/gpu/peer_kernels.cu" <<CU
-__global__ void pass_in_ring(const uint4* from, uint4* to, unsigned n) {
-  for (unsigned twice = 0; twice < 2; ++twice) {
-    #pragma unroll 1
-    for (unsigned i = threadIdx.x; i < n; i += $1 * blockDim.x) {
-      uint4 p[$1];
-      for (unsigned u = 0; u < $1; ++u) p[u] = from[i + u * blockDim.x];
-      for (unsigned u = 0; u < $1; ++u) to[i + u * blockDim.x] = p[u];
-    }
-    __syncthreads();
-  }
-}
-CU
-  cat >"$work/build/compile_commands.json" <<JSON
-[{"directory": "$work", "file": "$work/allreduce/gpu/peer_kernels.cu",
-  "command": "$nvcc -std=c++20 --fmad=false -c $work/allreduce/gpu/peer_kernels.cu -o kernel.o"}]
-JSON
-  try python3 "$root/scripts/check-device-code.py" --ptx-only "$work/build"
-}
-peers 1
-expect_contains "a kernel with one load from peers at a time is named" "gpu-ring: send-receive: 1 loads of 16 bytes before" "$output"
-peers 8
-expect_lacks "one with eight is not" "gpu-ring: send-receive" "$output"
-
 finish
