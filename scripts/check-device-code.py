@@ -13,6 +13,9 @@ PTX may have no trap: nvcc makes one of each read of a constant that only the ho
 the first launch that comes there ends the whole context. So constexpr functions of the host may not be called from
 kernels either (--expt-relaxed-constexpr), and every kernel is launched by runtime/cuda/launch.hpp, which checks the
 grid's limits.
+
+PTX may have no division of 64 bits: a GPU takes some 70 to 150 instructions for one. kernels/cuda/divisor.cuh divides by
+a number that the host knows, and 32 bits are enough for most indices. Its LongDivisor has the others.
 """
 import argparse
 import concurrent.futures
@@ -30,6 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Their exponentials are CUDA's, which are made of fused multiply-adds, or their sums are stated to be fused.
 OTHER_BITS = {"conv/gpu_kernels.cu", "gemm/gpu_kernels.cu", "rnn/gpu_kernels.cu", "attention/gpu_kernels.cu", "pointwise/gpu_layers.cu"}
 MOST_REGISTERS = 128  # 65,536 of a multiprocessor by 512 threads
+DIVISIONS = re.compile(r"\b(?:div|rem)\.[us]64\b")
 LAUNCHER = "launch.hpp"
 UNCHECKED_LAUNCH = re.compile(r"<<<|\bcuda(Launch(Cooperative)?Kernel(ExC)?|LaunchDevice)\b|\bcuLaunchKernel")
 
@@ -77,6 +81,12 @@ def unchecked_launches(entry):
                 yield f"{path.name}:{number}"
 
 
+def long_divisions(ptx):
+    """Divisions of 64 bits outside the kernels for more than 2^31 elements, which have LongDivisor in their names."""
+    entries = re.split(r"^(?=\.visible \.entry |\.entry |\.func |\.visible \.func )", ptx, flags=re.MULTILINE)
+    return sum(len(DIVISIONS.findall(e)) for e in entries if "LongDivisor" not in e.split("(")[0])
+
+
 def examine(entry, architecture, folder, assembles):
     name = pathlib.Path(entry["file"]).relative_to(ROOT) if pathlib.Path(entry["file"]).is_relative_to(ROOT) else entry["file"]
     faults, said = [], ""
@@ -97,6 +107,9 @@ def examine(entry, architecture, folder, assembles):
         faults.append("fused multiply-adds: compile it with --fmad=false")
     if traps:
         faults.append("traps: it reads a constant that only the host has in memory; make that a scalar or device code")
+    divisions = long_divisions(ptx)
+    if divisions:
+        faults.append(f"{divisions} divisions of 64 bits: see kernels/cuda/divisor.cuh")
     if "relaxed-constexpr" in entry["command"]:
         faults.append("--expt-relaxed-constexpr: mark what kernels call GRADMETER_HOST_DEVICE")
     faults += [f"{place} launches a kernel without gpu::launch, which checks its grid" for place in unchecked_launches(entry)]

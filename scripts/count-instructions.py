@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions an element of the codecs' kernels, counted in what ptxas makes of them for an H100. Needs no GPU.
+"""Instructions an element of the codecs' kernels, and bytes under way of the kernels that read their peers' memory,
+counted in what ptxas makes of them for an H100. Needs no GPU.
 
   scripts/count-instructions.py [build/cuda] [--nvdisasm PATH] [--markdown]
+  scripts/count-instructions.py --rows '^gpu-' --compare results/device-code.md    the latter kernels alone
 
 Compiles the codecs' .cu for sm_90 with the build's own flags, disassembles them, and counts the instructions on one
 path through each kernel: the one that a lane takes with whole pieces of a long, aligned tensor. The bound that follows
@@ -25,6 +27,14 @@ What it cannot know: how long warps wait for memory, for each other and for resu
 instruction at each clock; how many warps are resident, but for the registers that it prints; lanes that diverge; conflicts
 in caches and shared memory; the clock under load. A kernel within its budget can be slow; one beyond it cannot
 reach 85 % of that peak.
+
+Bytes under way. A link is busy only while about 1 MB of loads is under way (latency by bandwidth: some 2 us by 450 GB/s
+of NVLink). In each stretch of instructions without a branch the script follows loads of 16 bytes until an instruction
+names one of the registers that they load, where the thread must wait. The most loads that are open at once, the share of
+them that reads peers, threads and blocks give the bytes. A row's loops are those that copy or add whole packs: as many
+stretches as it states, those with the most loads, of which the least counts. Of several kernels that a row stands for the
+least counts too, and the most registers. Fails below 1 MB, for 8-bit floats below half of it, and for extremes and
+products of small floats below a quarter.
 """
 import argparse
 import collections
@@ -95,6 +105,146 @@ def rows():
         yield Kernel(f"{name}: encode", rf"encode_castsILb{half}E", 4, 16, 1)
         yield Kernel(f"{name}: decode and add", rf"decode_castsILb{half}E", 4, 16, 1, 1)
 
+
+# Bytes of loads from peers that NVLink 4 has under way when it is busy: 450 GB/s in one direction, by about 2 us.
+BYTES_UNDER_WAY = 1e6
+REGISTERS = 65536  # of a multiprocessor
+
+
+class PeerRow:
+    """Kernels by their mangled name, the loops that work on whole packs, and the share of a loop's loads that reads
+    peers at least. `least`: bytes under way [B]."""
+
+    def __init__(self, row, pattern, loops, share, least=BYTES_UNDER_WAY):
+        self.row, self.pattern, self.loops, self.share, self.least = row, re.compile(pattern), loops, share, least
+
+
+def peer_rows():
+    for ranks in (2, 4, 8):
+        yield PeerRow(f"gpu-direct: one shot, {ranks} ranks", rf"sum_at_once\w*Lj{ranks}E", 2, (ranks - 1) / ranks)
+        yield PeerRow(f"gpu-direct: two shots, {ranks} ranks", rf"sum_by_blocks\w*Lj{ranks}E", 3, (ranks - 1) / ranks)
+    # Two sources at a time, of which one may be the rank's own; a ring's sum reads the neighbour's pack and its own.
+    # 8-bit floats have half as many loads under way, since their sums fill the registers, and rare operations on small
+    # floats a quarter, since they are not worth the code.
+    small, rare = r"(?=\w*SmallI)", r"(?=\w*2OpE[234]E)"
+    narrow = r"(?=\w*SmallIh)(?=\w*2OpE0E)"
+    for what, pattern, least in (
+        ("8-bit floats", narrow, BYTES_UNDER_WAY / 2),
+        ("extremes and products of small floats", small + rare, BYTES_UNDER_WAY / 4),
+        ("all else", rf"(?!{narrow})(?!{small}{rare})", BYTES_UNDER_WAY),
+    ):
+        yield PeerRow(f"gpu-direct: one shot, any ranks, {what}", rf"sum_at_once{pattern}(?=\w*Lj0E)", 2, 1 / 2, least)
+        yield PeerRow(f"gpu-direct: two shots, any ranks, {what}", rf"sum_by_blocks{pattern}(?=\w*Lj0E)", 3, 1 / 2, least)
+        yield PeerRow(f"gpu-ring: reductions, {what}", rf"reduce_in_ring{pattern}", 3, 1 / 2, least)
+    yield PeerRow("gpu-ring: all-gather", r"gather_in_ring", 2, 1)
+    yield PeerRow("gpu-ring: broadcast", r"broadcast_in_ring", 2, 1)
+    yield PeerRow("gpu-ring: send-receive", r"pass_in_ring", 2, 1)
+
+
+def peer_launch():
+    """Threads of a block and the most blocks, as the sources state them."""
+
+    def constant(file, name):
+        return int(re.search(rf"constexpr unsigned {name} = (\d+);", (ROOT / "src/allreduce/gpu" / file).read_text())[1])
+
+    return constant("peer_kernels.cuh", "peer_threads"), constant("peer_kernels.hpp", "most_peer_blocks")
+
+
+def open_loads(lines):
+    """The most loads of 16 bytes that are open at once in each stretch without a branch. A line is (is it a boundary,
+    registers that it loads, registers that it names)."""
+    stretches, most, waiting = [], 0, {}
+    for boundary, loaded, named in lines:
+        if boundary:
+            stretches.append(most)
+            most, waiting = 0, {}
+        for register in named:
+            if register in waiting:
+                load = waiting[register]
+                waiting = {r: l for r, l in waiting.items() if l != load}
+        if loaded:
+            waiting.update(dict.fromkeys(loaded, loaded[0]))
+            most = max(most, len(set(waiting.values())))
+    return sorted([*stretches, most], reverse=True)
+
+
+def lines_of_sass(code, labels):
+    begins = set(labels.values())
+    for i, one in enumerate(code):
+        is_jump = one.opcode.split(".")[0] in ("BRA", "EXIT", "BRX", "CALL", "RET", "BAR", "WARPSYNC")
+        registers = [int(r) for r in re.findall(r"\bR(\d+)\b", one.text)]
+        if width(one) == 128 and one.opcode.startswith("LD"):
+            yield i in begins, [registers[0] + k for k in range(4)], registers
+        else:
+            yield i in begins or is_jump, [], registers
+
+
+def entries_of_ptx(text):
+    """Each kernel's name, and its lines for open_loads."""
+    for part in re.split(r"^\.visible \.entry |^\.entry ", text, flags=re.MULTILINE)[1:]:
+        lines = []
+        for line in part.splitlines():
+            registers = re.findall(r"%\w+", line)
+            load = re.match(r"\s*ld(?:\.\w+)*\.(v4\.[bfsu]32|v2\.[bfsu]64)\s+\{([^}]*)\}", line)
+            boundary = bool(re.match(r"\$?\w+:|\s*(@!?%p\d+\s+)?(bra|ret|bar)\b", line))
+            if load and ".param" not in line:
+                lines.append((boundary, re.findall(r"%\w+", load[2]), registers))
+            else:
+                lines.append((boundary, [], registers))
+        yield part.split("(")[0].strip(), lines
+
+
+class PeerLoads:
+    """A row's count: of several kernels the worst."""
+
+    def __init__(self, row):
+        self.row, self.kernels, self.loads, self.registers = row, 0, None, 0
+
+    def add(self, stretches, registers):
+        least = stretches[: self.row.loops][-1] if len(stretches) >= self.row.loops else 0
+        self.loads = least if self.loads is None else min(self.loads, least)
+        self.kernels, self.registers = self.kernels + 1, max(self.registers, registers)
+
+    def under_way(self):
+        threads, blocks = peer_launch()
+        if self.registers:
+            blocks = min(blocks, MULTIPROCESSORS * (REGISTERS // (threads * -(-self.registers // 8) * 8)))
+        return 16 * threads * blocks * self.loads * self.row.share
+
+    def faults(self):
+        if self.loads is None:
+            yield f"{self.row.row}: no such kernel"
+        elif self.under_way() < self.row.least:
+            yield (
+                f"{self.row.row}: {self.loads} loads of 16 bytes before the first use are {self.under_way() / 1e6:.2f} MB "
+                f"from peers under way, less than {self.row.least / 1e6:g} MB"
+            )
+
+
+def count_peers(kernels, wanted):
+    """kernels: (name, lines for open_loads, registers)."""
+    counted = [PeerLoads(row) for row in wanted]
+    for name, lines, registers in kernels:
+        for c in counted:
+            if c.row.pattern.search(name):
+                c.add(open_loads(lines), registers)
+    return counted
+
+
+def peer_cells(c):
+    threads, blocks = peer_launch()
+    return [
+        c.row.row,
+        str(c.kernels),
+        str(c.registers),
+        f"{threads} x {blocks}",
+        str(c.loads),
+        f"{c.loads * c.row.share:.1f}",
+        f"{c.under_way() / 1e6:.2f}",
+    ]
+
+
+PEER_HEAD = ["kernel", "kernels", "registers", "threads", "loads", "from peers", "MB under way"]
 
 Instruction = collections.namedtuple("Instruction", "opcode text target guarded")
 LINE = re.compile(r"/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)(.*);")
@@ -238,14 +388,14 @@ def find_nvdisasm(given):
     return next(filter(None, map(shutil.which, places)), None)
 
 
-def commands(build):
-    """The build's own command of each .cu of the codecs, also of those that a unit includes."""
+def commands(build, wanted):
+    """The build's own command of each wanted .cu, also of those that a unit includes."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         file = pathlib.Path(entry["file"])
         if file.suffix != ".cu":
             continue
         for name in re.findall(r'#include "(.*\.cu)"', file.read_text()) or [entry["file"]]:
-            if pathlib.Path(name).name in ("bucketed.cu", "terngrad.cu"):
+            if pathlib.Path(name).name in wanted:
                 yield entry["directory"], shlex.split(entry["command"].replace(entry["file"], name))
 
 
@@ -300,15 +450,21 @@ def cells(c):
     ]
 
 
-def show(counted, markdown):
-    head = ["kernel", "registers", "instructions", "FP32", "INT", "IMAD", "FP64", "XU", "memory", "control", "bytes"]
-    table = [[*head, "issue slots", "of the budget"], *map(cells, counted)]
+HEAD = ["kernel", "registers", "instructions", "FP32", "INT", "IMAD", "FP64", "XU", "memory", "control", "bytes",
+        "issue slots", "of the budget"]
+
+
+def in_markdown(table):
+    row = ["| " + " | ".join(cells) + " |" for cells in table]
+    return [row[0], "| --- |" + " ---: |" * (len(table[0]) - 1), *row[1:]]
+
+
+def show(table, markdown):
+    if markdown:
+        return print(*in_markdown(table), "", sep="\n")
     wide = [max(map(len, column)) for column in zip(*table)]
-    for n, row in enumerate(table):
-        aligned = [row[0].ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(row[1:], wide[1:]))]
-        print("| " + " | ".join(row) + " |" if markdown else "  ".join(aligned))
-        if markdown and n == 0:
-            print("| --- |" + " ---: |" * (len(row) - 1))
+    for row in table:
+        print("  ".join([row[0].ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(row[1:], wide[1:]))]))
 
 
 def main():
@@ -317,24 +473,45 @@ def main():
     parser.add_argument("--nvdisasm", help="where it is, if not on PATH and not in Python's package triton")
     parser.add_argument("--markdown", action="store_true", help="the table as in results/device-code.md")
     parser.add_argument("--rows", type=re.compile, default=re.compile(""), help="count only rows that match")
+    parser.add_argument("--compare", type=pathlib.Path, help="fail where this file has other rows than are counted")
     o = parser.parse_args()
     nvdisasm = find_nvdisasm(o.nvdisasm)
     if not nvdisasm:
         return skipped("there is no nvdisasm; it is in CUDA's toolkit and in Python's package triton")
     if not (o.build / "compile_commands.json").exists():
         return f"{o.build} has no compile_commands.json: configure it with cmake --preset cuda"
-    jobs = list(commands(o.build))
+    kernels = [k for k in rows() if o.rows.search(k.row)]
+    peers = [k for k in peer_rows() if o.rows.search(k.row)]
+    wanted = ["bucketed.cu", "terngrad.cu"] * bool(kernels) + ["peer_kernels.cu"] * bool(peers)
+    jobs = list(commands(o.build, wanted))
     if not jobs:
-        return f"{o.build} compiles no codecs for a GPU"
+        return f"{o.build} compiles no such kernels for a GPU"
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def unit(job):
             place = tempfile.mkdtemp(dir=folder)
             return disassembled(*job, nvdisasm, place)
 
-        counted, faults = count_all(pool.map(unit, jobs), [k for k in rows() if o.rows.search(k.row)])
-    show(counted, o.markdown)
-    faults += [fault for c in counted for fault in c.faults()]
+        units = list(pool.map(unit, jobs))
+    tables, faults = [], []
+    if kernels:
+        counted, faults = count_all(units, kernels)
+        tables.append([HEAD, *map(cells, counted)])
+        faults += [fault for c in counted for fault in c.faults()]
+    if peers:
+        found = [
+            (name, list(lines_of_sass(code, labels)), int(registers.get(name, 0)))
+            for text, registers in units
+            for name, code, labels in functions(text)
+        ]
+        loads = count_peers(found, peers)
+        tables.append([PEER_HEAD, *(peer_cells(c) for c in loads if c.loads is not None)])
+        faults += [fault for c in loads for fault in c.faults()]
+    for table in tables:
+        show(table, o.markdown)
+        if o.compare:
+            recorded = o.compare.read_text().splitlines()
+            faults += [f"{o.compare} does not say: {row}" for row in in_markdown(table) if row not in recorded]
     print(*faults, sep="\n", end="\n" if faults else "")
     return 1 if faults else 0
 

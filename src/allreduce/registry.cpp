@@ -50,6 +50,7 @@ std::span<const AlgorithmInfo> algorithms() {
       double_tree_row,
       gloo_row,
       gpu_direct_row,
+      gpu_multimem_row,
       gpu_ring_row,
       hierarchical_lane_row,
       hierarchical_leader_row,

@@ -104,7 +104,7 @@ std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Devi
 
 // The functions of libraries; their sources state at the top which problems they take.
 
-/// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2 and int8.
+/// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, and the modes tf32, fp8_e4m3_fast and fp8_e5m2_fast.
 std::string cublaslt_refusal(const Problem&);
 /// scratch_bytes: the workspace of the algorithm, 32 MiB at most on devices of 9.0 and later, else 4.
 std::unique_ptr<Op> make_cublaslt_op(const Problem&, const OpOptions&, runtime::Device&);

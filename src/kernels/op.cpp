@@ -63,6 +63,9 @@ struct FoundBackend {
 FoundBackend find_backend(const Problem& p, std::string_view device, std::string_view backend) {
   FoundBackend found{nullptr, fmt::format("no backend has {} in {}", name(p.operation()), name(p.precision))};
   if (device != "host") found.why += fmt::format(" on {}", device);
+  if (device == "host" && info(p.precision).is_gpu_mode)
+    found.why = fmt::format("{} is a mode of products on a GPU: add --device cuda, or take another precision",
+                            name(p.precision));
   for (const OpBackend& row : table()) {
     if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
     if (!backend.empty() && row.name != backend) continue;

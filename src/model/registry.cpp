@@ -120,6 +120,7 @@ void require_backends(const std::string& name, const std::vector<std::unique_ptr
                       const ModelRequest& r) {
   std::string why;
   if (kernels::info(r.precision).exact) why = "gradients are no whole numbers; it is for inference";
+  if (kernels::info(r.precision).is_gpu_mode) why = "it is a mode of products on a GPU, which `kernels` measures alone";
   for (const auto& l : layers) {
     const LayerProblems problems = l->problems(1, l != layers.front());
     for (const auto* pass : {&problems.forward, &problems.backward})

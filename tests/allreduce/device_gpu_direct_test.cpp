@@ -161,6 +161,65 @@ TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
   });
 }
 
+// Sums that NVLink's switches make. Numbers add up exactly, so that their order does not matter.
+
+TEST(GpuMultimem, SumsOnEveryNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const std::size_t count : {0U, 1U, 5U, 513U, 60000U, 65535U})
+      for (const Op op : {Op::sum, Op::average})
+        expect_sums_in_rank_order({.ranks = ranks, .op = op, .count = count, .algorithm = "gpu-multimem"});
+}
+
+TEST(GpuMultimem, SumsSixteenBitsInFp32AndInPlace) {
+  for (const Element e : {Element::f16, Element::bf16})
+    for (const bool in_place : {false, true})
+      expect_sums_in_rank_order({.ranks = 3,
+                                 .element = e,
+                                 .op = Op::average,
+                                 .count = 70'001,
+                                 .accumulate = Element::f32,
+                                 .in_place = in_place,
+                                 .algorithm = "gpu-multimem"});
+}
+
+TEST(GpuMultimem, RefusesWhatSwitchesHaveNot) {
+  const auto why = [](Element e, Op op, bool wide = false) {
+    const auto row = find_algorithm("gpu-multimem");
+    return row->refusal({4, 4}, CollectiveKind::all_reduce, {.element = e, .op = op, .wide = wide});
+  };
+  EXPECT_EQ(why(Element::f32, Op::average), "");
+  EXPECT_EQ(why(Element::bf16, Op::sum, true), "");
+  EXPECT_THAT(why(Element::bf16, Op::sum), HasSubstr("accumulate in fp32"));
+  EXPECT_THAT(why(Element::f32, Op::max), HasSubstr("no max"));
+  EXPECT_THAT(why(Element::f64, Op::sum), HasSubstr("add no fp64 by 16 bytes"));
+  EXPECT_EQ(find_algorithm("gpu-multimem")->refusal({4, 2}), "gpu-multimem needs all ranks on one node");
+}
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// As on GPUs before Hopper, and where Fabric Manager does not run.
+TEST(GpuMultimem, IsUnavailableWithTheReasonWhereThereAreNoSwitches) {
+  const auto before = cuda_emulator::current_hardware();
+  auto without = before;
+  without.has_switches = false;
+  cuda_emulator::set_hardware(without);
+  std::vector<std::string> errors(3);
+  test::run_gpu_ranks(3, [&](const GpuRank& r) {
+    const OfRank site(r);
+    try {
+      (void)find_algorithm("gpu-multimem")->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
+    } catch (const core::Unavailable& e) {
+      errors[static_cast<std::size_t>(r.world.rank())] = e.what();
+    }
+    r.world.barrier();
+  });
+  cuda_emulator::set_hardware(before);
+  EXPECT_EQ(errors[0],
+            "gpu-multimem needs multicast memory: rank 0: this GPU has none: it takes Hopper or later on NVLink "
+            "switches, with Fabric Manager running");
+  EXPECT_THAT(errors, ::testing::Each(errors[0]));
+}
+#endif
+
 // Kernels that wait for peers which do not come: they leave, and the call ends with one line.
 
 std::unique_ptr<Collective> made(const std::string& row, const Site& site, runtime::Queue& queue,

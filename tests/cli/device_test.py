@@ -104,11 +104,11 @@ def allreduce(test):
 
 def one_gpu_for_all(test):
     """Kernels that wait for each other, and NCCL, need a GPU a rank; a schedule of ours does not."""
-    waiting = "nccl,nccl-messages:schedule=ring,gpu-direct,gpu-ring"
+    waiting = "nccl,nccl-messages:schedule=ring,gpu-direct,gpu-multimem,gpu-ring"
     rows = rows_of(test, "one GPU", "allreduce", "-b", "1K", "-e", "1K", "--algorithm", f"ring,{waiting}", "-n", "1", "-w", "1", ranks=2,
                    env={"GRADMETER_CUDA_EMULATOR_SHARED": "0"})
     test.equal({r["factors"]["algorithm"].split(":")[0] for r in timed(rows)}, {"ring"}, "one GPU: only staged messages are timed")
-    for name in ("nccl", "nccl-messages", "gpu-direct", "gpu-ring"):
+    for name in ("nccl", "nccl-messages", "gpu-direct", "gpu-multimem", "gpu-ring"):
         mine = [r for r in rows if r["factors"]["algorithm"].split(":")[0] == name]
         words = "ranks 0 and 1 share the GPU 0000:00:00.0"
         test.check(mine and all(r["status"] == "unsupported" and words in r["reason"] for r in mine), f"one GPU: {name} is unsupported",

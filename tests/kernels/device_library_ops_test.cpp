@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products that a GPU's library computes against the host's operations, on ragged sizes and in every precision that
 // both have.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -115,7 +118,7 @@ TEST_F(DeviceProducts, HaveTheHostsNumbersInEveryPrecisionAndDirection) {
 TEST_F(DeviceProducts, MoveTheBytesThatRowsCount) {
   const GemmShape s{.m = 64, .n = 48, .k = 32};
   std::vector<Precision> all(std::begin(floating), std::end(floating));
-  all.push_back(Precision::int8);
+  all.insert(all.end(), {Precision::int8, Precision::tf32, Precision::fp8_e4m3_fast, Precision::fp8_e5m2_fast});
   for (const Precision precision : all) {
     const Problem p{.shape = s, .precision = precision};
     if (!op_refusal(p, device_).empty()) continue;
@@ -174,6 +177,48 @@ TEST_F(DeviceProducts, OfTheWideFp8AreOfTheNarrowOneOnTheRight) {
   const std::vector<Floats> as_stored{rounded(inputs[0], core::e5m2_format), rounded(inputs[1], core::e4m3_format)};
   const Floats expected = Runner(runtime::host_device()).run({.shape = s}, as_stored);
   EXPECT_LE(distance(Runner(device_).run(p, inputs), expected), 1e-5);
+}
+
+/// tf32 has the numbers of operands cut to 10 bits of mantissa, fp32 those of whole ones.
+TEST_F(DeviceProducts, InTf32AreOfOperandsWithTenBits) {
+  const GemmShape s{.m = 19, .n = 11, .k = 200};
+  const Problem p{.shape = s, .precision = Precision::tf32};
+  if (!op_refusal(p, device_).empty()) GTEST_SKIP() << op_refusal(p, device_);
+  const auto inputs = drawn(s);
+  std::vector<Floats> cut = inputs;
+  for (Floats& x : cut)
+    for (float& v : x) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0xffffe000U);
+  const Floats in_fp32 = Runner(runtime::host_device()).run({.shape = s}, inputs);
+  const double rounded = distance(Runner(device_).run(p, inputs), in_fp32);
+  EXPECT_GT(rounded, 0x1p-14);  // it is not fp32
+  EXPECT_LT(rounded, 0x1p-9);
+  EXPECT_LE(distance(Runner(device_).run({.shape = s}, inputs), in_fp32), 1e-6);  // and fp32 is not tf32
+  EXPECT_LE(distance(Runner(device_).run(p, cut), Runner(runtime::host_device()).run({.shape = s}, cut)), 1e-6);
+  EXPECT_THAT(prepare(p, {}, device_)->implementation(), testing::EndsWith(", tf32"));
+  EXPECT_THAT(prepare({.shape = s}, {}, device_)->implementation(), testing::Not(testing::HasSubstr("tf32")));
+}
+
+/// Sums of one sign, so that each addition's error stays.
+TEST_F(DeviceProducts, OfFp8SumInFewerBitsOnlyInTheFastMode) {
+  const GemmShape s{.m = 17, .n = 16, .k = 2048};
+  for (const auto& [usual, fast] : {std::pair(Precision::fp8_e4m3, Precision::fp8_e4m3_fast),
+                                    std::pair(Precision::fp8_e5m2, Precision::fp8_e5m2_fast)}) {
+    if (!op_refusal({.shape = s, .precision = fast}, device_).empty())
+      GTEST_SKIP() << op_refusal({.shape = s, .precision = fast}, device_);
+    auto inputs = drawn(s);
+    for (Floats& x : inputs)
+      for (float& v : x) v = std::fabs(v);
+    const Floats in_fp32 = Runner(device_).run({.shape = s, .precision = usual}, inputs);
+    const double apart = distance(Runner(device_).run({.shape = s, .precision = fast}, inputs), in_fp32);
+    EXPECT_LT(apart, 0x1p-6) << name(fast);
+#ifdef GRADMETER_CUDA_EMULATED
+    EXPECT_GT(apart, 0x1p-14) << name(fast);  // a device may sum in more bits
+#endif
+    EXPECT_THAT(prepare({.shape = s, .precision = fast}, {}, device_)->implementation(),
+                testing::EndsWith(", fast accumulation"));
+    EXPECT_THAT(prepare({.shape = s, .precision = usual}, {}, device_)->implementation(),
+                testing::Not(testing::HasSubstr("fast")));
+  }
 }
 
 TEST_F(DeviceProducts, OfWholeNumbersAreExact) {
@@ -342,6 +387,8 @@ TEST_F(DeviceProducts, PreferLibrariesThenOurOwnThenTheHost) {
   using Names = std::vector<std::string_view>;
   EXPECT_EQ((rows[{KernelKind::gemm, Precision::fp32}]), (Names{"cublaslt", "own"}));
   EXPECT_EQ((rows[{KernelKind::gemm, Precision::fp8_e4m3}]), (Names{"cublaslt", "host"}));
+  for (const Precision mode : {Precision::tf32, Precision::fp8_e4m3_fast, Precision::fp8_e5m2_fast})
+    EXPECT_EQ((rows[{KernelKind::gemm, mode}]), Names{"cublaslt"}) << name(mode);  // nothing else computes so
   EXPECT_EQ((rows[{KernelKind::gemm, Precision::lns16}]), Names{"own"});
   EXPECT_EQ((rows[{KernelKind::conv, Precision::int4}]), Names{"host"});
   EXPECT_EQ((rows[{KernelKind::conv, Precision::fp32}].back()), "own");

@@ -68,4 +68,50 @@ count 'word += v;' 2
 expect_equal "one that reads less than the table says fails" 1 "$code"
 expect_contains "with both counts" "the path moves 32 bytes of floats a lane, not 64" "$output"
 
+# The kernel of a row of peers, which copies so many packs at once in each of its two loops.
+peers() { # PACKS [OPTIONS...]
+  cat >"$work/peer_kernels.cu" <<CU
+template <class T> __global__ void pass_in_ring(const uint4* from, uint4* to, unsigned n) {
+  #pragma unroll 1
+  for (unsigned twice = 0; twice < 2; ++twice) {
+    #pragma unroll 1
+    for (unsigned i = threadIdx.x; i < n; i += $1 * blockDim.x) {
+      uint4 p[$1];
+      #pragma unroll
+      for (unsigned u = 0; u < $1; ++u) p[u] = from[i + u * blockDim.x];
+      #pragma unroll
+      for (unsigned u = 0; u < $1; ++u) to[i + u * blockDim.x] = p[u];
+    }
+    from += n;
+    __syncthreads();
+    #pragma unroll 1
+    for (unsigned i = threadIdx.x; i < n; i += $1 * blockDim.x) {
+      uint4 p[$1];
+      #pragma unroll
+      for (unsigned u = 0; u < $1; ++u) p[u] = to[i + u * blockDim.x];
+      #pragma unroll
+      for (unsigned u = 0; u < $1; ++u) to[n + i + u * blockDim.x] = p[u];
+    }
+    __syncthreads();
+  }
+}
+template __global__ void pass_in_ring<float>(const uint4*, uint4*, unsigned);
+CU
+  sed -i 's/bucketed.cu/peer_kernels.cu/g' "$work/build/compile_commands.json"
+  try python3 "$script" --rows '^gpu-ring: send-receive$' "${@:2}" "$work/build"
+}
+
+peers 8 --markdown
+expect_equal "a kernel with enough loads under way passes: $output" 0 "$code"
+expect_contains "with its count" "| 512 x 36 | 8 | 8.0 | 2.36 |" "$output"
+echo "$output" >"$work/recorded.md"
+peers 8 --compare "$work/recorded.md"
+expect_equal "a record with these rows is right: $output" 0 "$code"
+echo >"$work/recorded.md"
+peers 8 --compare "$work/recorded.md"
+expect_equal "one without them is not" 1 "$code"
+peers 2
+expect_equal "one with too few fails" 1 "$code"
+expect_contains "and is named" "gpu-ring: send-receive: 2 loads of 16 bytes before the first use are 0.59 MB" "$output"
+
 finish

@@ -38,4 +38,8 @@ check 'out[threadIdx.x] = 1; } void start(unsigned* o) { kernel<<<1, 1>>>(o, nul
 expect_equal "a launch past gpu::launch fails" 1 "$code"
 expect_contains "with its line" "kernel.cu:3 launches a kernel without gpu::launch" "$output"
 
+check 'out[threadIdx.x] = static_cast<unsigned>(static_cast<unsigned long long>(clock64()) % out[0]);'
+expect_equal "a division of 64 bits fails" 1 "$code"
+expect_contains "and is counted" "1 divisions of 64 bits: see kernels/cuda/divisor.cuh" "$output"
+
 finish

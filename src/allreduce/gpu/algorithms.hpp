@@ -23,6 +23,13 @@ namespace gradmeter::allreduce {
 /// come: its kernel leaves after the patience, or when another rank has failed.
 extern const AlgorithmInfo gpu_direct_row;
 
+/// The row `gpu-multimem`: an all-reduce that NVLink's switches add up, where GPUs have multicast memory (kernels of
+/// peer_kernels.hpp, runtime::MulticastMemory). fp32, and fp16 and bf16 accumulated in fp32; sums and averages. Bits:
+/// those of sums in the switch's own order, the same on all ranks.
+/// Cost:   multicast memory of three buffers a rank, rounded up to 2 MiB; 2 barriers.
+/// Errors: as gpu_direct_row's; Unavailable also where there is no multicast memory.
+extern const AlgorithmInfo gpu_multimem_row;
+
 /// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
 /// its left neighbour alone (kernels of peer_kernels.hpp). Bits: those of the schedule `ring` in one slice.
 /// Cost:   memory of two buffers a rank; of an all-reduce 2(p-1) barriers between neighbours, 2n(p-1)/p read by each

@@ -10,6 +10,14 @@
 #include "allreduce/reduce.hpp"
 #include "core/element.hpp"
 #include "core/host_device.hpp"
+#include "runtime/cuda/launch.hpp"
+
+// Before a loop whose turns become one stretch of instructions.
+#ifdef GRADMETER_CUDA_EMULATED
+#define GPU_UNROLL
+#else
+#define GPU_UNROLL _Pragma("unroll")
+#endif
 
 namespace gradmeter::allreduce::cuda {
 
@@ -107,9 +115,26 @@ struct alignas(16) Pack {
 };
 
 template <class T>
+__device__ bool is_whole(std::size_t i, std::size_t n) {
+  return i + Pack<T>::count <= n;
+}
+
+/// All of a pack, at an address that is aligned to 16 bytes. Not as a Pack: nvcc takes those of small elements apart as
+/// soon as they are there, which is a use between the loads.
+template <class T>
+__device__ uint4 whole_pack(const std::byte* from, std::size_t i) {
+  return *reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(from) + i);
+}
+
+template <class T>
+__device__ void write_whole_pack(const uint4& words, std::byte* to, std::size_t i) {
+  *reinterpret_cast<uint4*>(reinterpret_cast<T*>(to) + i) = words;
+}
+
+template <class T>
 __device__ Pack<T> read_pack(const std::byte* from, bool aligned, std::size_t i, std::size_t n) {
+  if (aligned && is_whole<T>(i, n)) return core::bits_as<Pack<T>>(whole_pack<T>(from, i));
   const auto* x = reinterpret_cast<const T*>(from);
-  if (aligned && i + Pack<T>::count <= n) return *reinterpret_cast<const Pack<T>*>(x + i);
   Pack<T> p{};
   for (std::size_t c = 0; c < Pack<T>::count && i + c < n; ++c) p.v[c] = x[i + c];
   return p;
@@ -117,31 +142,94 @@ __device__ Pack<T> read_pack(const std::byte* from, bool aligned, std::size_t i,
 
 template <class T>
 __device__ void write_pack(const Pack<T>& p, std::byte* to, bool aligned, std::size_t i, std::size_t n) {
+  if (aligned && is_whole<T>(i, n)) return write_whole_pack<T>(core::bits_as<uint4>(p), to, i);
   auto* x = reinterpret_cast<T*>(to);
-  if (aligned && i + Pack<T>::count <= n) {
-    *reinterpret_cast<Pack<T>*>(x + i) = p;
-    return;
-  }
   for (std::size_t c = 0; c < Pack<T>::count && i + c < n; ++c) x[i + c] = p.v[c];
 }
 
-/// Combines 16 bytes of all sources from element i on, left to right. wide: small floats are rounded at the end only.
-template <class Format, Op op, class From>
-__device__ Pack<typename Format::Memory> combined(const From& sources, bool wide, std::size_t i, std::size_t n) {
+/// The values of a pack while sources are added to it, left to right.
+template <class Format, Op op>
+struct Combined {
   using T = typename Format::Memory;
-  constexpr std::size_t count = Pack<T>::count;
+  static constexpr std::size_t count = Pack<T>::count;
   typename Format::Value v[count];
-  Pack<T> p = read_pack<T>(sources.of[0], sources.aligned, i, n);
-  for (std::size_t c = 0; c < count; ++c) v[c] = Format::load(p.v[c]);
-  for (unsigned k = 1; k < sources.count; ++k) {
-    p = read_pack<T>(sources.of[k], sources.aligned, i, n);
+
+  /// Takes source k. wide: small floats are rounded at the end only.
+  __device__ void take(const uint4& words, unsigned k, bool wide) { take(core::bits_as<Pack<T>>(words), k, wide); }
+  __device__ void take(const Pack<T>& p, unsigned k, bool wide) {
     for (std::size_t c = 0; c < count; ++c) {
-      if (is_small<Format> && !wide && k > 1) v[c] = Format::load(Format::store(v[c]));
-      v[c] = combine<op>(v[c], Format::load(p.v[c]));
+      const auto x = Format::load(p.v[c]);
+      if (k == 0) {
+        v[c] = x;
+      } else {
+        if (is_small<Format> && !wide && k > 1) v[c] = Format::load(Format::store(v[c]));
+        v[c] = combine<op>(v[c], x);
+      }
     }
   }
-  for (std::size_t c = 0; c < count; ++c) p.v[c] = Format::store(settled(v[c]));
-  return p;
+  __device__ Pack<T> settle() const {
+    Pack<T> p;
+    for (std::size_t c = 0; c < count; ++c) p.v[c] = Format::store(settled(v[c]));
+    return p;
+  }
+};
+
+/// Where the number of sources is no constant of the program.
+inline constexpr unsigned any_number = 0;
+
+/// Combines `packs` packs of all sources, `step` elements apart from element i on. All of them are whole and aligned.
+/// Loads come before the first use of what they load, so that they are under way together: those of all sources where
+/// their number is a constant, else those of two sources at a time. With a constant number small floats are rounded at
+/// the end only.
+template <class Format, Op op, unsigned sources, unsigned packs, class From>
+__device__ void combine_whole(const From& from, bool wide, std::size_t i, std::size_t step,
+                              Pack<typename Format::Memory> (&out)[packs]) {
+  using T = typename Format::Memory;
+  Combined<Format, op> sums[packs];
+  if constexpr (sources != any_number) {
+    uint4 p[sources][packs];
+    GPU_UNROLL
+    for (unsigned k = 0; k < sources; ++k) {
+      GPU_UNROLL
+      for (unsigned u = 0; u < packs; ++u) p[k][u] = whole_pack<T>(from.of[k], i + u * step);
+    }
+    GPU_UNROLL
+    for (unsigned u = 0; u < packs; ++u) {
+      GPU_UNROLL
+      for (unsigned k = 0; k < sources; ++k) sums[u].take(p[k][u], k, true);
+    }
+  } else {
+    unsigned k = from.count % 2;
+    if (k == 1) {
+      GPU_UNROLL
+      for (unsigned u = 0; u < packs; ++u) sums[u].take(whole_pack<T>(from.of[0], i + u * step), 0, wide);
+    }
+    for (; k < from.count; k += 2) {
+      uint4 a[packs], b[packs];
+      GPU_UNROLL
+      for (unsigned u = 0; u < packs; ++u) a[u] = whole_pack<T>(from.of[k], i + u * step);
+      GPU_UNROLL
+      for (unsigned u = 0; u < packs; ++u) b[u] = whole_pack<T>(from.of[k + 1], i + u * step);
+      GPU_UNROLL
+      for (unsigned u = 0; u < packs; ++u) sums[u].take(a[u], k, wide), sums[u].take(b[u], k + 1, wide);
+    }
+  }
+  GPU_UNROLL
+  for (unsigned u = 0; u < packs; ++u) out[u] = sums[u].settle();
+}
+
+/// Combines 16 bytes of all sources from element i on.
+template <class Format, Op op, unsigned sources = any_number, class From>
+__device__ Pack<typename Format::Memory> combined(const From& from, bool wide, std::size_t i, std::size_t n) {
+  using T = typename Format::Memory;
+  if (from.aligned && is_whole<T>(i, n)) {
+    Pack<T> p[1];
+    combine_whole<Format, op, sources>(from, wide, i, 0, p);
+    return p[0];
+  }
+  Combined<Format, op> sum;
+  for (unsigned k = 0; k < from.count; ++k) sum.take(read_pack<T>(from.of[k], false, i, n), k, wide);
+  return sum.settle();
 }
 
 /// Combines two packs, with the bits that two sources would give.

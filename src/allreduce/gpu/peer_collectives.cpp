@@ -26,6 +26,7 @@
 #include "runtime/communicator.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/multicast.hpp"
 #include "runtime/cuda/queue.hpp"
 #include "runtime/cuda/stream.hpp"
 #include "runtime/threads/thread_group.hpp"
@@ -38,12 +39,16 @@ using runtime::check_cuda;
 /// The host waits so much longer than a kernel, which can say for which rank it has waited [s].
 constexpr double host_waits_longer_s = 2;
 
+/// Places of multicast memory: two slots and the result.
+constexpr std::size_t places_in_switch = 3;
+
 struct PeerKernel {
   const char* row;         ///< a literal
   std::string what;        ///< the collective, for errors
   unsigned places;         ///< of a window, each for the longest buffer
   std::uint32_t barriers;  ///< numbers of barriers that a call uses, at most
   double moved;            ///< buffers read and written
+  bool in_switch = false;  ///< places are multicast memory, not the window's
   /// In work of the queue.
   std::function<void(const cuda::PeerCall&, const Call&)> launch;
 };
@@ -116,8 +121,9 @@ class PeerCollective final : public StreamCollective {
   cuda::PeerWindow window_;
   runtime::Communicator communicator_;
   runtime::OwnedBuffer own_;
-  std::vector<std::byte*> windows_;  ///< by rank
-  unsigned blocks_ = 1;              ///< of a kernel that spins, on every GPU
+  std::shared_ptr<runtime::MulticastMemory> multicast_;  ///< null where the kernel has none
+  std::vector<std::byte*> windows_;                      ///< by rank
+  unsigned blocks_ = 1;                                  ///< of a kernel that spins, on every GPU
   std::vector<void*> opened_;
   runtime::EventPtr done_;
   double begin_s_ = 0;  ///< of the call, or of the launch of a graph
@@ -157,6 +163,8 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
       communicator_(c.duplicate()),
       own_(device.allocate(core::Element::i8, window_.bytes())) {
   refuse_shared_gpus(kernel_.row, c, device);
+  if (kernel_.in_switch)
+    multicast_ = std::make_shared<runtime::MulticastMemory>(communicator_, device, places_in_switch * window_.room);
   Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
   check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
              "cudaDeviceGetPCIBusId");
@@ -180,6 +188,7 @@ PeerCollective::~PeerCollective() {
   // While an exception propagates, peers' kernels may come to the window until they leave; the rank is about to end.
   if (!runtime::may_free()) {
     keep_for_ever(std::move(own_.memory));
+    keep_for_ever(std::move(multicast_));
     return;
   }
   communicator_.barrier();
@@ -272,7 +281,9 @@ void PeerCollective::submit(const Call& call) {
                    .blocks = blocks_,
                    .barriers = kernel_.barriers,
                    .watch = watch_.on_device(),
-                   .limit_ns = static_cast<std::uint64_t>(1e9 * patience_.value)};
+                   .limit_ns = static_cast<std::uint64_t>(1e9 * patience_.value),
+                   .multicast_own = multicast_ ? multicast_->own() : nullptr,
+                   .multicast_all = multicast_ ? multicast_->all() : nullptr};
   std::ranges::copy(windows_, std::begin(c.windows));
   const double bytes = kernel_.moved * static_cast<double>(call.out.bytes());
   queue_.submit(kernel_.row, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
@@ -322,6 +333,19 @@ PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks)
           }};
 }
 
+PeerKernel sums_in_switch() {
+  return {.row = "gpu-multimem",
+          .what = std::string(name(CollectiveKind::all_reduce)),
+          .places = 0,
+          .barriers = 2,
+          .moved = 4,
+          .in_switch = true,
+          .launch = [](const cuda::PeerCall& c, const Call& call) {
+            cuda::reduce_in_switch(call.element(), call.op, c, call.in.device().device_address(),
+                                   call.out.device().device_address(), call.count(), gpu::stream());
+          }};
+}
+
 std::unique_ptr<Collective> bind_kernel(const Request& r, const Site& site, const ExchangeSpec& o, PeerKernel kernel) {
   runtime::CudaDevice& device = gpu_of(kernel.row, o.queue);
   return std::make_unique<PeerCollective>(r.name.canonical(), site.communicator, device, *o.queue,
@@ -335,6 +359,22 @@ std::string gpu_direct_refusal(const Request& r) {
 }
 std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const Site& site, const ExchangeSpec& options) {
   return bind_kernel(r, site, options, shots(small_of(r)));
+}
+
+/// The operations that NVLink's switches have, of those that we have.
+std::string gpu_multimem_refusal(const Request& r) {
+  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  const auto [element, op, wide] = r.arithmetic;
+  if (op != Op::sum && op != Op::average)
+    return fmt::format("gpu-multimem has sums and averages: NVLink's switches have no {} of all types", name(op));
+  if (element != core::Element::f32 && element != core::Element::f16 && element != core::Element::bf16)
+    return fmt::format("gpu-multimem has fp32, fp16 and bf16: NVLink's switches add no {} by 16 bytes",
+                       core::info(element).name);
+  if (element != core::Element::f32 && !wide) return "gpu-multimem adds 16-bit floats in fp32: accumulate in fp32";
+  return peers_refusal(r);
+}
+std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const Site& site, const ExchangeSpec& options) {
+  return bind_kernel(r, site, options, sums_in_switch());
 }
 
 std::string gpu_ring_refusal(const Request& r) {
@@ -370,9 +410,13 @@ namespace {
 constexpr const char* why_none = "this program was built without CUDA: configure with -DGRADMETER_CUDA=ON";
 
 std::string gpu_direct_refusal(const Request&) { return why_none; }
+std::string gpu_multimem_refusal(const Request&) { return why_none; }
 std::string gpu_ring_refusal(const Request&) { return why_none; }
 std::unique_ptr<Collective> bind_gpu_direct(const Request&, const Site&, const ExchangeSpec&) {
   throw core::BackendError("gpu-direct", "bind", "this program was built without CUDA");
+}
+std::unique_ptr<Collective> bind_gpu_multimem(const Request&, const Site&, const ExchangeSpec&) {
+  throw core::BackendError("gpu-multimem", "bind", "this program was built without CUDA");
 }
 std::unique_ptr<Collective> bind_gpu_ring(const Request&, const Site&, const ExchangeSpec&) {
   throw core::BackendError("gpu-ring", "bind", "this program was built without CUDA");
@@ -393,6 +437,15 @@ constinit const AlgorithmInfo gpu_direct_row{
     .on_device = true,
     .refusal = gpu_direct_refusal,
     .bind = bind_gpu_direct};
+constinit const AlgorithmInfo gpu_multimem_row{
+    .name = "gpu-multimem",
+    .cost_text = "2 barriers, n/p read and written by each rank: NVLink's switches add and distribute",
+    .source = "multimem instructions of Hopper (NVLS), as NCCL's; Klenk et al., ISCA 2020",
+    .backend = Backend::device,
+    .on_device = true,
+    .adds_all_at_once = true,
+    .refusal = gpu_multimem_refusal,
+    .bind = bind_gpu_multimem};
 constinit const AlgorithmInfo gpu_ring_row{.name = "gpu-ring",
                                            .cost_text = "2(p-1) barriers of neighbours, 2n(p-1)/p read by each rank",
                                            .source = "own kernels over CUDA IPC; ring as Patarasuk & Yuan, JPDC 2009",

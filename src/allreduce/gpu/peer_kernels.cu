@@ -1,153 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that kernels which read the memory of other GPUs share: barriers between GPUs, and the split of the
-// elements.
-#include "allreduce/gpu/peer_kernels.hpp"
-
+// All-reduces and collectives round a ring, each of which is one kernel a GPU.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "allreduce/gpu/packs.cuh"
+#include "allreduce/gpu/peer_kernels.cuh"
 #include "allreduce/gpu/reduce.hpp"
 #include "allreduce/schedule/slices.hpp"
-#include "runtime/cuda/handles.hpp"
 #include "runtime/cuda/launch.hpp"
-#include "runtime/cuda/spin.hpp"
 
 namespace gradmeter::allreduce::cuda {
-
-inline constexpr unsigned peer_threads = 256;
-
-/// The flag in `window` by which block `block` of rank `from` says which barrier it has reached.
-__device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsigned from) {
-  return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
-}
-
-__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
-  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
-}
-/// The word of this GPU's window that says whether one of its blocks has given a barrier up.
-__device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
-
-/// The numbers of a call that depend on how many calls came before. GPUs count calls themselves, so that a graph that
-/// holds a call may be launched again.
-struct CallNumbers {
-  unsigned slot;          ///< place that holds what is given
-  std::uint32_t barrier;  ///< the call's first
-  bool is_given_up;       ///< peers' memory may be gone
-};
-
-/// Whether a thread of this block has given a barrier up.
-__device__ inline std::uint32_t& block_gives_up() {
-  GPU_SHARED(std::uint32_t, word, [1]);
-  return word[0];
-}
-
-/// At the beginning of a call, by all threads.
-__device__ inline CallNumbers numbers_of(const PeerCall& c) {
-  if (threadIdx.x == 0) block_gives_up() = 0;
-  const std::uint32_t calls = counts_of(c)[0];
-  return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
-}
-
-/// Whether a wait that began then ends without the flag: the host says so, a block before did, or it lasts too long.
-__device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
-  if (gpu::look_at(given_up_of(c)) != 0) return true;
-  const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
-  if (!is_late && gpu::look_at(&c.watch->leave) == 0) return false;
-  if (is_late) gpu::release_to_all(&c.watch->waited_for, from + 1);
-  gpu::release_to_all(given_up_of(c), 1);
-  return true;
-}
-
-/// One thread: waits until rank `from` has reached a barrier; false: it was given up. Numbers grow, and wrap: a
-/// difference says who is behind.
-__device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_t number) {
-  std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
-  std::uint64_t begin = 0;  // of the first look: most waits are over before, and need no clock
-  for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
-    gpu::spin_pause();
-    if (turns % gpu::turns_between_looks != 0) continue;
-    if (begin == 0) begin = gpu::nanoseconds();
-    if (must_leave(c, from, begin)) return false;
-  }
-  return true;
-}
-
-/// One thread: tells rank `to` that this block has reached a barrier, and waits until rank `from` has.
-__device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& call, unsigned to, unsigned from,
-                                       std::uint32_t number) {
-  bool has_come = false;
-  if (!call.is_given_up) {
-    gpu::release_to_all(flag_of(c.windows[to], blockIdx.x, c.rank), number);
-    has_come = await_flag(c, from, number);
-  }
-  if (!has_come) atomicExch(&block_gives_up(), 1U);
-}
-
-/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. False: the barrier
-/// was given up, and the block must leave the kernel.
-__device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
-  __syncthreads();
-  if (threadIdx.x < c.ranks) signal_and_wait(c, call, threadIdx.x, threadIdx.x, number);
-  __syncthreads();
-  return block_gives_up() == 0;
-}
-
-/// At the end of a call, by all threads. The last block counts it: by then all have read the number, since each call
-/// has a barrier before its end.
-__device__ inline void count_call(const PeerCall& c) {
-  if (threadIdx.x != 0) return;
-  std::uint32_t* const counts = counts_of(c);
-  __threadfence();
-  if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
-  __threadfence();
-  atomicExch(&counts[1], 0U);  // not a plain store: others have added to it since their fences
-  ++counts[0];
-}
-
-/// As allreduce::finish, on the result that memory holds.
-template <class Format>
-__device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
-  if constexpr (std::is_floating_point_v<typename Format::Value>) {
-    if (factor == 1) return;
-    const auto f = static_cast<typename Format::Value>(factor);
-    for (auto& v : p.v) v = Format::store(Format::load(v) * f);
-  }
-}
-
-/// Packs of a block of elements, dealt out to the threads of the grid: pack k of a block is the same thread's on every
-/// GPU.
-template <class T>
-struct Packs {
-  std::size_t begin, end;
-  __device__ std::size_t first() const {
-    return begin + Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
-  }
-  static __device__ std::size_t step() { return Pack<T>::count * std::size_t{gridDim.x} * blockDim.x; }
-};
-
-/// How a kernel is launched for the longest stretch of elements that the grid works on at a time: the same on all GPUs.
-template <class T>
-gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
-  const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;
-  const std::size_t blocks = std::clamp<std::size_t>((packs + peer_threads - 1) / peer_threads, 1, most_blocks);
-  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(peer_threads), .cooperative = true};
-}
-
-template <class Kernel>
-void launch_op(Op op, const Kernel& kernel) {
-  if (op == Op::min) return kernel.template operator()<Op::min>();
-  if (op == Op::max) return kernel.template operator()<Op::max>();
-  if (op == Op::product) return kernel.template operator()<Op::product>();
-  kernel.template operator()<Op::sum>();
-}
-
-__host__ __device__ inline bool has_whole_packs(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
-}
-
 namespace {
 
 /// Addresses are made where they are read: a table of them would fill the registers.
@@ -166,74 +30,114 @@ __device__ GivenByAll given_by_all(const PeerCall& c, unsigned slot) {
   return {{c, c.window.given(slot)}, c.ranks, true};
 }
 
-/// A rank's block is whole packs, but the last one's may be shorter.
-template <class T>
-__host__ __device__ std::size_t block_length(std::size_t n, unsigned ranks) {
-  const std::size_t packs = (n + Pack<T>::count - 1) / Pack<T>::count;
-  return Pack<T>::count * ((packs + ranks - 1) / ranks);
-}
-
-template <class T>
-__device__ Packs<T> block_of(unsigned rank, const PeerCall& c, std::size_t n) {
-  const std::size_t length = block_length<T>(n, c.ranks), begin = rank * length;
-  return {begin < n ? begin : n, begin + length < n ? begin + length : n};
-}
-
-struct Numbers {
-  const std::byte* from;
-  std::byte* to;
-  std::size_t n;
-  bool from_is_aligned, to_is_aligned;
-};
-
-Numbers numbers(const std::byte* from, std::byte* to, std::size_t n) {
-  return {from, to, n, has_whole_packs(from), has_whole_packs(to)};
-}
-
 /// Copies it to where peers read it, by the threads whose blocks read it on all GPUs.
 template <class T>
 __device__ void give(const PeerCall& c, unsigned slot, const Numbers& x, const Packs<T>& packs) {
-  std::byte* const to = c.windows[c.rank] + c.window.given(slot);
-  for (std::size_t i = packs.first(); i < packs.end; i += Packs<T>::step())
-    write_pack<T>(read_pack<T>(x.from, x.from_is_aligned, i, x.n), to, true, i, x.n);
+  copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.given(slot), true);
 }
 
-template <class Format, Op op>
-__global__ void sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
+/// Sums what all ranks have given, in their order, and writes it to `to`. ranks: of the call, or any_number.
+template <class Format, Op op, unsigned ranks>
+__device__ void sum_given(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
+                          double factor, std::byte* to, bool to_is_aligned) {
   using T = typename Format::Memory;
-  const CallNumbers call = numbers_of(c);
-  const Packs<T> all{0, x.n};
-  give<T>(c, call.slot, x, all);
-  if (!peer_barrier(c, call, call.barrier)) return;
-  const GivenByAll given = given_by_all(c, call.slot);
-  for (std::size_t i = all.first(); i < all.end; i += Packs<T>::step()) {
-    auto p = combined<Format, op>(given, wide, i, x.n);
-    scale_pack<Format>(p, factor);
-    write_pack<T>(p, x.to, x.to_is_aligned, i, x.n);
+  constexpr unsigned at_once = packs_of_sum<Format, op, ranks>;
+  const GivenByAll given = given_by_all(c, slot);
+  packs.template each<at_once>(
+      to_is_aligned,
+      [&](std::size_t i) {
+        Pack<T> p[at_once];
+        combine_whole<Format, op, ranks>(given, wide, i, packs.step(), p);
+        GPU_UNROLL
+        for (unsigned u = 0; u < at_once; ++u) {
+          scale_pack<Format>(p[u], factor);
+          write_whole_pack<T>(core::bits_as<uint4>(p[u]), to, i + u * packs.step());
+        }
+      },
+      [&](std::size_t i) {
+        Pack<T> p = combined<Format, op, ranks>(given, wide, i, packs.end);
+        scale_pack<Format>(p, factor);
+        write_pack<T>(p, to, to_is_aligned, i, packs.end);
+      });
+}
+
+/// Collects the results of all ranks' blocks. Each GPU begins with its own, so that all of them read from different
+/// ones.
+template <class T, unsigned ranks>
+__device__ void collect(const PeerCall& c, const Numbers& x) {
+  constexpr unsigned at_once = ranks == 2 ? 4 : 2;
+  const auto rank_after = [&](unsigned k) { return c.rank + k < c.ranks ? c.rank + k : c.rank + k - c.ranks; };
+  const auto copy = [&](unsigned r, const Packs<T>& packs) {
+    copy_packs<T>(packs, c.windows[r] + c.window.result(), true, x.to, x.to_is_aligned);
+  };
+  if constexpr (ranks == any_number) {
+    for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), x));
+  } else {
+    // Packs at the same place of all blocks together, as far as the last block has them.
+    const std::size_t length = x.block;
+    const Packs<T> shortest = block_of<T>(ranks - 1, x);
+    std::size_t i = shortest.first() - shortest.begin;
+    const std::size_t step = Packs<T>::step(), last = (at_once - 1) * step;
+    for (; x.to_is_aligned && is_whole<T>(shortest.begin + i + last, shortest.end); i += at_once * step) {
+      uint4 p[ranks][at_once];
+      GPU_UNROLL
+      for (unsigned k = 0; k < ranks; ++k) {
+        GPU_UNROLL
+        for (unsigned u = 0; u < at_once; ++u)
+          p[k][u] = whole_pack<T>(c.windows[rank_after(k)] + c.window.result(), rank_after(k) * length + i + u * step);
+      }
+      GPU_UNROLL
+      for (unsigned k = 0; k < ranks; ++k) {
+        GPU_UNROLL
+        for (unsigned u = 0; u < at_once; ++u)
+          write_whole_pack<T>(p[k][u], x.to, rank_after(k) * length + i + u * step);
+      }
+    }
+    for (unsigned k = 0; k < ranks; ++k) {
+      const Packs<T> whole = block_of<T>(rank_after(k), x);
+      const std::size_t done = i - Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
+      const std::size_t begin = whole.begin + done;
+      copy(rank_after(k), {begin < whole.end ? begin : whole.end, whole.end});
+    }
   }
+}
+
+template <class Format, Op op, unsigned ranks>
+__global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
+  const CallNumbers call = numbers_of(c);
+  const Packs<typename Format::Memory> all{0, x.n};
+  give(c, call.slot, x, all);
+  if (!peer_barrier(c, call, call.barrier)) return;
+  sum_given<Format, op, ranks>(c, call.slot, all, wide, factor, x.to, x.to_is_aligned);
   count_call(c);
 }
 
-template <class Format, Op op>
-__global__ void sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
+template <class Format, Op op, unsigned ranks>
+__global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
-  for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, c, x.n));
+  for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, x));
   if (!peer_barrier(c, call, call.barrier)) return;
-  const GivenByAll given = given_by_all(c, call.slot);
-  const Packs<T> own = block_of<T>(c.rank, c, x.n);
-  for (std::size_t i = own.first(); i < own.end; i += Packs<T>::step()) {
-    auto p = combined<Format, op>(given, wide, i, x.n);
-    scale_pack<Format>(p, factor);
-    write_pack<T>(p, c.windows[c.rank] + c.window.result(), true, i, x.n);
-  }
+  sum_given<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, x), wide, factor,
+                               c.windows[c.rank] + c.window.result(), true);
   if (!peer_barrier(c, call, call.barrier + 1)) return;
-  for (unsigned r = 0; r < c.ranks; ++r) {
-    const Packs<T> theirs = block_of<T>(r, c, x.n);
-    for (std::size_t i = theirs.first(); i < theirs.end; i += Packs<T>::step())
-      write_pack<T>(read_pack<T>(c.windows[r] + c.window.result(), true, i, x.n), x.to, x.to_is_aligned, i, x.n);
-  }
+  collect<T, ranks>(c, x);
   count_call(c);
+}
+
+/// Calls launch<ranks>(): sums of gradients' types have kernels for 2, 4 and 8 ranks, all other calls those for any
+/// number.
+template <class Format, Op op, class Launch>
+void with_ranks(unsigned ranks, bool wide, const Launch& launch) {
+  using T = typename Format::Memory;
+  if constexpr (op == Op::sum && (std::is_same_v<T, float> || (is_small<Format> && sizeof(T) == 2))) {
+    if (wide || !is_small<Format>) {
+      if (ranks == 2) return launch.template operator()<2>();
+      if (ranks == 4) return launch.template operator()<4>();
+      if (ranks == 8) return launch.template operator()<8>();
+    }
+  }
+  launch.template operator()<any_number>();
 }
 
 }  // namespace
@@ -243,9 +147,12 @@ void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, cons
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   with_format(e, [&]<class Format>(Format) {
     launch_op(op, [&]<Op o>() {
-      runtime::check_cuda(gpu::launch(sum_at_once<Format, o>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
-                                      accumulate != e, factor, numbers(from, to, n)),
-                          "sum_at_once");
+      with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
+        runtime::check_cuda(
+            gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
+                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
+            "sum_at_once");
+      });
     });
   });
 }
@@ -256,9 +163,12 @@ void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, co
   with_format(e, [&]<class Format>(Format) {
     using T = typename Format::Memory;
     launch_op(op, [&]<Op o>() {
-      runtime::check_cuda(gpu::launch(sum_by_blocks<Format, o>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks),
-                                      stream, c, accumulate != e, factor, numbers(from, to, n)),
-                          "sum_by_blocks");
+      with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
+        runtime::check_cuda(
+            gpu::launch(sum_by_blocks<Format, o, ranks>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks), stream, c,
+                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
+            "sum_by_blocks");
+      });
     });
   });
 }
@@ -301,24 +211,43 @@ struct Stretch {
         own(c.peers.windows[c.peers.rank] + c.peers.window.given(slot)),
         out(c.out) {}
 
-  /// Calls body(index of a pack's first element), for the packs of this thread.
-  template <class Body>
-  __device__ void each(const Body& body) const {
-    for (std::size_t i = packs.first(); i < packs.end; i += Packs<T>::step()) body(i);
-  }
   __device__ Pack<T> read(const std::byte* from, std::size_t i) const {
     return read_pack<T>(from, aligned, i, packs.end);
   }
   __device__ void write(const Pack<T>& p, std::byte* to, std::size_t i) const {
-    if (to) write_pack<T>(p, to, aligned, i, packs.end);
+    write_pack<T>(p, to, aligned, i, packs.end);
   }
   /// Nowhere where `to` or `also` is null.
   __device__ void copy(const std::byte* from, std::byte* to, std::byte* also) const {
-    each([&](std::size_t i) {
-      const Pack<T> p = read(from, i);
-      write(p, to, i);
-      write(p, also, i);
-    });
+    copy_packs<T>(packs, from, aligned, to, aligned, also);
+  }
+  /// Adds the left neighbour's packs and those of `in`, times the factor, and writes them where the addresses are not
+  /// null.
+  template <class Format, Op op>
+  __device__ void add_left_and_in(double factor, std::byte* to, std::byte* also) const {
+    constexpr unsigned at_once = packs_of_sum<Format, op>;
+    packs.template each<at_once>(
+        aligned,
+        [&](std::size_t i) {
+          uint4 a[at_once], b[at_once];
+          GPU_UNROLL
+          for (unsigned u = 0; u < at_once; ++u) a[u] = whole_pack<T>(left, i + u * packs.step());
+          GPU_UNROLL
+          for (unsigned u = 0; u < at_once; ++u) b[u] = whole_pack<T>(in, i + u * packs.step());
+          GPU_UNROLL
+          for (unsigned u = 0; u < at_once; ++u) {
+            Pack<T> sum = combined<Format, op>(core::bits_as<Pack<T>>(a[u]), core::bits_as<Pack<T>>(b[u]));
+            scale_pack<Format>(sum, factor);
+            if (to) write_whole_pack<T>(core::bits_as<uint4>(sum), to, i + u * packs.step());
+            if (also) write_whole_pack<T>(core::bits_as<uint4>(sum), also, i + u * packs.step());
+          }
+        },
+        [&](std::size_t i) {
+          Pack<T> sum = combined<Format, op>(read(left, i), read(in, i));
+          scale_pack<Format>(sum, factor);
+          if (to) write(sum, to, i);
+          if (also) write(sum, also, i);
+        });
   }
 };
 
@@ -340,12 +269,8 @@ __device__ bool reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) 
     if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const bool last = hop + 1 == p;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + 2 * p - 1 - hop);
-    s.each([&](std::size_t i) {
-      auto sum = combined<Format, op>(s.read(s.left, i), s.read(s.in, i));
-      if (last) scale_pack<Format>(sum, c.factor);
-      s.write(sum, last && !goes_on ? nullptr : s.own, i);
-      if (last) s.write(sum, s.out, i);
-    });
+    s.template add_left_and_in<Format, op>(last ? c.factor : 1, last && !goes_on ? nullptr : s.own,
+                                           last ? s.out : nullptr);
   }
   return true;
 }
@@ -363,7 +288,7 @@ __device__ bool gather_round(const RingCall& c, CallNumbers now) {
 }
 
 template <class Format, Op op>
-__global__ void reduce_in_ring(RingCall c, bool gathers) {
+__global__ void __launch_bounds__(peer_threads) reduce_in_ring(RingCall c, bool gathers) {
   CallNumbers now = numbers_of(c.peers);
   if (!reduce_round<Format, op>(c, gathers, now)) return;
   if (gathers && !gather_round<typename Format::Memory>(c, now)) return;
@@ -371,7 +296,7 @@ __global__ void reduce_in_ring(RingCall c, bool gathers) {
 }
 
 template <class T>
-__global__ void gather_in_ring(RingCall c) {
+__global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
   const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
   own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
@@ -382,12 +307,12 @@ __global__ void gather_in_ring(RingCall c) {
 /// In step s, whoever is d hops from the root has piece s - d. All ranks take part in all steps, so that nobody is a
 /// call ahead of his right neighbour.
 template <class T>
-__global__ void broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
+__global__ void __launch_bounds__(peer_threads)
+    broadcast_in_ring(RingCall c, unsigned root, unsigned pieces, std::size_t length) {
   const CallNumbers call = numbers_of(c.peers);
   const unsigned p = c.peers.ranks, hops = (c.peers.rank + p - root) % p;
-  const std::size_t packs = (c.n + Pack<T>::count - 1) / Pack<T>::count;
   const auto begin_of = [&](unsigned piece) {
-    const std::size_t at = Pack<T>::count * (packs * piece / pieces);
+    const std::size_t at = piece * length;
     return at < c.n ? at : c.n;
   };
   for (unsigned step = 0; step < pieces + p - 1; ++step) {
@@ -407,7 +332,7 @@ __global__ void broadcast_in_ring(RingCall c, unsigned root, unsigned pieces) {
 
 /// A barrier of all: with one of neighbours a rank could be two calls ahead of the one that reads its slot.
 template <class T>
-__global__ void pass_in_ring(RingCall c) {
+__global__ void __launch_bounds__(peer_threads) pass_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
   const Stretch<T> all(c, call.slot, 0, c.n);
   all.copy(all.in, all.own, nullptr);
@@ -429,8 +354,9 @@ void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::s
     launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest, c.peers.blocks), stream, c);
   } else if (kind == CollectiveKind::broadcast) {
     const unsigned pieces = 4 * c.peers.ranks;
-    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(c.n / pieces + 1, c.peers.blocks), stream, c, root,
-           pieces);
+    const std::size_t length = block_length<T>(c.n, pieces);
+    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(length, c.peers.blocks), stream, c, root, pieces,
+           length);
   } else {
     launch("pass_in_ring", pass_in_ring<T>, whole, stream, c);
   }

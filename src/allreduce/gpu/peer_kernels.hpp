@@ -51,6 +51,9 @@ struct PeerCall {
   std::uint32_t barriers;  ///< the numbers of barriers that each call on the window takes, whether it uses them or not
   PeerWatch* watch;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
+  /// Multicast memory of three places of the window's room each: this GPU's part, and the address of all parts. Null
+  /// where a call has none.
+  std::byte *multicast_own = nullptr, *multicast_all = nullptr;
 };
 
 // All-reduces in one kernel a GPU, each of which reads the memory of its peers. A kernel that waits longer than it may,
@@ -66,6 +69,13 @@ void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const Pee
 /// 2·n and its block written.
 void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
                             std::byte* to, std::size_t n, cudaStream_t);
+
+/// Two shots in which NVLink's switches add and distribute: each GPU asks them for its own block, by multimem
+/// instructions on multicast memory. fp32, fp16 and bf16; sums and averages; 16-bit floats are added in fp32. The order
+/// of a sum is the switch's, but all GPUs get equal bits, since each block is summed once.
+/// Cost: 2 barriers; n copied in and out on each GPU, n/p read from each and written to each.
+void reduce_in_switch(core::Element, Op, const PeerCall&, const std::byte* from, std::byte* to, std::size_t n,
+                      cudaStream_t);
 
 // Collectives in one kernel a GPU, in which each reads its left neighbour's memory alone.
 

@@ -83,8 +83,8 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   }
   if (p.cudagraph > 0 && (p.codec || !p.algorithm->info().on_device)) {
     return fmt::format(
-        "{} needs the host between its parts, and cannot be captured; nccl, nccl-messages, gpu-direct and gpu-ring "
-        "can",
+        "{} needs the host between its parts, and cannot be captured; nccl, nccl-messages, gpu-direct, gpu-multimem "
+        "and gpu-ring can",
         p.codec ? p.codec->label : p.algorithm->info().name);
   }
   if (p.grows() && static_cast<double>(p.calls) * std::log10(map.ranks()) > most_growth) {

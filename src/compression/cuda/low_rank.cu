@@ -2,6 +2,7 @@
 #include "compression/cuda/device_codec.hpp"
 
 #include "compression/cuda/bucketed.cuh"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
 
 namespace gradmeter::compression::cuda {
@@ -40,11 +41,13 @@ __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const 
   }
 }
 
-/// A thread multiplies a column of M with four of P at a time.
-__global__ void multiply_columns(Matrix m, std::size_t rank, const float* x, const float* p, float* q) {
+/// A thread multiplies a column of M with four of P at a time. The first `longer` columns have one row more than
+/// `rows_of_all`.
+__global__ void multiply_columns(Matrix m, std::size_t rows_of_all, std::size_t longer, std::size_t rank,
+                                 const float* x, const float* p, float* q) {
   const std::size_t c = element_of_thread();
   if (c >= m.columns) return;
-  const std::size_t rows = core::lesser(m.rows, m.count > c ? (m.count - c - 1) / m.columns + 1 : 0);
+  const std::size_t rows = rows_of_all + (c < longer ? 1 : 0);
   for (std::size_t first = 4 * std::size_t{blockIdx.y}; first < rank; first += 4 * std::size_t{gridDim.y}) {
     float sums[4] = {};
     for (std::size_t r = 0; r < rows; ++r) {
@@ -57,10 +60,11 @@ __global__ void multiply_columns(Matrix m, std::size_t rank, const float* x, con
   }
 }
 
-__global__ void add_products(Matrix m, std::size_t rank, const float* p, const float* q, float* out) {
+template <class D>
+__global__ void add_products(Matrix m, D columns, std::size_t rank, const float* p, const float* q, float* out) {
   const std::size_t i = element_of_thread();
   if (i >= m.count) return;
-  const std::size_t row = i / m.columns, c = i % m.columns;
+  const auto [row, c] = columns.divide(i);
   float sum = p[row * rank] * q[c];
   for (std::size_t j = 1; j < rank; ++j) sum += p[row * rank + j] * q[j * m.columns + c];
   out[i] = sum;
@@ -136,16 +140,19 @@ void multiply_transposed(const Matrix& m, std::size_t rank, DeviceSpan<const flo
   constexpr unsigned threads = 128;
   const dim3 grid(gpu::blocks_of(m.columns, threads),
                   core::lesser(gpu::blocks_of(rank, 4), gpu::most_blocks_in_y_or_z));
-  runtime::check_cuda(gpu::launch(multiply_columns, {.grid = grid, .block = dim3(threads)}, stream, m, rank,
-                                  x.device_address(), p.device_address(), q.device_address()),
-                      "multiply_columns");
+  runtime::check_cuda(
+      gpu::launch(multiply_columns, {.grid = grid, .block = dim3(threads)}, stream, m, m.count / m.columns,
+                  m.count % m.columns, rank, x.device_address(), p.device_address(), q.device_address()),
+      "multiply_columns");
 }
 
 void reconstruct(const Matrix& m, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
                  DeviceSpan<float> out, cudaStream_t stream) {
   check_shape(m, rank, out.size(), q.size(), p.size());
-  launch_each(add_products, "add_products", m.count, stream, m, rank, p.device_address(), q.device_address(),
-              out.device_address());
+  kernels::cuda::with_divisors_below(m.count, [&]<class D>(std::type_identity<D>) {
+    launch_each(add_products<D>, "add_products", m.count, stream, m, D(m.columns), rank, p.device_address(),
+                q.device_address(), out.device_address());
+  });
 }
 
 void orthonormalise(const Matrix& m, std::size_t rank, DeviceSpan<float> p, cudaStream_t stream) {

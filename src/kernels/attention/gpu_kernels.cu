@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -112,11 +113,12 @@ struct GainAndBias {
 };
 
 /// Row i of each matrix: the softmax of its first i + 1 scores, zeros after them.
-__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, float scale) {
+template <class D>
+__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, D by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   float* in = scores + row * steps;
-  const std::size_t seen = row % steps + 1;
+  const std::size_t seen = by_steps.divide(row).rest + 1;
   float top = -core::infinite_float;
   for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) top = core::greater(top, in[j]);
   for (int with = 16; with > 0; with /= 2) top = core::greater(top, __shfl_xor_sync(~0u, top, with));
@@ -129,14 +131,16 @@ __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps,
   for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) in[j] = in[j] * inverse;
 }
 
+template <class D>
 __global__ void softmax_gradient(const float* probabilities, float* gradient, std::size_t rows, std::size_t steps,
-                                 float scale) {
+                                 D by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* p = probabilities + row * steps;
   float* g = gradient + row * steps;
+  const std::size_t last = by_steps.divide(row).rest;
   double sum = 0;
-  for (std::size_t j = threadIdx.x % 32; j <= row % steps; j += 32) {
+  for (std::size_t j = threadIdx.x % 32; j <= last; j += 32) {
     sum += static_cast<double>(p[j]) * static_cast<double>(g[j]);
   }
   const auto mean = static_cast<float>(sum_of_warp(sum));
@@ -212,7 +216,9 @@ void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const 
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t stream) {
   rows_of("causal_softmax: scores", scores.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax: scores", scores.size(), steps);
-  launch_rows(softmax_rows, "softmax_rows", rows, stream, scores.device_address(), rows, steps, scale);
+  with_divisors_below(rows, [&]<class D>(std::type_identity<D>) {
+    launch_rows(softmax_rows<D>, "softmax_rows", rows, stream, scores.device_address(), rows, steps, D(steps), scale);
+  });
 }
 
 void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<float> gradient, std::size_t steps,
@@ -220,8 +226,10 @@ void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<f
   check_lengths("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
   rows_of("causal_softmax_backward: gradient", gradient.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax_backward: gradient", gradient.size(), steps);
-  launch_rows(softmax_gradient, "softmax_gradient", rows, stream, probabilities.device_address(),
-              gradient.device_address(), rows, steps, scale);
+  with_divisors_below(rows, [&]<class D>(std::type_identity<D>) {
+    launch_rows(softmax_gradient<D>, "softmax_gradient", rows, stream, probabilities.device_address(),
+                gradient.device_address(), rows, steps, D(steps), scale);
+  });
 }
 
 }  // namespace gradmeter::kernels::cuda

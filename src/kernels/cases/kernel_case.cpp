@@ -85,7 +85,8 @@ std::size_t kernel_case_bytes(const Problem& p, const runtime::Device& device) {
 
 double allowed_distance(const ReferenceSum& sum, Precision p) {
   if (info(p).exact) return 0;
-  return info(p).roundoff * std::fabs(sum.value) + 4 * 0x1p-24 * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
+  return info(p).roundoff * std::fabs(sum.value) +
+         4 * info(p).sum_roundoff * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
 }
 
 void ElementCheck::add(double result, double reference, double allowed, bool counts) {

@@ -2,7 +2,10 @@
 // Cases of operations whose every element is a sum of products: dense products and convolutions. Data is brought into
 // the backend's layouts before anything is timed, as DeepBench does. Each element is checked by its definition.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <variant>
 
 #include "kernels/cases/kernel_case.hpp"
@@ -61,8 +64,8 @@ class ProductCase final : public KernelCase {
     return sample_places(result_.elements, static_cast<std::size_t>(count), call.seed);
   }
 
-  /// Draws numbers that packing to fp8 leaves unchanged, since operands in fp8 are given in fp32. No GPU multiplies two
-  /// operands of e5m2, so the right one is then in e4m3.
+  /// Draws numbers that packing to fp8 leaves unchanged, since operands in fp8 are given in fp32, and those that tf32
+  /// does not cut. No GPU multiplies two operands of e5m2, so the right one is then in e4m3.
   PlainNumbers drawn(std::string_view operand, std::size_t set) const {
     const bool is_first = operand == "a" || operand == "input", is_second = operand == "b" || operand == "filters";
     PlainNumbers numbers = op_.draw(operand,
@@ -71,9 +74,12 @@ class ProductCase final : public KernelCase {
                                                                : 2U),
                                     random_range(problem_.precision));
     const Precision p = problem_.precision;
-    if (p == Precision::fp8_e4m3 || p == Precision::fp8_e5m2)
-      round_to_fp8({reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()},
-                   p == Precision::fp8_e5m2 && is_first ? core::Element::e5m2 : core::Element::e4m3);
+    const bool is_wide = p == Precision::fp8_e5m2 || p == Precision::fp8_e5m2_fast;
+    const auto floats = [&] { return std::span(reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()); };
+    if (is_wide || p == Precision::fp8_e4m3 || p == Precision::fp8_e4m3_fast)
+      round_to_fp8(floats(), is_wide && is_first ? core::Element::e5m2 : core::Element::e4m3);
+    if (p == Precision::tf32)
+      for (float& v : floats()) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0xffffe000U);
     return numbers;
   }
 

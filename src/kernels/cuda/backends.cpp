@@ -93,7 +93,7 @@ using enum Precision;
 
 void add_libraries() {
 #ifdef GRADMETER_HAS_CUBLASLT
-  for (const Precision p : {fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8})
+  for (const Precision p : {fp32, tf32, bf16, fp16, fp8_e4m3, fp8_e4m3_fast, fp8_e5m2, fp8_e5m2_fast, int8})
     add_op_backend({"cublaslt", "cuBLASLt matmul, docs.nvidia.com/cuda/cublas", KernelKind::gemm, p, "cuda",
                     cuda::cublaslt_refusal, cuda::make_cublaslt_op});
 #endif

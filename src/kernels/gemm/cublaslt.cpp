@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products on a GPU by cuBLASLt: fp32; bf16 and fp16 with sums in fp32; fp8 with sums and results in fp32, of
-// operands that are scaled by their largest number; int8 by int8 with sums in int32.
+// operands that are scaled by their largest number; int8 by int8 with sums in int32. Modes of fp32 (tf32) and of fp8
+// (sums in fewer bits) are precisions of their own.
 // Operands in fp8 and int8 are packed: the library takes them with k contiguous in both, and extents that are multiples
 // of 16. Results are packed if these extents are larger than their own.
 #include <span>
@@ -23,6 +24,7 @@ using core::Element;
 struct LtTypes {
   cudaDataType a, b, c, bias;
   bool is_narrow = false;  ///< 8 bits: operands are packed
+  LtMode mode = LtMode::usual;
 
   bool is_fp8() const { return is_narrow && c == CUDA_R_32F; }
 };
@@ -38,6 +40,17 @@ LtTypes types_of(Precision p) {
       return {CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
     case Precision::fp8_e5m2:  // the library multiplies no two of e5m2; `a` is e5m2, since gradients need its range
       return {CUDA_R_8F_E5M2, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
+    case Precision::tf32: {
+      LtTypes t = types_of(Precision::fp32);
+      t.mode = LtMode::tf32;
+      return t;
+    }
+    case Precision::fp8_e4m3_fast:
+    case Precision::fp8_e5m2_fast: {
+      LtTypes t = types_of(p == Precision::fp8_e4m3_fast ? Precision::fp8_e4m3 : Precision::fp8_e5m2);
+      t.mode = LtMode::fast_sums;
+      return t;
+    }
     case Precision::int8:
       return {CUDA_R_8I, CUDA_R_8I, CUDA_R_32I, CUDA_R_32F, true};
     default:
@@ -96,14 +109,18 @@ class LtOp final : public DeviceOp {
         p_(p),
         types_(types_of(p.precision)),
         forms_(f),
-        product_({stored, types_.a, types_.b, types_.c, types_.bias, types_.is_fp8()}, o.algorithm, device) {
+        product_({stored, types_.a, types_.b, types_.c, types_.bias, types_.is_fp8(), types_.mode}, o.algorithm,
+                 device) {
     if (o.quantization) quantize(*o.quantization, device);
   }
 
   std::size_t scratch_bytes() const override { return product_.workspace_bytes() + quanta_.buffer.bytes(); }
   std::string implementation() const override {
-    const std::string_view mixed = p_.precision == Precision::fp8_e5m2 ? ", e5m2 by e4m3" : "";
-    return fmt::format("cublaslt {}{}", product_.algorithm(), mixed);
+    const std::string_view mixed = types_.a == CUDA_R_8F_E5M2 ? ", e5m2 by e4m3" : "";
+    const std::string_view mode = types_.mode == LtMode::tf32        ? ", tf32"
+                                  : types_.mode == LtMode::fast_sums ? ", fast accumulation"
+                                                                     : "";
+    return fmt::format("cublaslt {}{}{}", product_.algorithm(), mixed, mode);
   }
 
   std::unique_ptr<Op> packing(std::size_t input) const override {
@@ -249,11 +266,11 @@ class LtOp final : public DeviceOp {
   runtime::OwnedBuffer quanta_;  ///< quanta of the columns; none: numbers stand for themselves
 };
 
-std::string device_refusal(Precision p) {
+std::string device_refusal(Precision p, int major, int minor) {
   const cudaDeviceProp properties = current_device();
-  if (properties.major > 8 || (properties.major == 8 && properties.minor >= 9)) return {};
-  return fmt::format("{} products need a GPU of compute capability 8.9; this one has {}.{}", name(p), properties.major,
-                     properties.minor);
+  if (properties.major > major || (properties.major == major && properties.minor >= minor)) return {};
+  return fmt::format("{} products need a GPU of compute capability {}.{}; this one has {}.{}", name(p), major, minor,
+                     properties.major, properties.minor);
 }
 
 }  // namespace
@@ -265,7 +282,8 @@ std::string cublaslt_refusal(const Problem& p) {
   if (s.count > 1 && s.bias) return "products by the count have no bias";
   if (t.a == CUDA_R_8I && (s.bias || s.activation != Activation::none))
     return "int8 products on a GPU have neither bias nor activation: cuBLASLt has none for sums of int32";
-  return t.is_fp8() ? device_refusal(p.precision) : "";
+  if (t.mode == LtMode::tf32) return device_refusal(p.precision, 8, 0);
+  return t.is_fp8() ? device_refusal(p.precision, 8, 9) : "";
 }
 
 std::unique_ptr<Op> make_cublaslt_op(const Problem& p, const OpOptions& o, runtime::Device& device) {

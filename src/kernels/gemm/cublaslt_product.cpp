@@ -143,9 +143,11 @@ void LtProduct::set(cublasLtMatmulDescAttributes_t which, const T& value) {
 /// The library sees row-major C = A·B as column-major C' = B'·A', so its first operand is b.
 void LtProduct::describe() {
   const bool is_whole = p_.c == CUDA_R_32I;
-  check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), is_whole ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+  const cublasComputeType_t of_floats = p_.mode == LtMode::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), is_whole ? CUBLAS_COMPUTE_32I : of_floats,
                                           is_whole ? CUDA_R_32I : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
+  if (p_.mode == LtMode::fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
   set(CUBLASLT_MATMUL_DESC_TRANSA, operation(p_.shape.transpose_b));
   set(CUBLASLT_MATMUL_DESC_TRANSB, operation(p_.shape.transpose_a));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p_.shape));

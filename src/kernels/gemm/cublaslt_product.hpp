@@ -33,11 +33,17 @@ using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
+/// How the tensor cores compute. tf32: operands of fp32 cut to 10 bits of mantissa. fast_sums: sums of fp8 are not
+/// brought to fp32 on the way.
+/// Source: cuBLAS, cublasComputeType_t; CUBLASLT_MATMUL_DESC_FAST_ACCUM
+enum class LtMode : std::uint8_t { usual, tf32, fast_sums };
+
 /// The matrices are row-major and follow one another, as in GemmShape; extents are those of memory.
 struct LtProblem {
   GemmShape shape;
   cudaDataType a, b, c, bias;
   bool scaled = false;  ///< operands have scales in device memory
+  LtMode mode = LtMode::usual;
 };
 
 struct LtOperands {

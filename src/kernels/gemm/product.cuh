@@ -6,8 +6,10 @@
 // multiply-add, beginning with zero; then the pieces are added in their order. Tiles do not change it.
 #pragma once
 #include <cstddef>
+#include <type_traits>
 
 #include "core/host_device.hpp"
+#include "kernels/cuda/divisor.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/gemm/gpu_kernels.hpp"
 
@@ -96,14 +98,14 @@ __global__ void multiply_tile(Left left, Right right, Result result, ProductExte
 }
 
 /// Adds the pieces' sums, one thread for each element of C.
-template <class Result>
-__global__ void add_pieces(Result result, ProductExtents e, unsigned pieces, const float* partial) {
+template <class D, class Result>
+__global__ void add_pieces(Result result, ProductExtents e, D columns, D rows, unsigned pieces, const float* partial) {
   const std::size_t i = element_of_thread(), elements = std::size_t{e.batches} * e.m * e.n;
   if (i >= elements) return;
   float sum = 0;
   for (unsigned p = 0; p < pieces; ++p) sum += partial[p * elements + i];
-  const std::size_t row = i / e.n;
-  result.put(static_cast<unsigned>(row / e.m), static_cast<unsigned>(row % e.m), static_cast<unsigned>(i % e.n), sum);
+  const Quotient line = columns.divide(i), at = rows.divide(line.whole);
+  result.put(static_cast<unsigned>(at.whole), static_cast<unsigned>(at.rest), static_cast<unsigned>(line.rest), sum);
 }
 
 inline unsigned tiles_of(const ProductExtents& e, unsigned tile) {
@@ -134,8 +136,11 @@ void launch_product(const Left& left, const Right& right, const Result& result, 
     launch_tiles<32>(left, right, result, e, p, partial.device_address(), stream);
   }
   if (p.count == 1) return;
-  launch_each(add_pieces<Result>, "add_pieces", std::size_t{e.batches} * e.m * e.n, stream, result, e, p.count,
-              partial.device_address());
+  const std::size_t elements = std::size_t{e.batches} * e.m * e.n;
+  with_divisors_below(elements, [&]<class D>(std::type_identity<D>) {
+    launch_each(add_pieces<D, Result>, "add_pieces", elements, stream, result, e, D(e.n), D(e.m), p.count,
+                partial.device_address());
+  });
 }
 
 }  // namespace gradmeter::kernels::cuda

@@ -81,6 +81,16 @@ PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size
           .native_result_bytes = native_bytes > 0 ? std::size_t{4} : 0};
 }
 
+/// fp8 whose sums keep what Hopper's tensor cores keep: 14 bits.
+PrecisionInfo summed_fast(PrecisionInfo row, std::string_view name) {
+  row.name = name;
+  row.about = "kernels on a GPU alone: fp8 with sums in the tensor cores' about 14 bits (FAST_ACCUM)";
+  row.source = "cuBLASLt, CUBLASLT_MATMUL_DESC_FAST_ACCUM; bits: DeepSeek-V3 2024, section 3.3.2";
+  row.is_gpu_mode = true;
+  row.sum_roundoff = 0x1p-13;
+  return row;
+}
+
 std::vector<PrecisionInfo>& precision_rows() {
   static std::vector<PrecisionInfo> rows{
       {"fp32", 4, 4, 0x1p-24, false, "computed and accumulated in fp32", "IEEE 754 binary32"},
@@ -103,6 +113,16 @@ std::vector<PrecisionInfo>& precision_rows() {
       emulated_factors("fp8-e4m3", 0x1p-4, 1, "OCP 8-bit floating point 1.0"),
       emulated_factors("fp8-e5m2", 0x1p-3, 1, "OCP 8-bit floating point 1.0"),
       emulated_factors("int4", 1.0 / 14, 0, "Jacob et al. 2018, with 4 bits"),
+      {.name = "tf32",
+       .storage_bytes = 4,
+       .result_bytes = 4,
+       .roundoff = 0x1p-24,
+       .exact = false,
+       .about = "kernels on a GPU alone: fp32 operands cut to 10 bits of mantissa, accumulated in fp32",
+       .source = "NVIDIA A100 Tensor Core GPU Architecture, 2020",
+       .is_gpu_mode = true},
+      summed_fast(emulated_factors("", 0x1p-4, 1, ""), "fp8-e4m3-fast"),
+      summed_fast(emulated_factors("", 0x1p-3, 1, ""), "fp8-e5m2-fast"),
   };
   return rows;
 }

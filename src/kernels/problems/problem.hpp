@@ -16,7 +16,8 @@ namespace gradmeter::kernels {
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
-/// too; lns16_linear: only stored so, decoded and summed in fp32.
+/// too; lns16_linear: only stored so, decoded and summed in fp32. tf32 and the fast ones are modes in which a GPU
+/// multiplies fp32 and fp8: rows of their own, so that no time of one mode is taken for another's.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -28,7 +29,10 @@ enum class Precision : std::uint8_t {
   fp16,
   fp8_e4m3,
   fp8_e5m2,
-  int4
+  int4,
+  tf32,
+  fp8_e4m3_fast,
+  fp8_e5m2_fast
 };
 
 std::string_view name(KernelKind);
@@ -46,6 +50,8 @@ struct PrecisionInfo {
   bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
   /// Bytes of an operand's element and of a result's on hardware that has an emulated format. 0: as on the host.
   std::size_t native_bytes = 0, native_result_bytes = 0;
+  bool is_gpu_mode = false;       ///< only kernel cases on a GPU have it
+  double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition
 };
 /// The table in the order of Precision.
 std::span<const PrecisionInfo> precision_table();

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "core/format.hpp"
 #include "kernels/op.hpp"
 #include "kernels/problems/problem.hpp"
 #include "model/layers/operations.hpp"
@@ -13,6 +14,8 @@
 namespace gradmeter::model {
 
 std::string inference_refusal(const Network& n, kernels::Precision p) {
+  if (kernels::info(p).is_gpu_mode)
+    return fmt::format("{} is a mode of products on a GPU, which `kernels` measures alone", kernels::name(p));
   for (const auto& l : n.layers())
     if (auto why = l->inference_refusal(p); !why.empty()) return why;
   return {};

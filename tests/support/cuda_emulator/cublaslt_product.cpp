@@ -21,6 +21,9 @@ float as_tf32(float x) {
   return std::bit_cast<float>((bits + 0x0fff + (bits >> 13 & 1)) & 0xffffe000);
 }
 
+/// As Hopper's tensor cores keep a sum of fp8 that is not brought to fp32: cut to 14 bits.
+float as_fast_sum(float x) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xfffffc00); }
+
 bool fits(const Layout& l) {
   return l.order == CUBLASLT_ORDER_COL && static_cast<std::uint64_t>(l.ld) >= l.rows && l.rows > 0 && l.columns > 0;
 }
@@ -94,7 +97,7 @@ bool is_consistent(const Product& p) {
 
 bool has_algorithm(const Product& p, const Preference& f) {
   if (p.c.type != p.out.type || !has_known_epilogue(p)) return false;
-  if ((p.d.a_scale || p.d.b_scale) && !is_fp8(p.a.type)) return false;
+  if ((p.d.a_scale || p.d.b_scale || p.d.fast_sums != 0) && !is_fp8(p.a.type)) return false;
   if (is_fp8(p.a.type) && is_fp8(p.b.type)) return has_fp8(p, f);
   if (p.a.type == CUDA_R_8I && p.b.type == CUDA_R_8I) return has_int8(p, f);
   return has_floats(p);
@@ -142,7 +145,11 @@ void MatmulCall::run_one(std::size_t of) const {
     std::ranges::fill(sums, T{});
     for (std::size_t i = 0; i < m; ++i)
       for (std::size_t l = part * k / parts; l < (part + 1) * k / parts; ++l)
-        for (std::size_t j = 0; j < n; ++j) sums[i * n + j] += left[i * k + l] * right[l * n + j];
+        for (std::size_t j = 0; j < n; ++j) {
+          sums[i * n + j] += left[i * k + l] * right[l * n + j];
+          if constexpr (std::is_same_v<T, float>)
+            if (p.d.fast_sums != 0 && l % 32 == 31) sums[i * n + j] = as_fast_sum(sums[i * n + j]);
+        }
     if (parts > 1) std::memcpy(workspace + 4 * (of * parts + part) * m * n, sums.data(), 4 * m * n);
   }
   if (parts > 1) sums = added<T>(workspace + 4 * of * parts * m * n, parts, m * n);

@@ -39,6 +39,7 @@ struct Hardware {
   bool loads_lazily = true;
   bool frees_wait = true;            ///< cudaFree waits for such kernels, also those of other threads
   bool one_cooperative_grid = true;  ///< a second one begins when the first has ended
+  bool has_switches = true;          ///< a device that is shared has multicast memory, as GPUs on NVLink's switches
 };
 Hardware current_hardware();
 void set_hardware(const Hardware&);

@@ -47,7 +47,12 @@ Hardware hardware_now() {
   Hardware h = hardware();
   h.is_shared |= sharing > 0;
   if (h.is_shared)
-    h = {.is_shared = true, .queues = 0, .loads_lazily = false, .frees_wait = false, .one_cooperative_grid = false};
+    h = {.is_shared = true,
+         .queues = 0,
+         .loads_lazily = false,
+         .frees_wait = false,
+         .one_cooperative_grid = false,
+         .has_switches = h.has_switches};
   return h;
 }
 

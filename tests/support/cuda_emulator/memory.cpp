@@ -247,6 +247,19 @@ bool close_device_memory(void* p) {
   return true;
 }
 
+std::byte* take_addresses(std::size_t bytes) {
+  begin_memory();
+  return take_pages(rounded_up(bytes, page));
+}
+bool map_device_memory(std::byte* at, std::size_t bytes, const std::byte* pages) {
+  const std::size_t span = rounded_up(bytes, page);
+  const Allocation a{.pages = at, .bytes = bytes, .span = span, .is_peers = true, .is_open = true};
+  if (!map_pages(at, span, arena, static_cast<std::size_t>(pages - window))) return false;
+  fence_off(at, a);
+  keep(at, a);
+  return true;
+}
+
 void* device_allocation_of(const void* at) {
   auto* const p = static_cast<std::byte*>(const_cast<void*>(at));
   auto it = allocations.upper_bound(p);

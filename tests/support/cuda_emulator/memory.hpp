@@ -62,6 +62,12 @@ void* open_device_memory(const SharedPages&);
 /// False: nothing was opened there.
 bool close_device_memory(void*);
 
+/// Addresses of the device with nothing behind them; null: none are left. They are never used again.
+std::byte* take_addresses(std::size_t bytes);
+/// Puts what lies at `pages`, which are taken addresses, also at `at`, which are others. `close_device_memory` takes it
+/// away again.
+bool map_device_memory(std::byte* at, std::size_t bytes, const std::byte* pages);
+
 /// Reserves addresses and catches faults: a side that touches the other's memory ends the process with exit code 86
 /// and a line that says which.
 void begin_memory();

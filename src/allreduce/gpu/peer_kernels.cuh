@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts that kernels which read the memory of other GPUs share: barriers between GPUs, the split of the elements,
+// and copies with several loads under way.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "allreduce/gpu/packs.cuh"
+#include "allreduce/gpu/peer_kernels.hpp"
+#include "allreduce/reduce.hpp"
+#include "runtime/cuda/handles.hpp"
+#include "runtime/cuda/launch.hpp"
+#include "runtime/cuda/spin.hpp"
+
+namespace gradmeter::allreduce::cuda {
+
+// NVLink between two H100s needs about 1 MB under way to be busy. 36 blocks of 512 threads have that with four loads of
+// 16 bytes from peers a thread (scripts/count-instructions.py counts them).
+inline constexpr unsigned peer_threads = 512;
+/// Packs that a thread copies at once.
+inline constexpr unsigned packs_of_copy = 8;
+/// Packs that a thread combines at once: a thread has 128 registers. A pack of 8-bit floats is 16 sums in fp32. Rare
+/// operations on small floats are not worth the code.
+template <class Format, Op op, unsigned ranks = any_number>
+inline constexpr unsigned packs_of_sum = is_small<Format>&& op != Op::sum                                          ? 1
+                                         : ranks > 2 || (is_small<Format> && sizeof(typename Format::Memory) == 1) ? 2
+                                                                                                                   : 4;
+
+/// The flag in `window` by which block `block` of rank `from` says which barrier it has reached.
+__device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsigned from) {
+  return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
+}
+
+__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
+  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
+}
+/// The word of this GPU's window that says whether one of its blocks has given a barrier up.
+__device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
+
+/// The numbers of a call that depend on how many calls came before. GPUs count calls themselves, so that a graph that
+/// holds a call may be launched again.
+struct CallNumbers {
+  unsigned slot;          ///< place that holds what is given
+  std::uint32_t barrier;  ///< the call's first
+  bool is_given_up;       ///< peers' memory may be gone
+};
+
+/// Whether a thread of this block has given a barrier up.
+__device__ inline std::uint32_t& block_gives_up() {
+  GPU_SHARED(std::uint32_t, word, [1]);
+  return word[0];
+}
+
+/// At the beginning of a call, by all threads.
+__device__ inline CallNumbers numbers_of(const PeerCall& c) {
+  if (threadIdx.x == 0) block_gives_up() = 0;
+  const std::uint32_t calls = counts_of(c)[0];
+  return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
+}
+
+/// Whether a wait that began then ends without the flag: the host says so, a block before did, or it lasts too long.
+__device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
+  if (gpu::look_at(given_up_of(c)) != 0) return true;
+  const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
+  if (!is_late && gpu::look_at(&c.watch->leave) == 0) return false;
+  if (is_late) gpu::release_to_all(&c.watch->waited_for, from + 1);
+  gpu::release_to_all(given_up_of(c), 1);
+  return true;
+}
+
+/// One thread: waits until rank `from` has reached a barrier; false: it was given up. Numbers grow, and wrap: a
+/// difference says who is behind.
+__device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_t number) {
+  std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
+  std::uint64_t begin = 0;  // of the first look: most waits are over before, and need no clock
+  for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
+    gpu::spin_pause();
+    if (turns % gpu::turns_between_looks != 0) continue;
+    if (begin == 0) begin = gpu::nanoseconds();
+    if (must_leave(c, from, begin)) return false;
+  }
+  return true;
+}
+
+/// One thread: tells rank `to` that this block has reached a barrier, and waits until rank `from` has.
+__device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& call, unsigned to, unsigned from,
+                                       std::uint32_t number) {
+  bool has_come = false;
+  if (!call.is_given_up) {
+    gpu::release_to_all(flag_of(c.windows[to], blockIdx.x, c.rank), number);
+    has_come = await_flag(c, from, number);
+  }
+  if (!has_come) atomicExch(&block_gives_up(), 1U);
+}
+
+/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. False: the barrier
+/// was given up, and the block must leave the kernel.
+__device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
+  __syncthreads();
+  if (threadIdx.x < c.ranks) signal_and_wait(c, call, threadIdx.x, threadIdx.x, number);
+  __syncthreads();
+  return block_gives_up() == 0;
+}
+
+/// At the end of a call, by all threads. The last block counts it: by then all have read the number, since each call
+/// has a barrier before its end.
+__device__ inline void count_call(const PeerCall& c) {
+  if (threadIdx.x != 0) return;
+  std::uint32_t* const counts = counts_of(c);
+  __threadfence();
+  if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
+  __threadfence();
+  atomicExch(&counts[1], 0U);  // not a plain store: others have added to it since their fences
+  ++counts[0];
+}
+
+/// As allreduce::finish, on the result that memory holds.
+template <class Format>
+__device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
+  if constexpr (std::is_floating_point_v<typename Format::Value>) {
+    if (factor == 1) return;
+    const auto f = static_cast<typename Format::Value>(factor);
+    for (auto& v : p.v) v = Format::store(Format::load(v) * f);
+  }
+}
+
+/// Packs of a block of elements, dealt out to the threads of the grid: pack k of a block is the same thread's on every
+/// GPU.
+template <class T>
+struct Packs {
+  std::size_t begin, end;
+  __device__ std::size_t first() const {
+    return begin + Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  }
+  static __device__ std::size_t step() { return Pack<T>::count * std::size_t{gridDim.x} * blockDim.x; }
+
+  /// Deals out this thread's packs: `packs` at a time, all of them whole and step() apart, to several(first element);
+  /// then those that are left to one(first element). Only to the latter where `several_at_once` is false.
+  template <unsigned packs, class Several, class One>
+  __device__ void each(bool several_at_once, const Several& several, const One& one) const {
+    std::size_t i = first();
+    if (several_at_once)
+      for (const std::size_t last = (packs - 1) * step(); is_whole<T>(i + last, end); i += packs * step()) several(i);
+    for (; i < end; i += step()) one(i);
+  }
+};
+
+/// Copies packs from one place to another, and to a third. Several loads are under way where all addresses are aligned;
+/// else elements are copied, one after another. `to` or `also` may be null.
+template <class T>
+__device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool from_is_aligned, std::byte* to,
+                           bool to_is_aligned, std::byte* also = nullptr) {
+  packs.template each<packs_of_copy>(
+      from_is_aligned && to_is_aligned,
+      [&](std::size_t i) {
+        uint4 p[packs_of_copy];
+        GPU_UNROLL
+        for (unsigned u = 0; u < packs_of_copy; ++u) p[u] = whole_pack<T>(from, i + u * packs.step());
+        GPU_UNROLL
+        for (unsigned u = 0; u < packs_of_copy; ++u) {
+          if (to) write_whole_pack<T>(p[u], to, i + u * packs.step());
+          if (also) write_whole_pack<T>(p[u], also, i + u * packs.step());
+        }
+      },
+      [&](std::size_t i) {
+        const Pack<T> p = read_pack<T>(from, from_is_aligned, i, packs.end);
+        if (to) write_pack<T>(p, to, to_is_aligned, i, packs.end);
+        if (also) write_pack<T>(p, also, to_is_aligned, i, packs.end);
+      });
+}
+
+/// How a kernel is launched for the longest stretch of elements that the grid works on at a time: the same on all GPUs.
+template <class T>
+gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
+  const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;
+  const std::size_t blocks = std::clamp<std::size_t>((packs + peer_threads - 1) / peer_threads, 1, most_blocks);
+  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(peer_threads), .cooperative = true};
+}
+
+template <class Kernel>
+void launch_op(Op op, const Kernel& kernel) {
+  if (op == Op::min) return kernel.template operator()<Op::min>();
+  if (op == Op::max) return kernel.template operator()<Op::max>();
+  if (op == Op::product) return kernel.template operator()<Op::product>();
+  kernel.template operator()<Op::sum>();
+}
+
+__host__ __device__ inline bool has_whole_packs(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
+/// A rank's block is whole packs, but the last one's may be shorter. On the host, since a GPU has no division.
+template <class T>
+std::size_t block_length(std::size_t n, unsigned ranks) {
+  const std::size_t packs = (n + Pack<T>::count - 1) / Pack<T>::count;
+  return Pack<T>::count * ((packs + ranks - 1) / ranks);
+}
+
+/// What a call of a collective reads and writes.
+struct Numbers {
+  const std::byte* from;
+  std::byte* to;
+  std::size_t n, block;  ///< elements, and those of a rank's block
+  bool from_is_aligned, to_is_aligned;
+};
+
+template <class T>
+Numbers numbers(const std::byte* from, std::byte* to, std::size_t n, unsigned ranks) {
+  return {from, to, n, block_length<T>(n, ranks), has_whole_packs(from), has_whole_packs(to)};
+}
+
+template <class T>
+__device__ Packs<T> block_of(unsigned rank, const Numbers& x) {
+  const std::size_t begin = rank * x.block;
+  return {begin < x.n ? begin : x.n, begin + x.block < x.n ? begin + x.block : x.n};
+}
+
+}  // namespace gradmeter::allreduce::cuda
