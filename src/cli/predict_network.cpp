@@ -455,12 +455,12 @@ void write_rows(const std::vector<Row>& rows, const OutputFlags& output, const I
 // What-if.
 
 /// One change of one thing: "link=400GbE".
-struct Change {
+struct Alternative {
   std::string key, value;
 };
 
-std::vector<Change> read_changes(const Flags& f) {
-  std::vector<Change> out;
+std::vector<Alternative> read_changes(const Flags& f) {
+  std::vector<Alternative> out;
   if (!f.has("what-if")) return out;
   for (const std::string& text : f.texts("what-if")) {
     const std::size_t equals = text.find('=');
@@ -473,7 +473,7 @@ std::vector<Change> read_changes(const Flags& f) {
   return out;
 }
 
-Asked changed(Asked a, const Change& c) {
+Asked changed(Asked a, const Alternative& c) {
   const std::string flag = "--what-if " + c.key;
   const auto one_of = [&](const std::vector<std::string>& values) {
     check_only(flag, c.value, values);
@@ -514,7 +514,7 @@ Asked changed(Asked a, const Change& c) {
 constexpr double pays_from = 1.05;
 
 struct Effect {
-  Change change;
+  Alternative change;
   std::vector<std::optional<double>>
       ratios;                   ///< the samples/s relative to without the change, by row; empty: not predicted
   std::string reason;           ///< why the first that is empty is
@@ -537,10 +537,10 @@ std::string where_it_pays(const Effect& e, const std::vector<Row>& rows) {
   return fmt::format("at {} of {}", pays.size(), rows.size());
 }
 
-std::vector<Effect> effects_of(const std::vector<Change>& changes, const std::vector<Row>& rows,
+std::vector<Effect> effects_of(const std::vector<Alternative>& changes, const std::vector<Row>& rows,
                                const predict::Calibration& calibration) {
   std::vector<Effect> out;
-  for (const Change& c : changes) {
+  for (const Alternative& c : changes) {
     Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
     for (Row base : rows) {
       Row other = predicted(changed(base.asked, c), calibration);

@@ -72,7 +72,7 @@ predict::OwnStepOptions options_of(const Flags& f) {
 }
 
 template <class Row, class RanksOf>
-std::int64_t most_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of) {
+std::int64_t largest_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of) {
   std::int64_t most = 0;
   for (const Row& r : rows) most = std::max(most, ranks_of(r));
   return most;
@@ -80,7 +80,7 @@ std::int64_t most_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of) {
 
 /// The score of the rows on the most ranks by a fit to all others; nothing where there are no others to fit to.
 std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict::OwnStepOptions& options) {
-  const std::int64_t most = most_ranks(known.steps, [](const auto& s) { return s.ranks; });
+  const std::int64_t most = largest_ranks(known.steps, [](const auto& s) { return s.ranks; });
   if (most < 2) return std::nullopt;
   std::vector<predict::OwnStep> kept, held;
   for (const auto& s : known.steps) (s.ranks == most ? held : kept).push_back(s);
@@ -93,7 +93,7 @@ std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict
 }
 
 std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
-  const std::int64_t most = most_ranks(known.collectives, [](const auto& c) { return std::int64_t{c.shape.ranks}; });
+  const std::int64_t most = largest_ranks(known.collectives, [](const auto& c) { return std::int64_t{c.shape.ranks}; });
   std::vector<predict::MeasuredCollective> kept, held;
   for (const auto& c : known.collectives) (c.shape.ranks == most ? held : kept).push_back(c);
   if (kept.empty() || held.empty()) return std::nullopt;

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "compression/registry.hpp"
+#include "core/csv.hpp"
 #include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
-#include "kernels/problems/csv.hpp"
 
 namespace gradmeter::predict {
 namespace {
@@ -161,7 +161,7 @@ bool is_collective_table(std::string_view text) {
 namespace {
 
 /// A row of a table. Cells that are no numbers throw CsvFault.
-MeasuredCollective read_row(const kernels::CsvRow& row) {
+MeasuredCollective read_row(const core::CsvRow& row) {
   const auto ranks = static_cast<std::uint32_t>(row.count("gpus", 1));
   const double node = row.number("gpus_per_node").value_or(ranks), nodes = row.number("nodes").value_or(0);
   const bool is_one_node = nodes == 1 || !(node >= 1) || node >= ranks;
@@ -193,18 +193,18 @@ std::vector<MeasuredCollective> read_collectives(std::string_view text, const st
         throw core::UsageError(
             fmt::format("{}:1: column {} is missing; docs/predict.md lists the columns", file, needed));
   };
-  const auto row = [&](const kernels::CsvRow& cells, std::size_t line) {
+  const auto row = [&](const core::CsvRow& cells, std::size_t line) {
     MeasuredCollective c{};
     try {
       c = read_row(cells);
-    } catch (const kernels::CsvFault& fault) {
+    } catch (const core::CsvFault& fault) {
       c.id = cells.text("id");
       c.problem = fault.what;
     }
     if (c.id.empty()) c.id = fmt::format("{}:{}", file, line);
     out.push_back(std::move(c));
   };
-  if (const auto faults = kernels::read_csv(text, file, head, row); !faults.empty())
+  if (const auto faults = core::read_csv(text, file, head, row); !faults.empty())
     throw core::UsageError(faults.front());
   return out;
 }

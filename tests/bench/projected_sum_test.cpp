@@ -14,28 +14,29 @@ namespace gradmeter::bench {
 namespace {
 
 using compression::Matrix;
-using Values = std::vector<float>;
+using Floats32 = std::vector<float>;
 
 constexpr std::size_t kept_rank = 4;
 
 /// One step on two ranks: their numbers, the summed factors, and what is made of these.
 struct TwoRanks {
   Matrix matrix;
-  Values mine, other, p, q;
+  Floats32 mine, other, p, q;
 
-  TwoRanks(const Matrix& m, Values a, Values b) : matrix(m), mine(std::move(a)), other(std::move(b)) {
-    Values first(m.q_size(kept_rank));
+  TwoRanks(const Matrix& m, Floats32 a, Floats32 b) : matrix(m), mine(std::move(a)), other(std::move(b)) {
+    Floats32 first(m.q_size(kept_rank));
     compression::draw_first_q(m, kept_rank, 5, 1, first);
-    p = sum_of(m.p_size(kept_rank), [&](const Values& x, Values& to) { multiply(m, kept_rank, x, first, to); });
+    p = sum_of(m.p_size(kept_rank), [&](const Floats32& x, Floats32& to) { multiply(m, kept_rank, x, first, to); });
     orthonormalise(m, kept_rank, p);
-    q = sum_of(m.q_size(kept_rank), [&](const Values& x, Values& to) { multiply_transposed(m, kept_rank, x, p, to); });
+    q = sum_of(m.q_size(kept_rank),
+               [&](const Floats32& x, Floats32& to) { multiply_transposed(m, kept_rank, x, p, to); });
   }
-  Values result() const {
-    Values out(matrix.count);
+  Floats32 result() const {
+    Floats32 out(matrix.count);
     reconstruct(matrix, kept_rank, p, q, out);
     return out;
   }
-  std::string fault(const Values& result) const {
+  std::string fault(const Floats32& result) const {
     std::vector<double> exact(matrix.count);
     for (std::size_t i = 0; i < exact.size(); ++i) exact[i] = double{mine[i]} + double{other[i]};
     ProjectedSum sum(result, matrix.columns, 1);
@@ -46,8 +47,8 @@ struct TwoRanks {
   }
 
  private:
-  Values sum_of(std::size_t n, const std::function<void(const Values&, Values&)>& factor) const {
-    Values a(n), b(n);
+  Floats32 sum_of(std::size_t n, const std::function<void(const Floats32&, Floats32&)>& factor) const {
+    Floats32 a(n), b(n);
     factor(mine, a);
     factor(other, b);
     for (std::size_t i = 0; i < n; ++i) a[i] += b[i];
@@ -55,9 +56,9 @@ struct TwoRanks {
   }
 };
 
-Values gaussian_values(std::size_t n, std::uint64_t stream) {
+Floats32 gaussian_values(std::size_t n, std::uint64_t stream) {
   const core::Random random(3, stream);
-  Values x(n);
+  Floats32 x(n);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(random.gaussian(i));
   return x;
 }
@@ -65,7 +66,7 @@ TwoRanks two_gaussians(std::size_t n) {
   return {compression::square_matrix(n), gaussian_values(n, 2 * n), gaussian_values(n, 2 * n + 1)};
 }
 
-Values scaled(Values x, float factor) {
+Floats32 scaled(Floats32 x, float factor) {
   for (float& v : x) v *= factor;
   return x;
 }
@@ -83,7 +84,7 @@ TEST(ProjectedSum, FindsWhatIsOffByOnePercent) {
     const auto right = two.result();
     for (const float factor : {0.0f, 0.99f, 1.01f, 2.0f}) EXPECT_NE(two.fault(scaled(right, factor)), "") << n;
     auto lost = two;  // the other rank's contribution to a tenth of one column of Q, behind the short row's end
-    Values own(two.q.size());
+    Floats32 own(two.q.size());
     multiply_transposed(two.matrix, kept_rank, two.mine, two.p, own);
     const std::size_t end = two.matrix.columns, first = end - end / 10;
     for (std::size_t c = first; c < end; ++c) lost.q[c] = own[c];
@@ -97,8 +98,8 @@ TEST(ProjectedSum, FindsWhatIsOffByOnePercent) {
   }
 }
 
-/// Numbers by row and column of each rank's matrix.
-struct DataShape {
+/// Floats32 by row and column of each rank's matrix.
+struct DependentData {
   const char* name;
   std::function<float(std::size_t row, std::size_t column, int rank)> value;
 };
@@ -109,7 +110,7 @@ TEST(ProjectedSum, HoldsForDataWhoseColumnsAreDependent) {
   const auto noise_at = [&](std::size_t i, std::size_t c, int r) {
     return noise[(i * 97 + c + static_cast<std::size_t>(r) * 5003) % noise.size()];
   };
-  const std::vector<DataShape> shapes{
+  const std::vector<DependentData> shapes{
       {"one outer product, of one sample",
        [&](auto i, auto c, int r) { return a[i] * b[c] * (r == 0 ? 1.0f : -0.3f); }},
       {"an outer product of each rank", [&](auto i, auto c, int r) { return r == 0 ? a[i] * b[c] : b[i] * a[c]; }},
@@ -125,7 +126,7 @@ TEST(ProjectedSum, HoldsForDataWhoseColumnsAreDependent) {
   for (const std::size_t n : {std::size_t{1024}, std::size_t{2048}, std::size_t{4099}}) {
     const Matrix m = compression::square_matrix(n);
     for (const auto& shape : shapes) {
-      Values x[2] = {Values(n), Values(n)};
+      Floats32 x[2] = {Floats32(n), Floats32(n)};
       for (std::size_t i = 0; i < 2 * n; ++i) {
         x[i / n][i % n] = shape.value(i % n / m.columns, i % n % m.columns, static_cast<int>(i / n));
       }
@@ -133,8 +134,8 @@ TEST(ProjectedSum, HoldsForDataWhoseColumnsAreDependent) {
       EXPECT_EQ(two.fault(two.result()), "") << n << ": " << shape.name;
       EXPECT_NE(two.fault(scaled(two.result(), 0.99f)), "") << n << ": " << shape.name;
     }
-    const TwoRanks zeros(m, Values(n), Values(n));
-    EXPECT_EQ(zeros.result(), Values(n));
+    const TwoRanks zeros(m, Floats32(n), Floats32(n));
+    EXPECT_EQ(zeros.result(), Floats32(n));
   }
 }
 

@@ -27,7 +27,7 @@ std::vector<MeasuredStep> rows_of(const std::string& name) {
 }
 
 struct Fault {
-  std::function<void(Sheet&)> sheet = [](Sheet&) {};
+  std::function<void(core::DeviceProfile&)> device = [](core::DeviceProfile&) {};
   std::function<void(StepParts&)> parts = [](StepParts&) {};
 };
 
@@ -45,11 +45,11 @@ double error_of(const std::vector<MeasuredStep>& rows, const Fault& fault) {
   for (const std::size_t half : {0, 1}) {
     std::vector<Residual> residuals;
     std::vector<std::function<double(const Terms&)>> left;
-    Sheet sheet;
+    core::Machine machine;
     for (const auto& s : rows) {
-      sheet = sheet_of(s).sheet.value();
-      Sheet wrong = sheet;
-      fault.sheet(wrong);
+      machine = machine_of(s).machine.value();
+      core::Machine wrong = machine;
+      fault.device(wrong.device.value());
       if (groups[group_of(s)] % 2 == half) {
         left.emplace_back([step = TransformerStep(s, wrong), measured = s.step_s, &fault](const Terms& t) {
           StepParts p = step.parts(t);
@@ -57,12 +57,12 @@ double error_of(const std::vector<MeasuredStep>& rows, const Fault& fault) {
           return p.step() / measured;
         });
       } else {
-        residuals.emplace_back([step = TransformerStep(s, sheet), measured = s.step_s](std::span<const double> x) {
+        residuals.emplace_back([step = TransformerStep(s, machine), measured = s.step_s](std::span<const double> x) {
           return std::log(step.seconds(terms_of(x)) / measured);
         });
       }
     }
-    const Terms fitted = terms_of(fit_terms(priors_of(sheet), residuals));
+    const Terms fitted = terms_of(fit_terms(priors_of(machine, rows.front()), residuals));
     for (const auto& ratio : left) sum += 100 * std::abs(ratio(fitted) - 1);
   }
   return sum / static_cast<double>(rows.size());
@@ -80,7 +80,8 @@ TEST(WrongTerm, TensorParallelismWithThriceItsAllReduceScoresWorse) {
 
 TEST(WrongTerm, LoopsWithThriceTheirTrafficScoreWorse) {
   const auto rows = rows_of("vtrain_single.csv");
-  EXPECT_GT(error_of(rows, {.sheet = [](Sheet& s) { s.memory_bytes_per_s /= 3; }}), 1.2 * error_of(rows, {}));
+  EXPECT_GT(error_of(rows, {.device = [](core::DeviceProfile& d) { d.memory_bytes_per_s /= 3; }}),
+            1.2 * error_of(rows, {}));
 }
 
 }  // namespace
