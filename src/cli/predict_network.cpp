@@ -182,7 +182,7 @@ void take_codec(const std::string& name, Asked& a) {
 
 /// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
 std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
-  const std::string asked = f.has("system") ? f.text("system") : "";
+  std::string asked = f.has("system") ? f.text("system") : "";
   if (std::ranges::find(systems, asked) != systems.end()) return asked;
   if (asked.empty() && systems.size() <= 1) return systems.empty() ? "" : systems.front();
   throw UsageError(fmt::format(

@@ -31,8 +31,8 @@ double DeviceProfile::peak(std::string_view precision) const {
     return std::any_of(words.begin(), words.end(), [&](auto w) { return precision.find(w) != std::string_view::npos; });
   };
   const auto first_of = [&](std::initializer_list<std::string_view> names) {
-    for (const auto name : names)
-      if (const auto at = peaks.find(name); at != peaks.end() && at->second > 0) return at->second;
+    for (const auto wanted : names)
+      if (const auto at = peaks.find(wanted); at != peaks.end() && at->second > 0) return at->second;
     return 0.0;
   };
   if (asks({"fp4", "FP4"})) return first_of({"fp4", "fp8", "bf16", "fp16", "fp32"});

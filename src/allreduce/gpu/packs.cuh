@@ -152,7 +152,7 @@ template <class Format, Op op>
 struct Combined {
   using T = typename Format::Memory;
   static constexpr std::size_t count = Pack<T>::count;
-  typename Format::Value v[count];
+  typename Format::Value v[count] = {};  // compilers cannot know that a source 0 comes first
 
   /// Takes source k. wide: small floats are rounded at the end only.
   __device__ void take(const uint4& words, unsigned k, bool wide) { take(core::bits_as<Pack<T>>(words), k, wide); }
