@@ -96,8 +96,9 @@ class MachineObject {
     if (!json.is_object()) fail("", "an object {...}");
     for (const auto& item : json.items()) {
       if (std::find(keys.begin(), keys.end(), item.key()) != keys.end()) continue;
-      throw MachineFault{fmt::format("{}.{}", place_, item.key()), fmt::format("{} has no key {}; write one of {}", place_,
-                                                        detail::quote(item.key()), fmt::join(keys, ", "))};
+      throw MachineFault{
+          fmt::format("{}.{}", place_, item.key()),
+          fmt::format("{} has no key {}; write one of {}", place_, detail::quote(item.key()), fmt::join(keys, ", "))};
     }
   }
 
