@@ -102,7 +102,7 @@ std::vector<Bytes> results(const PeersCase& c, Launch launch) {
   return all;
 }
 
-void expect_sums_in_rank_order(const PeersCase& c) {
+void expect_peers_sum_in_order(const PeersCase& c) {
   std::vector<Bytes> all;
   std::vector<const std::byte*> sources;
   for (unsigned r = 0; r < c.ranks; ++r) all.push_back(given(c, r, 1));
@@ -123,7 +123,7 @@ TEST(PeerKernels, SumInRankOrderOnEveryNumberOfRanks) {
   test::each_device_seed([] {
     for (unsigned ranks = 1; ranks <= 9; ++ranks)
       for (const std::size_t count : {std::size_t{7}, std::size_t{8195} * ranks + 1})
-        expect_sums_in_rank_order({.ranks = ranks, .op = Op::average, .count = count});
+        expect_peers_sum_in_order({.ranks = ranks, .op = Op::average, .count = count});
   });
 }
 
@@ -133,9 +133,9 @@ TEST(PeerKernels, HaveEveryTypeAndOperation) {
     for (const bool is_wide : {false, true}) {
       if (is_wide && !core::is_small_float(e)) continue;
       const std::size_t count = 3 * (4 * 512 * 16 / core::size_of(e)) + 129;
-      expect_sums_in_rank_order({.ranks = 3, .element = e, .count = count, .is_wide = is_wide});
-      expect_sums_in_rank_order({.ranks = 5, .element = e, .op = Op::max, .count = 1001, .is_wide = is_wide});
-      expect_sums_in_rank_order({.ranks = 2, .element = e, .op = Op::product, .count = 1000, .is_wide = is_wide});
+      expect_peers_sum_in_order({.ranks = 3, .element = e, .count = count, .is_wide = is_wide});
+      expect_peers_sum_in_order({.ranks = 5, .element = e, .op = Op::max, .count = 1001, .is_wide = is_wide});
+      expect_peers_sum_in_order({.ranks = 2, .element = e, .op = Op::product, .count = 1000, .is_wide = is_wide});
     }
 }
 
@@ -143,8 +143,8 @@ TEST(PeerKernels, HaveEveryTypeAndOperation) {
 TEST(PeerKernels, TakeBuffersThatAreHardlyAligned) {
   for (const unsigned ranks : {2U, 4U, 9U})
     for (const std::size_t shift : {1U, 3U})
-      expect_sums_in_rank_order({.ranks = ranks, .count = std::size_t{8200} * ranks + 3, .shift = shift, .blocks = 2});
-  expect_sums_in_rank_order({.ranks = 4, .element = Element::bf16, .count = 70'001, .is_wide = true, .shift = 5});
+      expect_peers_sum_in_order({.ranks = ranks, .count = std::size_t{8200} * ranks + 3, .shift = shift, .blocks = 2});
+  expect_peers_sum_in_order({.ranks = 4, .element = Element::bf16, .count = 70'001, .is_wide = true, .shift = 5});
 }
 
 }  // namespace
