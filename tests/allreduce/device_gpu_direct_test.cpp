@@ -164,7 +164,7 @@ TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
 // Sums that NVLink's switches make. Numbers add up exactly, so that their order does not matter.
 
 TEST(GpuMultimem, SumsOnEveryNumberOfRanks) {
-  for (const int ranks : {1, 2, 3, 4})
+  for (const int ranks : {2, 3, 4})
     for (const std::size_t count : {0U, 1U, 5U, 513U, 60000U, 65535U})
       for (const Op op : {Op::sum, Op::average})
         expect_sums_in_rank_order({.ranks = ranks, .op = op, .count = count, .algorithm = "gpu-multimem"});

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allreduce/gpu/peer_kernels.hpp"
@@ -68,13 +69,14 @@ std::vector<Bytes> results(const PeersCase& c, Launch launch) {
   }
   for (const auto& s : streams) s.synchronize();
   for (unsigned call = 0; call < 2; ++call) {
-    std::vector<runtime::DeviceBuffer<std::byte>> kept;
     for (unsigned r = 0; r < c.ranks; ++r) {
       Bytes shifted(skipped);
       const Bytes values = given(c, r, call);
       shifted.insert(shifted.end(), values.begin(), values.end());
       shifted.push_back({});
-      in[r] = on_device<std::byte>(shifted, streams[r]);
+      auto next = on_device<std::byte>(shifted, streams[r]);
+      streams[r].synchronize();  // what it replaces is freed, for which no stream may have work
+      in[r] = std::move(next);
     }
     for (const auto& s : streams) s.synchronize();
     for (unsigned r = 0; r < c.ranks; ++r) {

@@ -132,6 +132,9 @@ class RandomPlaces {
       : key_(Draw{.seed = draw.seed, .step = draw.step, .tensor = draw.tensor}.key()),
         n_(n),
         k_(k),
+        whole_(n / k),
+        rest_(n % k),
+        factor_(fraction_of(rest_, k)),
         turn_(below(mixed(key_), n)),
         wrapped_(first_wrapped()) {}
 
@@ -144,9 +147,19 @@ class RandomPlaces {
  private:
   /// The place drawn in piece j, which is [j·n/k, (j+1)·n/k) before the rotation.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t of_piece(std::uint64_t j) const {
-    const std::uint64_t begin = j * n_ / k_, end = (j + 1) * n_ / k_;
+    const std::uint64_t begin = begin_of(j), end = begin_of(j + 1);
     const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + turn_;
     return place < n_ ? place : place - n_;
+  }
+  /// j·n/k, rounded down, for j <= k. A GPU has no division: j·rest/k is taken by a factor, which may give one too few.
+  GRADMETER_HOST_DEVICE constexpr std::uint64_t begin_of(std::uint64_t j) const {
+    const std::uint64_t least = below(j, factor_);
+    return j * whole_ + least + (j * rest_ - least * k_ >= k_ ? 1 : 0);
+  }
+  /// 2^64·rest/k, rounded down; rest < k.
+  static constexpr std::uint64_t fraction_of(std::uint64_t rest, std::uint64_t k) {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>((Wide{rest} << 64) / k);
   }
   /// The first piece whose place the rotation takes beyond n, back to the beginning: places from there on come first.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t first_wrapped() const {
@@ -162,7 +175,7 @@ class RandomPlaces {
     return first;
   }
 
-  std::uint64_t key_, n_, k_, turn_, wrapped_;
+  std::uint64_t key_, n_, k_, whole_, rest_, factor_, turn_, wrapped_;
 };
 
 }  // namespace gradmeter::compression::detail
