@@ -133,9 +133,10 @@ def peer_rows():
         ("extremes and products of small floats", small + rare, BYTES_UNDER_WAY / 4),
         ("all else", rf"(?!{narrow})(?!{small}{rare})", BYTES_UNDER_WAY),
     ):
-        yield PeerRow(f"gpu-direct: one shot, any ranks, {what}", rf"sum_at_once{pattern}(?=\w*Lj0E)", 2, 1 / 2, least)
+        # One shot is for short messages, which have no megabyte.
+        yield PeerRow(f"gpu-direct: one shot, any ranks, {what}", rf"sum_at_once{pattern}(?=\w*Lj0E)", 2, 1 / 2, least / 2)
         yield PeerRow(f"gpu-direct: two shots, any ranks, {what}", rf"sum_by_blocks{pattern}(?=\w*Lj0E)", 3, 1 / 2, least)
-        yield PeerRow(f"gpu-ring: reductions, {what}", rf"reduce_in_ring{pattern}", 3, 1 / 2, least)
+        yield PeerRow(f"gpu-ring: reductions, {what}", rf"reduce_in_ring{pattern}", 3, 1 / 2, 0.7 * least)
     yield PeerRow("gpu-ring: all-gather", r"gather_in_ring", 2, 1)
     yield PeerRow("gpu-ring: broadcast", r"broadcast_in_ring", 2, 1)
     yield PeerRow("gpu-ring: send-receive", r"pass_in_ring", 2, 1)
