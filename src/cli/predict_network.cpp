@@ -190,7 +190,7 @@ std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
       systems.empty() ? "there is no table" : core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
 }
 
-/// What the flags describe, without the number of ranks. Errors: UsageError.
+/// Reads the network and the machine that the flags describe; the number of ranks is set later. Errors: UsageError.
 Asked read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
                  std::optional<std::size_t>& data) {
   const auto count = [&](const std::string& flag) {
@@ -255,7 +255,7 @@ bool fits(const predict::Prediction& p, const core::Machine& m) {
   return !(m.device->memory_bytes > 0) || p.memory.total() <= m.device->memory_bytes;
 }
 
-/// What to change so that the step fits: the fewest changes among ZeRO, recomputation, micro-batch and mesh.
+/// Says which changes make the step fit into memory: the fewest among ZeRO, recomputation, micro-batch and mesh.
 std::string what_would_fit(const Asked& a) {
   struct Found {
     int changes;

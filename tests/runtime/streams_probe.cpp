@@ -62,14 +62,14 @@ __global__ void wait_for_host(std::uint32_t* begun, std::uint32_t* leave, std::u
   *by_word = 1;
 }
 
-struct Meeting {
+struct ConcurrencyResult {
   bool met = false;
   double longest_us = 0;  ///< of the two waits, where they met
 };
 
 /// Launches one kernel in each stream, and something between them.
 template <int one, int other>
-Meeting meet_in(
+ConcurrencyResult run_concurrently(
     const Stream& a, const Stream& b, bool cooperative = false, const std::function<void()>& between = [] {}) {
   DeviceBuffer<std::uint32_t> flags(2);
   DeviceBuffer<std::uint64_t> waited(2);
@@ -90,7 +90,7 @@ Meeting meet_in(
   return {.met = true, .longest_us = 1e-3 * static_cast<double>(times[0] > times[1] ? times[0] : times[1])};
 }
 
-int say(const Meeting& m) {
+int print_result(const ConcurrencyResult& m) {
   if (m.met) {
     std::printf("met, after %.0f us\n", m.longest_us);
   } else {
@@ -101,19 +101,19 @@ int say(const Meeting& m) {
 
 int two_streams() {
   const Stream a, b;
-  return say(meet_in<0, 1>(a, b));
+  return print_result(run_concurrently<0, 1>(a, b));
 }
 
 int cooperative() {
   const Stream a, b;
-  return say(meet_in<0, 1>(a, b, true));
+  return print_result(run_concurrently<0, 1>(a, b, true));
 }
 
 int with_a_free_between() {
   const Stream a, b;
   DeviceBuffer<std::uint32_t> unused(1 << 10);
-  meet_in<0, 1>(a, b);  // both are loaded
-  return say(meet_in<0, 1>(a, b, false, [&] {
+  run_concurrently<0, 1>(a, b);  // both are loaded
+  return print_result(run_concurrently<0, 1>(a, b, false, [&] {
     std::thread([&] {  // as another rank's thread does it
       check_cuda(cudaSetDevice(0), "cudaSetDevice");
       unused = DeviceBuffer<std::uint32_t>();
@@ -128,7 +128,7 @@ int many_streams() {
   std::string apart;
   int met = 0;
   for (std::size_t i = 1; i < streams.size(); ++i) {
-    if (meet_in<0, 1>(streams[0], streams[i]).met) {
+    if (run_concurrently<0, 1>(streams[0], streams[i]).met) {
       ++met;
     } else {
       apart += ' ' + std::to_string(i);

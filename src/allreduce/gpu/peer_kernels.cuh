@@ -116,7 +116,7 @@ __device__ inline void count_call(const PeerCall& c) {
   ++counts[0];
 }
 
-/// As allreduce::finish, on the result that memory holds.
+/// Multiplies each result in the pack by `factor`, as allreduce::finish does for an average on the host.
 template <class Format>
 __device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
   if constexpr (std::is_floating_point_v<typename Format::Value>) {
@@ -198,7 +198,7 @@ std::size_t block_length(std::size_t n, unsigned ranks) {
   return Pack<T>::count * ((packs + ranks - 1) / ranks);
 }
 
-/// What a call of a collective reads and writes.
+/// The buffers of one call: it reads `from` and writes `to`.
 struct Numbers {
   const std::byte* from;
   std::byte* to;

@@ -29,8 +29,8 @@ struct GoalSource {
 /// "j7" is a `calc 0` at which all receives and sums of a round come together.
 /// Dependencies: those of the executor. A round of a slice requires the receives and sums of the slice's round before,
 /// but not its sends; a slice requires the slice before it on its lane (`lanes_for`).
-/// What is not written: copies inside a rank, the division of an average, and the waits of a receive until the place
-/// that it overwrites has been sent.
+/// The file leaves out copies inside a rank, the division of an average, and that a receive waits until the place that
+/// it overwrites has been sent.
 /// Cost:   O(steps) time; memory for one rank's steps of one round.
 /// Source: Hoefler, Siebert, Lumsdaine, ICPP 2009 (GOAL); Hoefler, Schneider, Lumsdaine, LSAP 2010 (LogGOPSim), whose
 /// converter txt2bin states the grammar.

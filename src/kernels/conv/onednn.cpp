@@ -63,7 +63,7 @@ class ConvMaker {
     Tag input, output;
   };
   /// Where an input has few channels, the layout that is best for forward leaves backward to the library's reference
-  /// loops, which took 30 times as long as all other kernels of a step. Such images are stored in blocks of channels,
+  /// loops, which are far slower. Such images are stored in blocks of channels,
   /// the last filled up with zeros, or plain. Pictures of 1 or 3 channels keep the library's layout: they are data, and
   /// nobody asks for their gradient.
   Layouts training_layouts() {
