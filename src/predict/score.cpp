@@ -68,11 +68,10 @@ std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term
   return away;
 }
 
-double spread_of(std::span<const std::pair<const Row*, double>> away) {
+std::vector<double> sizes_of(std::span<const std::pair<const Row*, double>> away) {
   std::vector<double> sizes;
   for (const auto& [row, log] : away) sizes.push_back(std::abs(log));
-  constexpr double ninety = 0.9;
-  return percentile(sizes, ninety);
+  return sizes;
 }
 
 double mean_of_all(std::span<const double> values) {
@@ -163,11 +162,11 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   constexpr std::size_t several = 3;
   const auto by_group = left_out(priors, rows, &Row::group);
   for (const auto& [row, log] : by_group) fitted.residuals[row->id] = log;
-  fitted.spread = std::max(least_spread, spread_of(by_group));
+  fitted.spread = spread_of(sizes_of(by_group));
   std::set<std::string> networks;
   for (const Row& r : rows) networks.insert(r.network);
   if (networks.size() >= several)
-    fitted.spread = std::max(fitted.spread, spread_of(left_out(priors, rows, &Row::network)));
+    fitted.spread = std::max(fitted.spread, spread_of(sizes_of(left_out(priors, rows, &Row::network))));
   // A single group cannot be left out of anything: its fit has the priors' terms for all but a few.
   if (by_group.size() < 2) fitted.spread = std::max(fitted.spread, spread_of_one_row);
   m.name = s.system;
