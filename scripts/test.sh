@@ -96,11 +96,11 @@ has_nvcc() {
   [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]
 }
 
-# The program built with CUDA starts without a driver; asked for a GPU it ends with one line and exit code 3.
+# The program built with CUDA (and without MPI) starts without a driver; asked for a GPU it ends with one line and exit code 3.
 check_without_gpu() {
   ! nvidia-smi -L >/dev/null 2>&1 || return 77
   local said code=0
-  said=$(build/cuda/gradmeter allreduce --device cuda 2>&1) || code=$?
+  said=$(build/cuda/gradmeter allreduce --device cuda --thread-ranks 2 2>&1) || code=$?
   echo "$said"
   [[ $code -eq 3 && $said == "gradmeter: --device cuda: "* && $said != *$'\n'* ]]
 }

@@ -84,25 +84,28 @@ class Truth:
         return a["ci95_low"] > b["ci95_high"] or b["ci95_low"] > a["ci95_high"]
 
     def equal_points(self):
-        """One rank's independent and sync do the same work: their intervals must overlap."""
-        launches, batches = (1, "16,64") if self.quick else (5, "16,32,64,128")
-        disjoint, pairs, widths = 0, 0, []
-        for _ in range(launches):
-            brief = ("--model", "mlp:784-256-256-10", "--time-budget", "4s") if self.quick else ()
-            _, _, points = self.run("scale", "--ranks", "1", "--strategy", "independent,sync", "--batch", batches,
-                                    *brief)
-            by_batch = {}
-            for p in points:
-                by_batch.setdefault(p["factors"]["batch_per_rank"], []).append(p["metrics"]["time_s"])
-            for a, b in by_batch.values():
-                pairs += 1
-                disjoint += self.are_disjoint(a, b)
-                widths += [(t["ci95_high"] - t["ci95_low"]) / 2 / t["median"] for t in (a, b)]
-        half = statistics.median(widths)
-        # A handful of pairs, beside other tests, cannot judge the width.
-        good = disjoint <= max(1, pairs // 20) and (self.quick or half <= 0.05)
-        self.row("equal points", f"{pairs} pairs over {launches} launches",
-                 f"{disjoint} disjoint, median half width {100 * half:.1f} %", good)
+        """The same work twice in one launch: one rank's independent and sync, collectives and products with --repeats 2."""
+        kinds = {"scale": ("--ranks", "1", "--strategy", "independent,sync", "--batch", "16,64,256", "--model", "mlp:784-256-10",
+                           "--time-budget", "4s" if self.quick else "18s"),
+                 "allreduce": ("--algorithm", "ring", "--sizes", "1K,32K,1M", "--in-place", "out", "--repeats", "2"),
+                 "kernels": (*(x for n in (64, 160, 400) for x in ("--shape", f"gemm:m={n},n={n},k={n}")), "--cache", "hot",
+                             "--threads", "1", "--repeats", "2")}
+        for command, arguments in kinds.items():
+            disjoint, pairs, widths = 0, 0, []
+            for _ in range(1 if self.quick else 10):
+                equal = {}
+                for p in self.run(command, *arguments, ranks=2 if command == "allreduce" else None)[2]:
+                    work = {k: v for k, v in p["factors"].items() if k not in ("strategy", "repeat")}
+                    equal.setdefault(json.dumps(work, sort_keys=True), []).append(p["metrics"]["time_s"])
+                for a, b in equal.values():
+                    pairs += 1
+                    disjoint += self.are_disjoint(a, b)
+                    widths += [(t["ci95_high"] - t["ci95_low"]) / 2 / t["median"] for t in (a, b)]
+            half = statistics.median(widths)
+            # A handful of pairs, beside other tests, cannot judge the width.
+            good = disjoint <= max(1, pairs // 20) and (self.quick or half <= 0.05)
+            self.row("equal points", f"{command}: {pairs} pairs in {1 if self.quick else 10} launches",
+                     f"{disjoint} disjoint, median half width {100 * half:.1f} %", good)
 
     def equal_launches(self):
         """Launches of the same work, one after another: what differs between two of them must be in their intervals."""

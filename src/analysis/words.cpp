@@ -129,6 +129,8 @@ std::string number_in_words(Factor f, std::int64_t n) {
       return counted(n, "micro-batch");
     case Factor::pairs:
       return counted(n, "pair");
+    case Factor::repeat:
+      return fmt::format("measurement {}", n);
     case Factor::size_bytes:
       return core::to_text(core::Bytes{static_cast<std::size_t>(n)});
     case Factor::bucket_bytes:

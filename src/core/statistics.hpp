@@ -69,7 +69,7 @@ class Blocks {
   std::vector<double> samples_, medians_;
   std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
-/// Quantiles of one distribution, in which each block weighs the same. The interval is that of the blocks' medians.
+/// Each block weighs the same. The interval is that of the blocks' medians, and at least 1 % to each side: see there.
 Summary summarise(const Blocks&);
 
 /// With fewer blocks the median has no 95 % interval, and a time is not complete without one.

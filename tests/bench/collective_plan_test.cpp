@@ -185,6 +185,23 @@ TEST(CollectivePlan, BuffersThatNcclKnowsAreOfNoneOfOurAlgorithms) {
   }
 }
 
+TEST(CollectivePlan, RepeatedMeasurementsTakeTurns) {
+  auto f = factors();
+  const auto map = nodes({0, 0});
+  const auto once = plan_collectives(f, map);
+  f.repeats = 3;
+  const auto points = plan_collectives(f, map);
+  ASSERT_EQ(points.size(), 3 * once.size());
+  std::set<std::string> keys;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    EXPECT_EQ(points[i].repeat, i % 3 + 1);
+    EXPECT_EQ(points[i].group, points[i - i % 3].group);
+    keys.insert(to_factors(points[i], map, f).key());
+  }
+  EXPECT_EQ(keys.size(), points.size());
+  EXPECT_TRUE(core::is_null(to_factors(once[0], map, f)[core::Factor::repeat]));
+}
+
 TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {
   auto f = factors();
   f.algorithms = {allreduce::find_algorithm("nccl"), allreduce::find_algorithm("ring")};

@@ -94,6 +94,16 @@ TEST(KernelFactors, TellPointsApart) {
   EXPECT_EQ(keys.size(), 16u);
 }
 
+TEST(KernelFactors, TellRepeatedMeasurementsApart) {
+  auto f = two_products();
+  EXPECT_TRUE(core::is_null(to_factors(plan_kernels(f)[0], {})[core::Factor::repeat]));
+  f.repeats = 2;
+  const auto points = plan_kernels(f);
+  ASSERT_EQ(points.size(), 4u);
+  EXPECT_EQ(core::to_text(to_factors(points[0], {})[core::Factor::repeat]), "1");
+  EXPECT_EQ(core::to_text(to_factors(points[1], {})[core::Factor::repeat]), "2") << "in turn with its equal";
+}
+
 TEST(ProblemFilter, HoldsWholeValuesAndPartsOfTexts) {
   const auto p = chosen("gemm:m=16,n=160,k=8", Pass::forward, "DeepSpeech").problem;
   EXPECT_TRUE(ProblemFilter("").matches(p));

@@ -195,6 +195,19 @@ TEST(Blocks, OfEqualLengthHaveTheQuantilesOfTheirSamples) {
   }
 }
 
+// Two launches of the same product: each one's blocks agree within 0.2 %, and the two are 1.4 % apart.
+TEST(Blocks, ThatAgreeKnowNoMoreThanOneLaunchCan) {
+  const auto launch = [](double time) {
+    Blocks blocks;
+    for (int b = 0; b < 20; ++b) blocks.add(std::vector<double>(5, time * (b % 2 == 0 ? 1.001 : 0.999)));
+    return summarise(blocks);
+  };
+  const Summary a = launch(6.242), b = launch(6.332);
+  EXPECT_GE(a.ci95_high, b.ci95_low);
+  EXPECT_NEAR(a.relative_half_width(), 0.01, 1e-4);
+  EXPECT_LT(a.ci95_high, launch(6.5).ci95_low);
+}
+
 TEST(Blocks, FewerThanSixHaveNoInterval) {
   const std::vector<double> five(5, 1.0);
   EXPECT_TRUE(std::isnan(summarise(each(five)).ci95_low));

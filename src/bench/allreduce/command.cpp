@@ -205,6 +205,7 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
                       [](auto u) { return std::string(name(u)); });
   o.roots = read_roots(f, ranks);
   o.cudagraphs = read_cudagraphs(f);
+  o.repeats = read_repeats(f);
   o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
   o.threads = threads;
   o.device = f.text("device");
@@ -235,6 +236,7 @@ FlagList describe_allreduce() {
   add_text(d, "reduction", "", "-a by name: rank0, avg, min, max; also span: last end - first start");
   add_text(d, "cudagraph,G", "none",
            "none, or N: capture an iteration's calls as a CUDA graph and launch that N times; needs --device cuda");
+  add_repeats_flag(d);
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
   add_text(

@@ -195,6 +195,8 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const 
   cross(points, all(o.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
   cross(
       points, [&](const Point& p) { return accumulations_of(p, o); }, [](Point& p, bool v) { p.accumulate_wide = v; });
+  const auto repeats = numbers_of_repeats(o.repeats);
+  cross(points, all(repeats), [](Point& p, std::size_t v) { p.repeat = v; });
   if (points.empty()) {
     throw core::UsageError(
         "no size holds one element (to all_to_all: one for each rank), so there is nothing to measure; give --sizes, "
@@ -253,6 +255,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   if (p.threads > 0) f[Factor::threads] = std::int64_t{p.threads};
   if (p.cudagraph > 0) f[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
   if (const auto problem = problem_text(p); !problem.empty()) f[Factor::problem] = problem;
+  if (p.repeat > 0) f[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
   return f;
 }
 

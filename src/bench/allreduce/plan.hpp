@@ -65,6 +65,7 @@ struct CollectiveOptions {
   std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
   /// The numbers of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::vector<std::size_t> cudagraphs{0};
+  std::size_t repeats = 1;     ///< measurements of the same work
   int threads = 1;             ///< threads of the matrix product that overlaps
   std::string device = "cpu";  ///< device whose memory is exchanged
   std::string interconnect;
@@ -96,6 +97,7 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls = 1;
   /// The number of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::size_t cudagraph = 0;
+  std::size_t repeat = 0;        ///< which measurement of the same work, from 1; 0: the only one
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
   std::string unsupported = {};  ///< why the point cannot be measured: its row has the status `unsupported`
   std::size_t bytes() const { return count * core::size_of(element); }

@@ -86,9 +86,7 @@ constexpr std::size_t page_bytes = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
 
-/// Points with equal keys share a binding.
-using Key = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
-Key key_of(const CollectivePoint& p) {
+BindingKey key_of(const CollectivePoint& p) {
   return {p.transport ? std::string(runtime::name(*p.transport)) : "",
           p.algorithm->name,
           p.codec ? p.codec->name : "",
@@ -96,7 +94,8 @@ Key key_of(const CollectivePoint& p) {
           p.collective->collective_kind,
           p.root,
           p.cudagraph,
-          p.buffers == BufferKind::registered};
+          p.buffers == BufferKind::registered,
+          p.repeat};
 }
 
 std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
@@ -123,7 +122,7 @@ StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap
     n.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
   }
   std::map<runtime::TransportKind, std::size_t> scratch;
-  std::set<Key> had;
+  std::set<BindingKey> had;
   for (const auto& p : points) {
     if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
     scratch[p.transport.value_or(n.transports.front())] +=

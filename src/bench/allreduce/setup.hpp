@@ -108,6 +108,11 @@ struct StageNeeds {
   std::size_t window_bytes(int ranks_per_node, int ranks) const;
 };
 
+/// Points with equal keys share a binding: transport, algorithm, codec, placement, kind, root, graphs, whether buffers
+/// are registered, which of repeated measurements.
+using BindingKey = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t,
+                              bool, std::size_t>;
+
 /// Collective over the session's world, as are `bind` and the destructor.
 /// Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is short.
 class CollectiveStage {
@@ -146,8 +151,6 @@ class CollectiveStage {
 
  private:
   struct Net;
-  using Key =
-      std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t, bool>;
   Net& net(const CollectivePoint&);
   Bound bind_one(const CollectivePoint&);
 
@@ -169,7 +172,7 @@ class CollectiveStage {
   CollectiveBuffers take(runtime::Arena&, BufferKind);
   std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
   std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
-  std::map<Key, BoundCollective> bound_;
+  std::map<BindingKey, BoundCollective> bound_;
 };
 
 }  // namespace gradmeter::bench

@@ -39,6 +39,7 @@ std::string algorithm_cell(const Point& p, const Labels& codecs) {
   if (accum != "-" && accum != text(p.factors[Factor::dtype])) name += fmt::format(" +{}", accum);
   if (const auto& launches = p.factors[Factor::cudagraph]; !core::is_null(launches))
     name += fmt::format(" graph×{}", text(launches));
+  if (const auto& repeat = p.factors[Factor::repeat]; !core::is_null(repeat)) name += fmt::format(" #{}", text(repeat));
   return name;
 }
 
@@ -320,7 +321,7 @@ const CsvColumns& collective_csv() {
                 Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
                 Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
                 Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
-                Factor::inject,     Factor::cudagraph})
+                Factor::inject,     Factor::cudagraph, Factor::repeat})
           .statistics(time_s, {"min", "q1", "median", "q3", "ci95_low", "ci95_high", "p95", "p99", "max"})
           .samples(time_s, "samples")
           .stop(time_s)

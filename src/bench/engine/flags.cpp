@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <numeric>
 #include <string_view>
 
 #include "allreduce/selection/size_table.hpp"
@@ -54,6 +55,20 @@ void add_stopping_flags(FlagList& d, const StoppingHelp& help) {
   add_text(d, "min-samples", help.least_samples, help.samples);
   add_text(d, "precision-goal", "0.025", help.goal);
   add_switch(d, "strict", help.strict);
+}
+
+void add_repeats_flag(FlagList& d) {
+  add_text(d, "repeats", "1",
+           "measurements of each point in this launch, as rows of their own: two settings differ where they differ by "
+           "more than equal ones do");
+}
+
+std::size_t read_repeats(const Flags& f) { return parse_count("--repeats", f.text("repeats"), 1, 100); }
+
+std::vector<std::size_t> numbers_of_repeats(std::size_t n) {
+  std::vector<std::size_t> out(n);
+  std::iota(out.begin(), out.end(), n == 1 ? 0 : 1);
+  return out;
 }
 
 void read_stopping(const Flags& f, core::StoppingRule& rule, std::optional<TimeBudget>& budget) {

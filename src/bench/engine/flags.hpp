@@ -101,6 +101,13 @@ void add_stopping_flags(FlagList&, const StoppingHelp&);
 /// Reads these flags into a command's rule and budget, which stays empty where none is given. Errors: UsageError.
 void read_stopping(const Flags&, core::StoppingRule&, std::optional<TimeBudget>& budget);
 
+/// Adds --repeats, for commands whose points can be measured several times in one launch.
+void add_repeats_flag(FlagList&);
+/// Errors: UsageError.
+std::size_t read_repeats(const Flags&);
+/// The values of the factor `repeat`: 1 to n, or 0, which no row has, where there is one measurement.
+std::vector<std::size_t> numbers_of_repeats(std::size_t n);
+
 /// Adds --timeout and --thread-ranks, for every command that measures over ranks.
 void add_rank_flags(FlagList&);
 inline constexpr const char* thread_ranks_help =

@@ -129,6 +129,7 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
   if (f.has("filter")) out.filter = ProblemFilter(f.text("filter"));
   out.batches = read_batches(f);
   out.packed = f.on("packed");
+  out.repeats = read_repeats(f);
   return out;
 }
 
@@ -155,6 +156,7 @@ FlagList describe_kernels() {
            "how GPU libraries choose an algorithm: estimated, exhaustive (times all of them first)");
   add_text(d, "sweep", "", "batch: measure mini-batches 1, 2, 4 … instead of the problem's own");
   add_text(d, "batch-max", "256", "largest mini-batch of --sweep");
+  add_repeats_flag(d);
   add_switch(d, "packed", "store the weights of matrix products in the library's own layout, as for inference");
   add_text(d, "against", "", "published times to compare with: v100-mixed, p100-fp32 …; see gradmeter list published");
   add_text(d, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");

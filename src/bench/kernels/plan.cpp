@@ -85,7 +85,10 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
             p.problem.precision = precision;
             p.cache = cache;
             p.search = search;
-            if (known.insert(key(p)).second) out.push_back(p);
+            for (const std::size_t repeat : numbers_of_repeats(f.repeats)) {
+              p.repeat = repeat;
+              if (known.insert(key(p)).second) out.push_back(p);
+            }
           }
         }
       }
@@ -109,6 +112,7 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
   f[Factor::cache] = std::string(name(p.cache));
   if (p.search != kernels::AlgorithmSearch::estimated) f[Factor::search] = std::string(name(p.search));
   if (p.batch > 0) f[Factor::batch_per_rank] = static_cast<std::int64_t>(p.batch);
+  if (p.repeat > 0) f[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
   return f;
 }
 

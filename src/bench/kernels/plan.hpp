@@ -45,6 +45,7 @@ struct KernelFactors {
   /// Values besides `estimated` make a difference on GPUs only.
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
   std::vector<std::size_t> batches;  ///< batches instead of the problems' own; empty: problems stay as they are
+  std::size_t repeats = 1;           ///< measurements of the same work
   bool packed = false;               ///< weights of products are in the backend's own layout
 };
 
@@ -53,7 +54,8 @@ struct KernelPoint {
   CacheState cache = CacheState::hot;
   kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
   bool training = true;
-  std::size_t batch = 0;  ///< mini-batch in a sweep over it; 0: there is no such sweep
+  std::size_t batch = 0;   ///< mini-batch in a sweep over it; 0: there is no such sweep
+  std::size_t repeat = 0;  ///< which measurement of the same work, from 1; 0: the only one
 };
 
 /// The points by problem, batch, precision, cache, search, in the order given; each once.

@@ -44,6 +44,11 @@ std::string kernel_heading(const Point& p) {
                      integer(f[Factor::threads]) == 1 ? "" : "s");
 }
 
+std::string repeat_mark(const Point& p) {
+  const auto& repeat = p.factors[Factor::repeat];
+  return core::is_null(repeat) ? "" : fmt::format(" #{}", text(repeat));
+}
+
 std::string scaled(double value, double by) { return std::isfinite(value) ? digits(value * by) : "-"; }
 
 std::string kernel_marks(const Point& p) {
@@ -75,7 +80,7 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
   };
   const auto words = [](Metric m) { return [m](const Point& p) { return text(p.metrics[m]); }; };
   Columns<Point> c;
-  c.add({"problem", "", left}, shape);
+  c.add({"problem", "", left}, [](const Point& p) { return shape(p) + repeat_mark(p); });
   if (any([](const Point& p) { return !core::is_null(p.metrics[Metric::application]); }))
     c.add({"application", "", left, 7}, words(Metric::application));
   c.add({"time", "us", right},
@@ -152,7 +157,7 @@ const CsvColumns& kernel_csv() {
   static const CsvColumns columns =
       CsvColumns()
           .add({Factor::problem, Factor::pass, Factor::precision, Factor::cache, Factor::ranks, Factor::ranks_per_node,
-                Factor::threads, Factor::device, Factor::batch_per_rank, Factor::search})
+                Factor::threads, Factor::device, Factor::batch_per_rank, Factor::search, Factor::repeat})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .samples(time_s, "samples")
           .stop(time_s)

@@ -33,7 +33,7 @@ constexpr std::array choice_factors{Factor::precision, Factor::update,    Factor
                                     Factor::mesh,      Factor::algorithm, Factor::codec,       Factor::bucket_bytes,
                                     Factor::overlap,   Factor::transport, Factor::accum_dtype, Factor::op,
                                     Factor::buffers,   Factor::in_place,  Factor::loss_scale,  Factor::gradients,
-                                    Factor::search,    Factor::cudagraph, Factor::outstanding};
+                                    Factor::search,    Factor::cudagraph, Factor::outstanding, Factor::repeat};
 /// Factors that are others on one rank than on several of the same curve.
 constexpr std::array of_ranks{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
                               Factor::scaling, Factor::mapping, Factor::placement};
