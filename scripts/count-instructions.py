@@ -123,9 +123,9 @@ def peer_rows():
     for ranks in (2, 4, 8):
         yield PeerRow(f"gpu-direct: one shot, {ranks} ranks", rf"sum_at_once\w*Lj{ranks}E", 2, (ranks - 1) / ranks)
         yield PeerRow(f"gpu-direct: two shots, {ranks} ranks", rf"sum_by_blocks\w*Lj{ranks}E", 3, (ranks - 1) / ranks)
-    # Two sources at a time, of which one may be the rank's own; a ring's sum reads the neighbour's pack and its own.
-    # 8-bit floats have half as many loads under way, since their sums fill the registers, and rare operations on small
-    # floats a quarter, since they are not worth the code.
+    # Two sources at a time, of which one may be the rank's own; a ring's sum reads twice as many of the neighbour's packs
+    # as of its own before it waits. 8-bit floats have half as many loads under way, since their sums fill the registers,
+    # and rare operations on small floats a quarter, since they are not worth the code.
     small, rare = r"(?=\w*SmallI)", r"(?=\w*2OpE[234]E)"
     narrow = r"(?=\w*SmallIh)(?=\w*2OpE0E)"
     for what, pattern, least in (
@@ -136,7 +136,7 @@ def peer_rows():
         # One shot is for short messages, which have no megabyte.
         yield PeerRow(f"gpu-direct: one shot, any ranks, {what}", rf"sum_at_once{pattern}(?=\w*Lj0E)", 2, 1 / 2, least / 2)
         yield PeerRow(f"gpu-direct: two shots, any ranks, {what}", rf"sum_by_blocks{pattern}(?=\w*Lj0E)", 3, 1 / 2, least)
-        yield PeerRow(f"gpu-ring: reductions, {what}", rf"reduce_in_ring{pattern}", 3, 1 / 2, 0.7 * least)
+        yield PeerRow(f"gpu-ring: reductions, {what}", rf"reduce_in_ring{pattern}", 3, 2 / 3, least)
     yield PeerRow("gpu-ring: all-gather", r"gather_in_ring", 2, 1)
     yield PeerRow("gpu-ring: broadcast", r"broadcast_in_ring", 2, 1)
     yield PeerRow("gpu-ring: send-receive", r"pass_in_ring", 2, 1)

@@ -137,9 +137,11 @@ TEST(DeviceMomentumCorrection, StepsAsTheHost) {
   });
 }
 
+constexpr std::size_t in_three_groups = 2 * group_pieces * piece_elements + 5 * piece_elements + 7;
+
 TEST(DeviceMomentumCorrection, AddsSquaresAsTheHost) {
   test::each_device_seed([] {
-    for (const std::size_t n : {0u, 1u, 511u, 513u, 10000u}) {
+    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{513}, in_three_groups}) {
       const Floats g = gaussians(n, 1);
       const runtime::Stream stream;
       const auto on = on_device<float>(g, stream);
@@ -218,6 +220,21 @@ void expect_equal_ternary(const Floats& x, double clip) {
   EXPECT_EQ(read_back<std::int8_t>(on_codes.span(), stream), codes);
   expect_equal_floats(read_back<float>(on_out.span(), stream), out);
   expect_equal_floats(read_back<float>(on_wide.span(), stream), wide);
+}
+
+TEST(DeviceTernary, ScaleOfManyPiecesIsTheHosts) {
+  for (const std::size_t largest : {std::size_t{3}, in_three_groups / 2, in_three_groups - 1}) {
+    Floats x = gaussians(in_three_groups, 1);
+    x[largest] = 20;
+    const runtime::Stream stream;
+    const auto on = on_device<float>(x, stream);
+    runtime::DeviceBuffer<float> scale(1);
+    runtime::DeviceBuffer<std::byte> workspace(terngrad_workspace(x.size()));
+    for (const double clip : {0.0, 2.5}) {
+      ternary_scale(on.span(), clip, scale.span(), workspace.span().device_address(), stream.get());
+      expect_equal_floats(read_back<float>(scale.span(), stream), Floats{compression::ternary_scale(x, clip)});
+    }
+  }
 }
 
 TEST(DeviceTernary, PartsForASumAreTheHosts) {

@@ -225,21 +225,27 @@ struct Stretch {
   /// null.
   template <class Format, Op op>
   __device__ void add_left_and_in(double factor, std::byte* to, std::byte* also) const {
-    constexpr unsigned at_once = packs_of_sum<Format, op>;
+    // The neighbour's packs are far away: all of them are under way before the first half of the own ones is read.
+    constexpr unsigned half = packs_of_sum<Format, op>, at_once = 2 * half;
     packs.template each<at_once>(
         aligned,
         [&](std::size_t i) {
-          uint4 a[at_once], b[at_once];
+          uint4 a[at_once];
           GPU_UNROLL
           for (unsigned u = 0; u < at_once; ++u) a[u] = whole_pack<T>(left, i + u * packs.step());
           GPU_UNROLL
-          for (unsigned u = 0; u < at_once; ++u) b[u] = whole_pack<T>(in, i + u * packs.step());
-          GPU_UNROLL
-          for (unsigned u = 0; u < at_once; ++u) {
-            Pack<T> sum = combined<Format, op>(core::bits_as<Pack<T>>(a[u]), core::bits_as<Pack<T>>(b[u]));
-            scale_pack<Format>(sum, factor);
-            if (to) write_whole_pack<T>(core::bits_as<uint4>(sum), to, i + u * packs.step());
-            if (also) write_whole_pack<T>(core::bits_as<uint4>(sum), also, i + u * packs.step());
+          for (unsigned first = 0; first < at_once; first += half) {
+            uint4 b[half];
+            GPU_UNROLL
+            for (unsigned u = 0; u < half; ++u) b[u] = whole_pack<T>(in, i + (first + u) * packs.step());
+            GPU_UNROLL
+            for (unsigned u = 0; u < half; ++u) {
+              Pack<T> sum = combined<Format, op>(core::bits_as<Pack<T>>(a[first + u]), core::bits_as<Pack<T>>(b[u]));
+              scale_pack<Format>(sum, factor);
+              const std::size_t at = i + (first + u) * packs.step();
+              if (to) write_whole_pack<T>(core::bits_as<uint4>(sum), to, at);
+              if (also) write_whole_pack<T>(core::bits_as<uint4>(sum), also, at);
+            }
           }
         },
         [&](std::size_t i) {

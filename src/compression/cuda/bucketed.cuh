@@ -207,8 +207,9 @@ __device__ double piece_squares(const Source& source, std::size_t bucket, std::s
 }
 
 /// Adds neighbours, then neighbours of these, until sums[0] is all: detail::TreeSum's order. Called by a whole block.
-__device__ inline void add_tree(double* sums, std::size_t count) {
-  for (std::size_t width = 1; width < count; width *= 2) {
+/// first_width: a power of two, at whose multiples the sums of so many are already.
+__device__ inline void add_tree(double* sums, std::size_t count, std::size_t first_width = 1) {
+  for (std::size_t width = first_width; width < count; width *= 2) {
     __syncthreads();
     for (std::size_t j = 2 * width * threadIdx.x; j + width < count; j += 2 * width * blockDim.x)
       sums[j] += sums[j + width];

@@ -18,6 +18,9 @@ namespace gradmeter::compression::cuda {
 inline constexpr std::size_t step_elements = 128, steps = 4, piece_elements = step_elements * steps;
 /// The most warps that may share a bucket; longer buckets are read twice.
 inline constexpr std::size_t most_warps = 16;
+/// Pieces whose results one block joins: a power of two, so that groups are subtrees of detail::TreeSum. One block for
+/// all pieces of 64 MiB would take longer than the kernel that made them.
+inline constexpr std::size_t group_pieces = 1024;
 
 /// The wire of n elements as kernels see it, with sizes that the host has computed. Codes are written up to element
 /// `codes_end`, beyond n, so that the padding is filled with zeros.

@@ -55,8 +55,12 @@ __global__ void square_pieces(const float* g, std::size_t n, double* sums) {
   if (threadIdx.x % 32 == 0) sums[p] = sum;
 }
 
-/// Adds up the pieces' sums by one block.
-__global__ void add_pieces(double* sums, std::size_t pieces) { add_tree(sums, pieces); }
+/// A block adds up the sums of a group of pieces.
+__global__ void add_group(double* sums, std::size_t pieces) {
+  const std::size_t first = blockIdx.x * group_pieces;
+  add_tree(sums + first, core::lesser(group_pieces, pieces - first));
+}
+__global__ void add_groups(double* sums, std::size_t pieces) { add_tree(sums, pieces, group_pieces); }
 
 std::size_t pieces_of(std::size_t n) { return (n + piece_elements - 1) / piece_elements; }
 
@@ -84,8 +88,10 @@ void sum_of_squares(DeviceSpan<const float> g, DeviceSpan<std::byte> workspace, 
   }
   runtime::check_cuda(gpu::launch(square_pieces, warp_for_each(pieces), stream, g.device_address(), g.size(), sums),
                       "square_pieces");
-  runtime::check_cuda(gpu::launch(add_pieces, {.grid = dim3(1), .block = dim3(512)}, stream, sums, pieces),
-                      "add_pieces");
+  const gpu::Shape groups{.grid = dim3(gpu::blocks_of(pieces, group_pieces)), .block = dim3(512)};
+  runtime::check_cuda(gpu::launch(add_group, groups, stream, sums, pieces), "add_group");
+  runtime::check_cuda(gpu::launch(add_groups, {.grid = dim3(1), .block = dim3(512)}, stream, sums, pieces),
+                      "add_groups");
 }
 
 }  // namespace gradmeter::compression::cuda

@@ -39,12 +39,25 @@ __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partial
   partials.squares[p] = squares;
 }
 
+/// The largest of every step-th number, by a whole block.
+__device__ std::uint32_t largest_of(const std::uint32_t* most, std::size_t count, std::size_t step) {
+  std::uint32_t mine = 0;
+  for (std::size_t p = step * threadIdx.x; p < count; p += step * blockDim.x) mine = core::greater(mine, most[p]);
+  return team_max(mine, blockDim.x / 32);
+}
+
+/// A block joins the results of a group of pieces, and leaves them in the place of its first one.
+__global__ void join_group(Partials partials, bool clips) {
+  const std::size_t first = blockIdx.x * group_pieces, count = core::lesser(group_pieces, partials.count - first);
+  const std::uint32_t most = largest_of(partials.most + first, count, 1);
+  if (threadIdx.x == 0) partials.most[first] = most;
+  if (clips) add_tree(partials.squares + first, count);
+}
+
 /// One block finds the scale. `to`: the scale, and as many zeros as make `count` numbers: a wire's padding.
 __global__ void find_scale(Partials partials, std::size_t n, double clip, float* to, unsigned count) {
-  std::uint32_t most = 0;
-  for (std::size_t p = threadIdx.x; p < partials.count; p += blockDim.x) most = core::greater(most, partials.most[p]);
-  most = team_max(most, blockDim.x / 32);
-  if (clip > 0) add_tree(partials.squares, partials.count);
+  const std::uint32_t most = largest_of(partials.most, partials.count, group_pieces);
+  if (clip > 0) add_tree(partials.squares, partials.count, group_pieces);
   if (threadIdx.x >= count) return;
   const float scale = detail::clipped_scale(norm_of_bits(most), partials.squares[0], n, clip);
   to[threadIdx.x] = threadIdx.x == 0 ? scale : 0.0f;
@@ -82,9 +95,14 @@ void measure(const Source& source, std::size_t n, double clip, float* scale, uns
   runtime::check_cuda(
       gpu::launch(measure_pieces<Source>, warp_for_each(partials.count), stream, source, n, clip > 0, partials),
       "measure_pieces");
-  runtime::check_cuda(gpu::launch(find_scale, {.grid = dim3(1), .block = dim3(32 * most_warps)}, stream, partials, n,
-                                  clip, scale, count),
-                      "find_scale");
+  const dim3 block(32 * most_warps);
+  runtime::check_cuda(
+      gpu::launch(join_group, {.grid = dim3(gpu::blocks_of(partials.count, group_pieces)), .block = block}, stream,
+                  partials, clip > 0),
+      "join_group");
+  runtime::check_cuda(
+      gpu::launch(find_scale, {.grid = dim3(1), .block = block}, stream, partials, n, clip, scale, count),
+      "find_scale");
 }
 
 template <class Source>
