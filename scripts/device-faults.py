@@ -34,7 +34,7 @@ STATEMENTS = [
     ("fence", r"__threadfence(?:_block|_system)?\(\);"),
     ("event record", r"(?:check_cuda\(cudaEventRecord\([^;]*|\w+(?:\.|->)record\(\w[^;]*\));"),
     ("stream wait", rf"(?:return )?(?:check_cuda\(cudaStreamWaitEvent\([^;]*|stream_?\.wait\([^;]*\)|{CHAIN}+begin_after\([^;]*\));"),
-    ("wait", r"(?:runtime::)?(?:check_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
+    ("wait", r"(?:runtime::)?(?:(?:check|release)_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
     ("refusal", r"refuse_shared_gpus\([^;]*\);"),
@@ -336,6 +336,7 @@ def stale(faults):
         found = any(f.kind == kind and re.search(BEFORE + pattern, f.statement) for f in faults)
         if found == (kind in NOT_USED):
             wrong.append(f"{pattern} ({kind}): " + ("is used now" if found else "no statement is one"))
+    wrong += [f"{f}: half of a call is a statement: {f.statement}" for f in faults if f.statement.count("(") != f.statement.count(")")]
     wrong += [f"REASONS: no fault is {p}" for p in REASONS if not any(re.match(p, f"{f} {f.kind}") for f in faults)]
     wrong += [f"LISTENERS: there is no {name}" for name in LISTENERS if not (ROOT / name).is_file()]
     made = "\n".join((ROOT / name).read_text() for name in tracked("tests/*CMakeLists.txt"))
