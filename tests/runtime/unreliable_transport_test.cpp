@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "core/format.hpp"
@@ -58,6 +60,15 @@ TEST_F(Unreliable, EachMessageIsHeldBackAsLongAsDrawn) {
   }
   EXPECT_EQ(from_->traffic().messages, 4u);
   EXPECT_EQ(from_->traffic().bytes, 4 * sizeof(int));
+}
+
+TEST_F(Unreliable, ADelayBeginsWhenTheMessageIsSentAndNotWhenItIsAskedFor) {
+  connect("delay:time=20ms");
+  send(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto h = receive();
+  ASSERT_NE(to_->try_receive(h), nullptr) << "the delay was over before the message was asked for";
+  to_->release(h);
 }
 
 /// Looks at all that are awaited again and again, as executors do.
