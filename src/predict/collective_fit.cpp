@@ -112,6 +112,12 @@ std::string key_of(const MeasuredCollective& c) {
 
 std::string text_of(const core::Value& v) { return v.is_null() ? "" : core::to_text(v); }
 
+double noise_of(const core::Metrics& m) {
+  const auto* s = m[Metric::time_s].as<core::Summary>();
+  const double share = s ? s->relative_half_width() : 0;
+  return std::isfinite(share) ? share : 0;
+}
+
 std::string exchange_system(const core::Factors& f) {
   std::vector<std::string> words;
   for (const Factor k : {Factor::interconnect, Factor::transport, Factor::ranks_as, Factor::device, Factor::inject})
@@ -139,6 +145,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
       if (const auto type = fact(Factor::dtype); !type.empty())
         c.element_bytes = core::size_of(core::parse_element(type));
       c.seconds = p.metrics.number(Metric::time_s);
+      c.noise = noise_of(p.metrics);
       const auto or_zero = [](double v) { return v > 0 ? v : 0; };
       c.encode_s = or_zero(p.metrics.number(Metric::encode_s));
       c.decode_s = or_zero(p.metrics.number(Metric::decode_s));
@@ -216,8 +223,9 @@ core::Machine machine_of(std::span<const double> logs, std::uint32_t ranks_per_n
                    .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::within_rate)}}};
   m.between_nodes = {.latency_s = term(logs, LinkTerm::between_latency),
                      .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::between_rate)}}};
-  // All ranks of a node share its way out.
-  m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
+  // All ranks of a node share its way out. A single rank has ports of its own, and they do better without the node's: a
+  // message that waits for a busy node holds up its sender's others, which several connections at once do not.
+  if (ranks_per_node > 1) m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
   m.reduce_bytes_per_s = term(logs, LinkTerm::sum_rate);
   return m;
 }
@@ -254,10 +262,10 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
   return seconds;
 }
 
-/// The factor by which the terms' time is too short for the same call on other ranks; they miss it on more ranks too.
-double CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
+/// What the terms miss of the same call on other ranks; they miss it on more ranks too.
+Missed CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
   constexpr double shrinkage = 0.25;
-  double away = 0, weight = 0;
+  double away = 0, squares = 0, weight = 0;
   for (const auto& r : rows_) {
     if (r.system != c.system || key_of(r) != key_of(c)) continue;
     std::string reason;
@@ -268,9 +276,10 @@ double CollectiveCalibration::missed(const System& system, const MeasuredCollect
     const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
     const double w = std::exp(-2 * doublings - ranks);
     away += w * std::log(r.seconds / *s);
+    squares += w * r.noise * r.noise;
     weight += w;
   }
-  return std::exp(away / (weight + shrinkage));
+  return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
 void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
@@ -344,8 +353,10 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   std::string reason;
   const auto seconds = by_terms(at->second, c, reason);
   if (!seconds) return {{}, reason};
-  Prediction p{.seconds = *seconds * missed(at->second, c)};
-  set_interval(p, at->second.spread, c.shape.ranks / at->second.most_ranks);
+  const Missed m = missed(at->second, c);
+  Prediction p{.seconds = *seconds * m.factor};
+  const double times = c.shape.ranks / at->second.most_ranks;
+  set_interval(p, spread_with(at->second.spread, m, times), times);
   p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
   return {p, {}};
 }
