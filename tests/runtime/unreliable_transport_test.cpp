@@ -71,6 +71,15 @@ TEST_F(Unreliable, ADelayBeginsWhenTheMessageIsSentAndNotWhenItIsAskedFor) {
   to_->release(h);
 }
 
+TEST_F(Unreliable, ASenderIsDoneWhileItsMessageIsHeldBack) {
+  connect("delay:time=100s");
+  auto sent = from_->send(1, 0, std::as_bytes(std::span(&data_[0], 1)));
+  auto h = receive();
+  to_->progress();
+  EXPECT_TRUE(from_->send_done(sent)) << "the receiver reads no more of the sender's memory";
+  EXPECT_EQ(to_->try_receive(h), nullptr);
+}
+
 /// Looks at all that are awaited again and again, as executors do.
 TEST_F(Unreliable, NoMessageIsHandedOnBeforeAnEarlierOne) {
   // The first of these is lost more often than the others.

@@ -234,7 +234,7 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
                                  .to = world_rank(rank()),
                                  .channel = static_cast<std::uint32_t>(channel),
                                  .number = line.messages++};
-  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), place, &line});
+  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), peer, landing.size(), place, &line});
   return {.id = next_id_++, .place = nullptr};
 }
 
@@ -254,6 +254,11 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
     const auto sent_s = inner_->sent_s(a.inner);
     a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
     a.line->last_s = a.handed_on_s;
+    if (inner_->zero_copy_from(a.peer)) {
+      a.copy.assign(a.data, a.data + a.bytes);
+      a.data = a.copy.data();
+      inner_->release(a.inner);
+    }
   }
   return now() < a.handed_on_s ? nullptr : a.data;
 }
@@ -261,7 +266,7 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
 void UnreliableTransport::release(MessageHandle& h) {
   const auto it = awaited_.find(h.id);
   if (it == awaited_.end()) return inner_->release(h);
-  inner_->release(it->second.inner);
+  if (!inner_->zero_copy_from(it->second.peer)) inner_->release(it->second.inner);
   awaited_.erase(it);
 }
 
