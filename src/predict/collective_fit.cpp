@@ -317,33 +317,48 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   system.log_terms = fit_terms(priors, residuals, noise);
   system.spread = spread_of_one_group;
   if (!with_spread) return;
-  // What was fitted is too near: rows are predicted from those of other algorithms and codecs, and of other ranks.
-  std::vector<double> spreads;
+  // What was fitted is too near: rows are predicted from those of other ranks.
   const auto leave_out = [&](const auto& group) {
     std::set<std::string> groups;
     for (const MeasuredCollective* c : rows) groups.insert(group(*c));
-    if (groups.size() < 2) return;
-    std::vector<double> away;
     for (const std::string& left : groups) {
       std::vector<MeasuredCollective> kept;
       for (const MeasuredCollective* c : rows)
         if (group(*c) != left) kept.push_back(*c);
+      if (kept.empty()) return;
       const CollectiveCalibration others(std::move(kept), false);
       for (const MeasuredCollective* c : rows) {
         if (group(*c) != left) continue;
-        if (const auto p = others.predict(*c).prediction) away.push_back(std::abs(std::log(p->seconds / c->seconds)));
+        if (const auto q = others.predict(*c).prediction)
+          system.left_out.push_back({static_cast<double>(c->bytes), std::abs(std::log(q->seconds / c->seconds))});
       }
     }
-    if (away.empty()) return;
-    spreads.push_back(spread_of(std::move(away)));
   };
   leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.shape.ranks); });
-  if (spreads.empty()) {
+  if (system.left_out.empty()) {
     // Rows on one number of ranks do not say how the time grows with the ranks.
     leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.bytes); });
-    spreads.push_back(spread_of_one_group);
+  } else {
+    system.spread = 0;
   }
-  system.spread = std::ranges::max(spreads);
+  std::ranges::sort(system.left_out, {}, &LeftOut::away);
+}
+
+/// By the rows that were left out, those of like length most. Source: localised conformal prediction (Guan, Biometrika
+/// 2023): the asked row counts as one that lies farther away than all others.
+double CollectiveCalibration::spread_at(const System& system, std::size_t bytes) const {
+  constexpr double ninety = 0.9;
+  const auto weight = [&](const LeftOut& r) {
+    return std::exp(-std::abs(std::log2(r.bytes / static_cast<double>(bytes))));
+  };
+  double all = 1, within = 0, spread = 0;
+  for (const LeftOut& r : system.left_out) all += weight(r);
+  for (const LeftOut& r : system.left_out) {
+    if (within >= ninety * all) break;
+    within += weight(r);
+    spread = r.away;
+  }
+  return std::max({least_spread, system.spread, spread});
 }
 
 PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) const {
@@ -356,7 +371,7 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   const Missed m = missed(at->second, c);
   Prediction p{.seconds = *seconds * m.factor};
   const double times = c.shape.ranks / at->second.most_ranks;
-  set_interval(p, spread_with(at->second.spread, m, times), times);
+  set_interval(p, spread_with(spread_at(at->second, c.bytes), m, times), times);
   p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
   return {p, {}};
 }
@@ -410,12 +425,11 @@ std::string CollectiveCalibration::text() const {
       return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
     };
     out += fmt::format(
-        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within "
-        "{:.0f} "
-        "%\n",
+        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows of 1 MiB that were left out "
+        "within {:.0f} %\n",
         name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
         link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
-        t(LinkTerm::fixed), 100 * std::expm1(s.spread));
+        t(LinkTerm::fixed), 100 * std::expm1(spread_at(s, std::size_t{1} << 20)));
   }
   return out;
 }

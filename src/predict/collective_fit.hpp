@@ -81,14 +81,20 @@ class CollectiveCalibration {
   struct CodecRates {
     double encode_s = 0, decode_s = 0;  ///< for one byte of a buffer [s]
   };
+  /// |log(predicted ÷ measured)| of a row that others predicted.
+  struct LeftOut {
+    double bytes, away;
+  };
   struct System {
     std::vector<double> log_terms;
-    double spread = 0, most_ranks = 1;
+    double spread = 0, most_ranks = 1;             ///< spread: the least
+    std::vector<LeftOut> left_out = {};            ///< ascending by `away`
     bool has_within = false, has_between = false;  ///< rows that used links in a node, and between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);
   void fit(const std::string& system, bool with_spread);
+  double spread_at(const System&, std::size_t bytes) const;
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
   Missed missed(const System&, const MeasuredCollective&) const;
 
