@@ -112,6 +112,12 @@ std::string key_of(const MeasuredCollective& c) {
 
 std::string text_of(const core::Value& v) { return v.is_null() ? "" : core::to_text(v); }
 
+double noise_of(const core::Metrics& m) {
+  const auto* s = m[Metric::time_s].as<core::Summary>();
+  const double share = s ? s->relative_half_width() : 0;
+  return std::isfinite(share) ? share : 0;
+}
+
 std::string exchange_system(const core::Factors& f) {
   std::vector<std::string> words;
   for (const Factor k : {Factor::interconnect, Factor::transport, Factor::ranks_as, Factor::device, Factor::inject})
@@ -139,6 +145,7 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
       if (const auto type = fact(Factor::dtype); !type.empty())
         c.element_bytes = core::size_of(core::parse_element(type));
       c.seconds = p.metrics.number(Metric::time_s);
+      c.noise = noise_of(p.metrics);
       const auto or_zero = [](double v) { return v > 0 ? v : 0; };
       c.encode_s = or_zero(p.metrics.number(Metric::encode_s));
       c.decode_s = or_zero(p.metrics.number(Metric::decode_s));
@@ -216,8 +223,9 @@ core::Machine machine_of(std::span<const double> logs, std::uint32_t ranks_per_n
                    .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::within_rate)}}};
   m.between_nodes = {.latency_s = term(logs, LinkTerm::between_latency),
                      .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::between_rate)}}};
-  // All ranks of a node share its way out.
-  m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
+  // All ranks of a node share its way out. A single rank has ports of its own, and they do better without the node's: a
+  // message that waits for a busy node holds up its sender's others, which several connections at once do not.
+  if (ranks_per_node > 1) m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
   m.reduce_bytes_per_s = term(logs, LinkTerm::sum_rate);
   return m;
 }
@@ -254,10 +262,10 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
   return seconds;
 }
 
-/// The factor by which the terms' time is too short for the same call on other ranks; they miss it on more ranks too.
-double CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
+/// What the terms miss of the same call on other ranks; they miss it on more ranks too.
+Missed CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
   constexpr double shrinkage = 0.25;
-  double away = 0, weight = 0;
+  double away = 0, squares = 0, weight = 0;
   for (const auto& r : rows_) {
     if (r.system != c.system || key_of(r) != key_of(c)) continue;
     std::string reason;
@@ -268,9 +276,10 @@ double CollectiveCalibration::missed(const System& system, const MeasuredCollect
     const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
     const double w = std::exp(-2 * doublings - ranks);
     away += w * std::log(r.seconds / *s);
+    squares += w * r.noise * r.noise;
     weight += w;
   }
-  return std::exp(away / (weight + shrinkage));
+  return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
 void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
@@ -308,33 +317,48 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   system.log_terms = fit_terms(priors, residuals, noise);
   system.spread = spread_of_one_group;
   if (!with_spread) return;
-  // What was fitted is too near: rows are predicted from those of other algorithms and codecs, and of other ranks.
-  std::vector<double> spreads;
+  // What was fitted is too near: rows are predicted from those of other ranks.
   const auto leave_out = [&](const auto& group) {
     std::set<std::string> groups;
     for (const MeasuredCollective* c : rows) groups.insert(group(*c));
-    if (groups.size() < 2) return;
-    std::vector<double> away;
     for (const std::string& left : groups) {
       std::vector<MeasuredCollective> kept;
       for (const MeasuredCollective* c : rows)
         if (group(*c) != left) kept.push_back(*c);
+      if (kept.empty()) return;
       const CollectiveCalibration others(std::move(kept), false);
       for (const MeasuredCollective* c : rows) {
         if (group(*c) != left) continue;
-        if (const auto p = others.predict(*c).prediction) away.push_back(std::abs(std::log(p->seconds / c->seconds)));
+        if (const auto q = others.predict(*c).prediction)
+          system.left_out.push_back({static_cast<double>(c->bytes), std::abs(std::log(q->seconds / c->seconds))});
       }
     }
-    if (away.empty()) return;
-    spreads.push_back(spread_of(std::move(away)));
   };
   leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.shape.ranks); });
-  if (spreads.empty()) {
+  if (system.left_out.empty()) {
     // Rows on one number of ranks do not say how the time grows with the ranks.
     leave_out([](const MeasuredCollective& c) { return fmt::format("{}", c.bytes); });
-    spreads.push_back(spread_of_one_group);
+  } else {
+    system.spread = 0;
   }
-  system.spread = std::ranges::max(spreads);
+  std::ranges::sort(system.left_out, {}, &LeftOut::away);
+}
+
+/// By the rows that were left out, those of like length most. Source: localised conformal prediction (Guan, Biometrika
+/// 2023): the asked row counts as one that lies farther away than all others.
+double CollectiveCalibration::spread_at(const System& system, std::size_t bytes) const {
+  constexpr double ninety = 0.9;
+  const auto weight = [&](const LeftOut& r) {
+    return std::exp(-std::abs(std::log2(r.bytes / static_cast<double>(bytes))));
+  };
+  double all = 1, within = 0, spread = 0;
+  for (const LeftOut& r : system.left_out) all += weight(r);
+  for (const LeftOut& r : system.left_out) {
+    if (within >= ninety * all) break;
+    within += weight(r);
+    spread = r.away;
+  }
+  return std::max({least_spread, system.spread, spread});
 }
 
 PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) const {
@@ -344,8 +368,10 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   std::string reason;
   const auto seconds = by_terms(at->second, c, reason);
   if (!seconds) return {{}, reason};
-  Prediction p{.seconds = *seconds * missed(at->second, c)};
-  set_interval(p, at->second.spread, c.shape.ranks / at->second.most_ranks);
+  const Missed m = missed(at->second, c);
+  Prediction p{.seconds = *seconds * m.factor};
+  const double times = c.shape.ranks / at->second.most_ranks;
+  set_interval(p, spread_with(spread_at(at->second, c.bytes), m, times), times);
   p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
   return {p, {}};
 }
@@ -399,12 +425,11 @@ std::string CollectiveCalibration::text() const {
       return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
     };
     out += fmt::format(
-        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows that were left out within "
-        "{:.0f} "
-        "%\n",
+        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows of 1 MiB that were left out "
+        "within {:.0f} %\n",
         name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
         link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
-        t(LinkTerm::fixed), 100 * std::expm1(s.spread));
+        t(LinkTerm::fixed), 100 * std::expm1(spread_at(s, std::size_t{1} << 20)));
   }
   return out;
 }

@@ -28,11 +28,14 @@ struct MeasuredCollective {
   std::size_t message_bytes = std::size_t{256} << 10;
   double rate_prior = 1e9;                         ///< of a link in a node [bytes/s]
   double encode_s = 0, decode_s = 0, seconds = 0;  ///< as measured; 0: not measured
+  double noise = 0;  ///< half the 95 % interval of `seconds`, as a share of them; 0: not known
   std::string problem = {};
 };
 
 /// A factor's text; empty where it does not apply.
 std::string text_of(const core::Value&);
+/// Half the 95 % interval of the measured time, as a share of it; 0: not known.
+double noise_of(const core::Metrics&);
 /// The system of a point of our own files: its link, transport and device, what the ranks are, and what was injected.
 std::string exchange_system(const core::Factors&);
 /// The points of `allreduce` in a result file. Predicted points, and those with a status other than ok, are no
@@ -78,16 +81,22 @@ class CollectiveCalibration {
   struct CodecRates {
     double encode_s = 0, decode_s = 0;  ///< for one byte of a buffer [s]
   };
+  /// |log(predicted ÷ measured)| of a row that others predicted.
+  struct LeftOut {
+    double bytes, away;
+  };
   struct System {
     std::vector<double> log_terms;
-    double spread = 0, most_ranks = 1;
+    double spread = 0, most_ranks = 1;             ///< spread: the least
+    std::vector<LeftOut> left_out = {};            ///< ascending by `away`
     bool has_within = false, has_between = false;  ///< rows that used links in a node, and between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);
   void fit(const std::string& system, bool with_spread);
+  double spread_at(const System&, std::size_t bytes) const;
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
-  double missed(const System&, const MeasuredCollective&) const;
+  Missed missed(const System&, const MeasuredCollective&) const;
 
   std::vector<MeasuredCollective> rows_;
   std::map<std::string, System> systems_;

@@ -159,6 +159,7 @@ std::vector<OwnStep> steps_of(std::span<const core::Run> runs, const std::string
                      .algorithm = text(Factor::algorithm),
                      .codec = text(Factor::codec) == "none" ? "" : text(Factor::codec),
                      .step_s = number(Metric::time_s),
+                     .noise = noise_of(p.metrics),
                      .compute_s = number(Metric::compute_s),
                      .comm_s = number(Metric::comm_s),
                      .encode_s = number(Metric::encode_s),
@@ -228,7 +229,13 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
   spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(away)));
 }
 
-/// By how much ranks slow each other down without any exchange.
+/// Ranks that compute on a core in turn.
+double OwnStepCalibration::crowd(std::int64_t ranks) const {
+  const double cores = static_cast<double>(options_.shared_cores);
+  return cores > 0 ? std::max(1.0, static_cast<double>(ranks) / cores) : 1;
+}
+
+/// By how much ranks slow each other down without any exchange, even if each has a core.
 double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
   const OwnStep* nearest = nullptr;
   for (const OwnStep& r : rows_) {
@@ -239,12 +246,7 @@ double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
     const auto distance = [&](const OwnStep& x) { return std::abs(x.ranks - s.ranks); };
     if (!nearest || distance(r) < distance(*nearest)) nearest = &r;
   }
-  const double measured = nearest ? std::max(1.0, nearest->step_s / alone_s) : 1;
-  if (options_.shared_cores == 0) return measured;
-  const auto crowd = [&](std::int64_t ranks) {
-    return std::max(1.0, static_cast<double>(ranks) / static_cast<double>(options_.shared_cores));
-  };
-  return measured * crowd(s.ranks) / crowd(nearest ? nearest->ranks : 1);
+  return nearest ? std::max(1.0, nearest->step_s / alone_s) / crowd(nearest->ranks) : 1;
 }
 
 core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
@@ -269,8 +271,8 @@ core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
   return m;
 }
 
-std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double alone_s,
-                                                                          double computing_s,
+/// core_s: computation of a step on a core that no other rank uses.
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double core_s,
                                                                           std::string& reason) const {
   try {
     dataparallel::SimMachine m{.machine = machine_for(s), .time_only = true};
@@ -278,14 +280,14 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     m.machine.memory_bytes_per_s = first_bytes_per_s;
     m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
     const double by_first_rates = run_world(alone(s), 1, m, {});
-    m.machine.flops_per_s *= by_first_rates / computing_s;
-    m.machine.memory_bytes_per_s *= by_first_rates / computing_s;
+    m.machine.flops_per_s *= by_first_rates / core_s;
+    m.machine.memory_bytes_per_s *= by_first_rates / core_s;
+    m.shared_cores = static_cast<std::size_t>(options_.shared_cores);
     m.algorithm = schedule_for(s.algorithm);
     const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
     const bool in_sums = dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
     if (in_sums) m.codec = codec;
-    return Modelled{
-        .step = run_world(s, s.ranks, m, in_sums ? nullptr : codec), .alone = alone_s, .computing = computing_s};
+    return Modelled{.step = run_world(s, s.ranks, m, in_sums ? nullptr : codec), .computing = core_s * crowd(s.ranks)};
   } catch (const std::exception& e) {
     reason = e.what();
     return std::nullopt;
@@ -306,12 +308,13 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
     return std::nullopt;
   }
   const double share = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
-  const double alone_s = base->step_s * share, computing_s = alone_s * slowdown(s, alone_s);
-  if (s.ranks == 1 || s.strategy == "independent") return Modelled{computing_s, alone_s, computing_s};
+  const double alone_s = base->step_s * share, core_s = alone_s * slowdown(s, alone_s);
+  const double computing_s = core_s * crowd(s.ranks);
+  if (s.ranks == 1 || s.strategy == "independent") return Modelled{computing_s, alone_s, computing_s, base->noise};
   const std::int64_t few = std::min(s.ranks, most_simulated);
   const std::string key = fmt::format("{} {} {}", s.curve(), few, s.ranks_per_node);
   const auto [at, is_new] = known_.try_emplace(key);
-  if (is_new) at->second = simulated(on_ranks(s, few), alone_s, computing_s, reason);
+  if (is_new) at->second = simulated(on_ranks(s, few), core_s, reason);
   if (!at->second) {
     if (reason.empty()) reason = "its exchange is not simulated";
     return std::nullopt;
@@ -321,6 +324,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   if (few == s.ranks) return out;
   // Beyond the simulated ranks the exchange grows as the bytes that the strategy forecasts, or as its collective.
   const double exchange = std::max(0.0, out.step - out.computing);
+  out.computing = computing_s;
   const auto seconds = [&](std::int64_t ranks) {
     const auto choice = dataparallel::find_strategy(s.strategy);
     const core::Machine m = machine_for(on_ranks(s, ranks));
@@ -349,10 +353,10 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   return out;
 }
 
-/// The factor that the modelled step lacks on the measured ranks of the same curve, those nearest most.
-double OwnStepCalibration::missed(const OwnStep& s) const {
+/// What the modelled step lacks on the measured ranks of the same curve, those nearest most.
+Missed OwnStepCalibration::missed(const OwnStep& s) const {
   constexpr double shrinkage = 0.25;
-  double away = 0, weight = 0;
+  double away = 0, squares = 0, weight = 0;
   for (const OwnStep& r : rows_) {
     if (r.ranks < 2 || r.curve() != s.curve()) continue;
     std::string reason;
@@ -360,9 +364,10 @@ double OwnStepCalibration::missed(const OwnStep& s) const {
     if (!m) continue;
     const double w = std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
     away += w * std::log(r.step_s / m->step);
+    squares += w * r.noise * r.noise;
     weight += w;
   }
-  return std::exp(away / (weight + shrinkage));
+  return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
 OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
@@ -370,9 +375,10 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   const auto m = modelled(s, reason);
   if (!m) return {{}, reason};
   OwnPrediction p;
-  p.step.seconds = m->step * (s.ranks > 1 ? missed(s) : 1);
-  set_interval(p.step, s.ranks > 1 ? spread_ : least_spread,
-               static_cast<double>(s.ranks) / static_cast<double>(most_ranks_));
+  const Missed away = s.ranks > 1 ? missed(s) : Missed{.noise = m->noise};
+  const double times = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
+  p.step.seconds = m->step * away.factor;
+  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, away, times), times);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;

@@ -14,13 +14,14 @@
 
 namespace gradmeter::predict {
 
-/// A measured point of `scale`, or one that is asked for. Times are 0 where they were not measured.
+/// A measured point of `scale`, or one that is asked for. Times are 0 where they were not measured. noise: as in
+/// `MeasuredCollective`.
 struct OwnStep {
   std::string id;
   core::Factors factors;
   std::int64_t ranks = 1, ranks_per_node = 1, batch_per_rank = 1;
   std::string model, strategy, algorithm, codec;
-  double step_s = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
+  double step_s = 0, noise = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
   /// All factors but those that follow from the ranks: points of one curve have it in common.
   std::string curve() const;
   /// What points have in common that compute the same and are on like machines.
@@ -63,11 +64,13 @@ class OwnStepCalibration {
                      bool with_spread);
   struct Modelled {
     double step = 0, alone = 0, computing = 0;  ///< alone: of one rank; computing: of these ranks without exchange [s]
+    double noise = 0;                           ///< of the measured step of one rank, where it is the prediction
   };
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
-  std::optional<Modelled> simulated(const OwnStep&, double alone, double computing, std::string& reason) const;
+  std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;
+  double crowd(std::int64_t ranks) const;
   double slowdown(const OwnStep&, double alone) const;
-  double missed(const OwnStep&) const;
+  Missed missed(const OwnStep&) const;
   core::Machine machine_for(const OwnStep&) const;
 
   std::vector<OwnStep> rows_;

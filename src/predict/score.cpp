@@ -126,8 +126,16 @@ void set_interval(Prediction& p, double spread, double times_ranks) {
 }
 
 double spread_of(std::vector<double> away) {
+  // Of n rows that were left out, the next row is within the k-th smallest with probability k / (n + 1).
   constexpr double ninety = 0.9;
-  return std::max(least_spread, percentile(std::move(away), ninety));
+  const double n = static_cast<double>(away.size());
+  const double share = n > 1 ? std::min(1.0, (ninety * (n + 1) - 1) / (n - 1)) : 1;
+  return std::max(least_spread, percentile(std::move(away), share));
+}
+
+double spread_with(double spread, const Missed& m, double times_ranks) {
+  constexpr double ninety_of_95 = 1.645 / 1.960;
+  return std::hypot(spread, times_ranks > 1 ? std::log(m.factor) : 0, std::sqrt(2.0) * ninety_of_95 * m.noise);
 }
 
 std::string group_of(const MeasuredStep& s) {

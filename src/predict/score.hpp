@@ -33,8 +33,19 @@ inline constexpr double least_spread = 0.05;
 /// Sets the 90 % interval. spread: its half width in the logarithm on ranks like those calibrated on. times_ranks: by
 /// how much there are more; the width grows by 3 % with each doubling.
 void set_interval(Prediction&, double spread, double times_ranks);
-/// The spread that follows from |log(predicted ÷ measured)| of rows that were left out: their 90th percentile.
+/// The spread that follows from |log(predicted ÷ measured)| of rows that were left out: what the next such row is
+/// within with 90 % probability. Source: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005
+/// (conformal prediction).
 double spread_of(std::vector<double> away);
+/// What a model missed of the same thing as it was measured, on the nearest ranks and sizes.
+struct Missed {
+  double factor = 1;  ///< measured ÷ modelled, by which predictions are corrected
+  double noise = 0;   ///< half the 95 % interval of those measurements, as a share of them
+};
+/// The spread of a prediction that is corrected so, for so many times as many ranks. On more ranks the factor may as
+/// well vanish as double. The noise counts twice: what the prediction stands on has it, and so has what it is compared
+/// with.
+double spread_with(double spread, const Missed&, double times_ranks);
 
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};

@@ -36,6 +36,20 @@ double all_reduce_time(const SimMachine& m) {
       4, m, [](Fabric& f) { f.wait(f.all_reduce(everybody, f.memory(1 << 16), allreduce::Op::sum, f.record())); });
 }
 
+TEST(SimCores, RanksThatShareOneComputeInTurn) {
+  SimMachine m;
+  m.machine.flops_per_s = 1e9;
+  const auto end = [&](std::size_t cores, int computing) {
+    m.shared_cores = cores;
+    return last_end(4, m, [&](Fabric& f) {
+      for (int i = 0; i < 3 && f.rank() < computing; ++i) f.submit("product", {.flops = 1e9}, [] {});
+    });
+  };
+  EXPECT_NEAR(end(0, 4), 3, 1e-9) << "each has its own";
+  EXPECT_NEAR(end(2, 4), 6, 1e-9);
+  EXPECT_NEAR(end(2, 2), 3, 1e-9) << "those that rest take nothing from others";
+}
+
 /// Both ranks of the first node send to the second node at once.
 double messages_time(const SimMachine& m) {
   return last_end(4, m, [](Fabric& f) {

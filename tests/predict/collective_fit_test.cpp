@@ -82,6 +82,36 @@ TEST(CollectiveFit, AWrongAllReduceScoresWorse) {
   EXPECT_GT(score(calibration, held, "held").mape.value(), 2 * right) << "another all-reduce";
 }
 
+double half_width(const CollectiveCalibration& calibration, const MeasuredCollective& c) {
+  const auto p = calibration.predict(c).prediction;
+  return std::log(p->high / p->low) / 2;
+}
+
+TEST(CollectiveFit, NoiseOfTheMeasurementsWidensIntervals) {
+  auto known = rows({2, 4});
+  const auto asked = rows({4}).front();
+  const double quiet = half_width(CollectiveCalibration(known), asked);
+  for (auto& c : known) c.noise = 0.2;
+  // Twice the noise, of which the 90 % interval is 1.645 ÷ 1.960.
+  EXPECT_NEAR(half_width(CollectiveCalibration(known), asked), std::hypot(quiet, std::sqrt(2.0) * 0.2 * 1.645 / 1.960),
+              1e-3);
+}
+
+TEST(CollectiveFit, WhatTheTermsMissWidensIntervalsOfMoreRanks) {
+  auto known = rows({2, 4});
+  for (auto& c : known)
+    if (c.algorithm == "direct") c.seconds *= 2;
+  const CollectiveCalibration calibration(known);
+  const auto widening = [&](const std::string& algorithm) {
+    double sum = 0;
+    for (const auto& [ranks, sign] : {std::pair(8, 1), std::pair(4, -1)})
+      for (const auto& c : rows({ranks}))
+        if (c.algorithm == algorithm) sum += sign * half_width(calibration, c);
+    return sum;
+  };
+  EXPECT_GT(widening("direct"), 2 * widening("ring"));
+}
+
 TEST(CollectiveFit, WhatCannotBePredictedHasAReason) {
   const CollectiveCalibration calibration(rows({2, 4}));
   auto other = rows({8});

@@ -94,6 +94,23 @@ TEST(OwnSteps, SharedCoresSlowComputationDown) {
   EXPECT_NEAR(p->contention_s, alone_s, 1e-3) << "four ranks on two cores compute twice as long";
 }
 
+/// With a server on each rank a rank sends and gets its share of both ways to all others, as a ring does.
+TEST(OwnSteps, ServersOnAllRanksTakeAsLongAsTheirBytes) {
+  const auto bytes_s = [](double ranks) { return 2 * (ranks - 1) / ranks * gradient_bytes / 1.2e8; };
+  auto rows = curve({2});
+  core::Run run;
+  for (const std::int64_t ranks : {2, 4}) {
+    run.points.push_back(step_point("independent", "", ranks));
+    run.points.back().factors[Factor::strategy] = "ps-sync:servers=0";
+    run.points.back().metrics[Metric::time_s] = alone_s + bytes_s(static_cast<double>(ranks));
+  }
+  const auto servers = steps_of({&run, 1}, "servers.jsonl");
+  rows.push_back(servers.front());
+  const auto p = OwnStepCalibration(rows, {}).predict(servers.back()).prediction;
+  ASSERT_TRUE(p);
+  EXPECT_NEAR(p->step.seconds / servers.back().step_s, 1, 0.25);
+}
+
 TEST(OwnSteps, WithoutARowOfOneRankThereIsAReason) {
   auto rows = curve({2});
   std::erase_if(rows, [](const OwnStep& s) { return s.ranks == 1; });

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "core/format.hpp"
@@ -58,6 +60,24 @@ TEST_F(Unreliable, EachMessageIsHeldBackAsLongAsDrawn) {
   }
   EXPECT_EQ(from_->traffic().messages, 4u);
   EXPECT_EQ(from_->traffic().bytes, 4 * sizeof(int));
+}
+
+TEST_F(Unreliable, ADelayBeginsWhenTheMessageIsSentAndNotWhenItIsAskedFor) {
+  connect("delay:time=20ms");
+  send(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto h = receive();
+  ASSERT_NE(to_->try_receive(h), nullptr) << "the delay was over before the message was asked for";
+  to_->release(h);
+}
+
+TEST_F(Unreliable, ASenderIsDoneWhileItsMessageIsHeldBack) {
+  connect("delay:time=100s");
+  auto sent = from_->send(1, 0, std::as_bytes(std::span(&data_[0], 1)));
+  auto h = receive();
+  to_->progress();
+  EXPECT_TRUE(from_->send_done(sent)) << "the receiver reads no more of the sender's memory";
+  EXPECT_EQ(to_->try_receive(h), nullptr);
 }
 
 /// Looks at all that are awaited again and again, as executors do.

@@ -66,6 +66,10 @@ const std::byte* HybridTransport::try_receive(MessageHandle& t) {
   return unmarked(t, [this](MessageHandle& x) { return inside_->try_receive(x); });
 }
 
+std::optional<double> HybridTransport::sent_s(const MessageHandle& t) const {
+  return is_inside(t) ? inside_->sent_s(t) : between_->sent_s(t);
+}
+
 void HybridTransport::release(MessageHandle& t) {
   if (!is_inside(t)) return between_->release(t);
   t.id &= ~inside_mark;
@@ -209,7 +213,9 @@ void StagedTransport::progress() {
 
 UnreliableTransport::UnreliableTransport(std::unique_ptr<Transport> inner, const core::MessageFaults& faults,
                                          std::vector<int> world_ranks, double connected_s)
-    : inner_(std::move(inner)), faults_(faults), world_ranks_(std::move(world_ranks)), connected_s_(connected_s) {}
+    : inner_(std::move(inner)), faults_(faults), world_ranks_(std::move(world_ranks)), connected_s_(connected_s) {
+  inner_->note_send_times();
+}
 
 double UnreliableTransport::now() const { return host_clock() - connected_s_; }
 
@@ -228,7 +234,7 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
                                  .to = world_rank(rank()),
                                  .channel = static_cast<std::uint32_t>(channel),
                                  .number = line.messages++};
-  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), place, &line});
+  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), peer, landing.size(), place, &line});
   return {.id = next_id_++, .place = nullptr};
 }
 
@@ -245,8 +251,14 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
   if (a.data == nullptr) {
     a.data = inner_->try_receive(a.inner);
     if (a.data == nullptr) return nullptr;
-    a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, now()));
+    const auto sent_s = inner_->sent_s(a.inner);
+    a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
     a.line->last_s = a.handed_on_s;
+    if (inner_->zero_copy_from(a.peer)) {
+      a.copy.assign(a.data, a.data + a.bytes);
+      a.data = a.copy.data();
+      inner_->release(a.inner);
+    }
   }
   return now() < a.handed_on_s ? nullptr : a.data;
 }
@@ -254,14 +266,14 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
 void UnreliableTransport::release(MessageHandle& h) {
   const auto it = awaited_.find(h.id);
   if (it == awaited_.end()) return inner_->release(h);
-  inner_->release(it->second.inner);
+  if (!inner_->zero_copy_from(it->second.peer)) inner_->release(it->second.inner);
   awaited_.erase(it);
 }
 
 void UnreliableTransport::progress() {
   inner_->progress();
-  // A message's delay begins when it is here, whether or not the receiver asks for it yet: a sum of many messages asks
-  // for one after the other.
+  // Without the time of its sending, a message's delay begins when it is here, whether or not the receiver looks for it
+  // yet: a sum of many messages looks for one after the other.
   std::vector<std::uint64_t> coming;
   for (const auto& [id, awaited] : awaited_)
     if (awaited.data == nullptr) coming.push_back(id);

@@ -42,6 +42,8 @@ class HybridTransport final : public Transport {
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
   bool send_done(MessageHandle&) override;
   const std::byte* try_receive(MessageHandle&) override;
+  void note_send_times() override { inside_->note_send_times(), between_->note_send_times(); }
+  std::optional<double> sent_s(const MessageHandle&) const override;
   void release(MessageHandle&) override;
   void progress() override;
 
@@ -114,9 +116,11 @@ class StagedTransport final : public Transport {
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
 /// The receiver holds messages back, since all transports are alike on that side. It delivers a message that has
-/// arrived at the time that the faults say, and never before an earlier message of the same channel. Senders notice
-/// nothing, except where the receiver reads their memory. There is no doorbell: waiting ranks poll, since held-back
-/// messages ring none. Cost: an entry of a map for each message on its way.
+/// arrived at the time that the faults say, and never before an earlier message of the same channel. That time is
+/// reckoned from when the message was sent; where the transport does not say when that was, from when the receiver
+/// finds it, which is no sooner than it asks for it. Senders are done when it finds it, as with a network that has
+/// taken the message: what lies in their memory is copied. There is no doorbell: waiting ranks poll, since held-back
+/// messages ring none. Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were
@@ -149,10 +153,13 @@ class UnreliableTransport final : public Transport {
   };
   struct Awaited {
     MessageHandle inner;
+    int peer;
+    std::size_t bytes;
     core::MessagePlace place;
     Line* line;
     const std::byte* data = nullptr;  ///< null: it has not arrived
     double handed_on_s = 0;
+    std::vector<std::byte> copy = {};  ///< of the data, where they lie in the peer's memory
   };
   double now() const;
   void count() { traffic_ = inner_->traffic(); }

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "runtime/clock.hpp"
 
 namespace gradmeter::runtime {
 
@@ -94,6 +95,7 @@ std::byte* SharedMemoryTransport::peer_memory(int peer, std::uint64_t place) con
 bool SharedMemoryTransport::post(const Offer& o) {
   if (o.sequence > in_flight && o.cell->done.load(std::memory_order_acquire) < o.sequence - in_flight) return false;
   o.cell->offset = o.offset;
+  o.cell->sent_s = o.sent_s;
   o.cell->full.store(o.sequence, std::memory_order_release);
   ring(o.peer);
   return true;
@@ -111,8 +113,8 @@ void SharedMemoryTransport::ring(int peer) {
 MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
   const std::uint64_t sequence = ++sent_[counter(peer, channel)];
   const Offer offer{cell(rank_, peer, channel, sequence), sequence,
-                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_)),
-                    peer};
+                    reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_)), peer,
+                    notes_send_times_ ? host_clock() : 0};
   traffic_.bytes += data.size();
   ++traffic_.messages;
   if (!post(offer)) waiting_.push_back(offer);
@@ -137,6 +139,11 @@ const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
   auto* c = static_cast<SharedMemoryCell*>(t.place);
   if (c->full.load(std::memory_order_acquire) != (t.id & sequence_bits)) return nullptr;
   return peer_memory(static_cast<int>(t.id >> peer_shift), c->offset);
+}
+
+std::optional<double> SharedMemoryTransport::sent_s(const MessageHandle& t) const {
+  const double sent = static_cast<const SharedMemoryCell*>(t.place)->sent_s;
+  return sent > 0 ? std::optional(sent) : std::nullopt;
 }
 
 void SharedMemoryTransport::release(MessageHandle& t) {

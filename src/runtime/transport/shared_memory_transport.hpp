@@ -35,6 +35,7 @@ class Doorbell {
 struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
   std::uint64_t offset = 0;
+  double sent_s = 0;  ///< host clock; 0: not noted
   alignas(64) std::atomic<std::uint64_t> done{0};
   Doorbell doorbell;  ///< used in the last cells only, one for each rank
 };
@@ -63,6 +64,8 @@ class SharedMemoryTransport final : public Transport {
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
   bool send_done(MessageHandle&) override;
   const std::byte* try_receive(MessageHandle&) override;
+  void note_send_times() override { notes_send_times_ = true; }
+  std::optional<double> sent_s(const MessageHandle&) const override;
   void release(MessageHandle&) override;
   void progress() override;
   Doorbell* use_doorbell() override;
@@ -75,6 +78,7 @@ class SharedMemoryTransport final : public Transport {
     SharedMemoryCell* cell;
     std::uint64_t sequence, offset;
     int peer;
+    double sent_s;
   };
   friend std::size_t shared_memory_cell_count(int, int);
   std::byte* base(int rank) const;
@@ -96,6 +100,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<std::uint64_t> sent_, received_;
   std::vector<Offer> waiting_;   ///< offers that found their cell still in use
   bool uses_doorbells_ = false;  ///< whether messages ring the peer's doorbell
+  bool notes_send_times_ = false;
 };
 
 }  // namespace gradmeter::runtime

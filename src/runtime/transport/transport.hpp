@@ -62,6 +62,10 @@ class Transport {
   virtual bool send_done(MessageHandle&) = 0;
   /// Null until the message is here, then its address, in the landing buffer or the peer's memory, until `release`.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
+  /// From now on this rank's messages carry the time of their sending, where the transport can.
+  virtual void note_send_times() {}
+  /// The host clock when the peer, of the same host, sent this message that is here; none: the message carries no time.
+  virtual std::optional<double> sent_s(const MessageHandle&) const { return std::nullopt; }
   /// Releases the bytes of this receive.
   virtual void release(MessageHandle&) {}
   /// This rank's doorbell, which peers of this transport ring from now on when they have sent a message to this rank or

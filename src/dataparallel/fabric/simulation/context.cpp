@@ -118,7 +118,8 @@ SimContext::SimContext(int workers, SimMachine m)
       scheduler(workers),
       network(workers, simulated.machine, scheduler),
       groups(workers, scheduler),
-      failure_times(static_cast<std::size_t>(workers), EventScheduler::forever) {
+      failure_times(static_cast<std::size_t>(workers), EventScheduler::forever),
+      cores_free(simulated.shared_cores) {
   if (!simulated.algorithm) simulated.algorithm = allreduce::find_algorithm("ring");
   if (!simulated.algorithm->has_schedule()) {
     throw core::UsageError(

@@ -179,6 +179,7 @@ struct SimContext {
   SimNetwork network;
   Groups groups;
   std::vector<double> failure_times;
+  std::vector<double> cores_free;  ///< when each shared core is [s]
 };
 
 }  // namespace gradmeter::dataparallel

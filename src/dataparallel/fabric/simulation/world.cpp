@@ -38,7 +38,7 @@ class SimCompute : public Interface {
     const std::string_view operation = label.substr(label.find('.') + 1);
     const double time = std::max(cost.flops / context_.machine().compute_rate(operation, "fp32", ""),
                                  cost.bytes / context_.machine().memory_bytes_per_s);
-    context_.scheduler.advance(thread_, time * factor);
+    context_.scheduler.advance(thread_, wait_for_core(begin, time * factor) + time * factor);
     if (log_) log_->push_back({label, {begin, now()}});
   }
   void log_to(ComputeLog* log) override { log_ = log; }
@@ -49,6 +49,14 @@ class SimCompute : public Interface {
   const int worker_, thread_;
 
  private:
+  /// Takes the rank's core, once those that have asked before are done with it; returns how long that is [s].
+  double wait_for_core(double now_s, double seconds) {
+    if (context_.cores_free.empty()) return 0;
+    double& free = context_.cores_free[static_cast<std::size_t>(worker_) % context_.cores_free.size()];
+    const double begin = std::max(now_s, free);
+    free = begin + seconds;
+    return begin - now_s;
+  }
   double jitter() const {
     const double noise = context_.machine().noise;
     if (noise == 0) return 1;

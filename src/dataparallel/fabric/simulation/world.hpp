@@ -55,6 +55,9 @@ struct SimMachine {
   compression::CodecChoicePtr codec = {};
   /// The length of message at which collectives cut buffers, as transports inside a node do [bytes].
   std::size_t message_bytes = std::size_t{256} << 10;
+  /// Cores that all ranks share: rank r and its background tasks compute on core r mod so many, one computation at a
+  /// time in the order in which they ask. 0: each has a core of its own.
+  std::size_t shared_cores = 0;
   /// The slowdown of a rank's n-th computation (from 0), for stragglers and jitter. Null: 1.
   std::function<double(int rank, std::uint64_t n)> slowdown = {};
   /// The slowdown of background tasks' computations, for slow servers. Null: 1.
