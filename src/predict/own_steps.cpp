@@ -230,6 +230,7 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
 
 /// By how much ranks slow each other down without any exchange.
 double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
+  if (s.ranks == 1) return 1;
   const OwnStep* nearest = nullptr;
   for (const OwnStep& r : rows_) {
     if (r.strategy != "independent" || r.ranks < 2 || r.computation() != s.computation() ||
