@@ -213,6 +213,7 @@ std::size_t Comparison::count(Verdict v) const {
 }
 
 Comparison compare(const Side& a, const Side& b, const Selection& selection, double tolerance) {
+  for (const Side* side : {&a, &b}) refuse_predicted(*side);
   const int direction = better_direction(selection.metric);
   const LaunchedPoints of_a(a.runs, selection), of_b(b.runs, selection);
   Comparison out{a.name, b.name, selection, {}};

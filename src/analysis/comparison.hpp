@@ -67,7 +67,8 @@ struct Comparison {
 /// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05). same: the
 /// interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other points are undecided,
 /// and so is a point whose launches on one side are of several machines or builds, since their spread is not that of
-/// launches. Errors: UsageError where no point is on both sides, with the factors in which the sides differ.
+/// launches. Errors: UsageError where no point is on both sides, with the factors in which the sides differ, and
+/// for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point does not pass a bar on the ratio: the interval lies below the bar, contains it or is unknown,

@@ -138,6 +138,16 @@ void refuse_twice(std::span<const Side> sides) {
   }
 }
 
+void refuse_predicted(const Side& side) {
+  for (const core::Run& run : side.runs)
+    for (const core::Point& point : run.points)
+      if (!point.metrics[core::Metric::predicted].is_null())
+        throw core::UsageError(
+            fmt::format("{} has predicted points, and only measurements are compared; name files without them, or draw "
+                        "both with gradmeter report",
+                        side.name));
+}
+
 int better_direction(core::Metric metric) {
   const core::KeyInfo& row = core::metric_table()[static_cast<std::size_t>(metric)];
   if (row.unit == "s") return -1;

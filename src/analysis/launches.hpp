@@ -69,6 +69,9 @@ std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::
 /// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
 void refuse_twice(std::span<const Side>);
 
+/// Errors: UsageError if a point was predicted: it has no launches, and a ratio to it says nothing of a machine.
+void refuse_predicted(const Side&);
+
 /// +1: larger is better (a rate, a share), −1: smaller is (a time). Errors: UsageError for a metric without a better
 /// direction.
 int better_direction(core::Metric);

@@ -234,6 +234,7 @@ void keep_files(const CompareOptions& o) {
 int compare_with_history(const CompareOptions& o, std::size_t width) {
   const analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
   analysis::refuse_twice({&now, 1});
+  analysis::refuse_predicted(now);
   std::error_code error;
   analysis::Side past;
   if (fs::exists(o.history, error)) past = analysis::earlier_runs(now, o.history, o.last, o.reading);

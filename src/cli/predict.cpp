@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmeter predict: the step of a training on GPUs that are not here, from data sheets and measured steps. One
 // process.
+#include "cli/predict.hpp"
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -8,11 +10,6 @@
 #include <map>
 #include <set>
 
-#include "bench/engine/flags.hpp"
-#include "bench/engine/output.hpp"
-#include "cli/commands.hpp"
-#include "cli/predict_network.hpp"
-#include "cli/predict_own.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -20,6 +17,7 @@
 #include "predict/choose.hpp"
 #include "predict/score.hpp"
 #include "report/cells.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::cli {
 namespace {
@@ -253,7 +251,7 @@ std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
 
 int run_predict(const Flags& f, const Invocation& invocation) {
   const bool is_own = concerns_own_files(f);
-  if (is_own && !f.has("score")) return predict_from_own(f);
+  if (is_own && !f.has("score")) return predict_from_own(f, invocation);
   const auto asked = paths_of(f, "rows");
   const bool is_described = f.has("model"), chooses = f.has("choose-rows");
   if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described && !chooses && !f.has("output"))
@@ -313,6 +311,48 @@ Usage predict_usage() {
 }
 
 }  // namespace
+
+std::vector<std::uint64_t> parse_ranks(const std::string& text) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string::npos) return parse_counts("--ranks", text, 1, most_ranks);
+  const std::uint64_t first = parse_count("--ranks", text.substr(0, dots), 1, most_ranks),
+                      last = parse_count("--ranks", text.substr(dots + 2), first, most_ranks);
+  std::vector<std::uint64_t> out;
+  for (std::uint64_t n = 1; n <= last; n *= 2)
+    if (n >= first) out.push_back(n);
+  if (out.empty())
+    throw UsageError(fmt::format("--ranks {}: has no power of two; write a list", core::printable(text)));
+  return out;
+}
+
+core::Point predicted_point(const predict::PredictionOrReason& p) {
+  using core::Metric;
+  core::Point out;
+  out.experiment = "predict";
+  auto& m = out.metrics;
+  m[Metric::predicted] = true;
+  if (p.prediction) {
+    m[Metric::predicted_time_s] = p.prediction->seconds;
+    m[Metric::ci90_low] = p.prediction->low;
+    m[Metric::ci90_high] = p.prediction->high;
+  } else {
+    out.status = core::Status::unsupported;
+    out.reason = p.reason;
+  }
+  return out;
+}
+
+void write_predictions(const std::vector<core::Point>& points, const OutputFlags& output,
+                       const Invocation& invocation) {
+  if (output.path.empty()) return;
+  if (output.resume)
+    throw UsageError("--resume has no meaning for predict, which measures nothing; --append adds a run");
+  const core::RunInfo info = describe_process(runtime::read_host(), invocation.command_line);
+  check_output(output, info, "predict");
+  const auto writer = open_output(output, info);
+  for (const auto& p : points) writer->append(p);
+  writer->finish();
+}
 
 extern const Command predict_command{.name = "predict",
                                      .summary = "steps on GPUs that are not here, and how right such predictions were",

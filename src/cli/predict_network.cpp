@@ -1,86 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/predict_network.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "bench/engine/output.hpp"
+#include "cli/predict_network.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
 #include "core/print.hpp"
+#include "dataparallel/strategy.hpp"
+#include "predict/collective.hpp"
 #include "predict/layer_step.hpp"
 #include "predict/machines.hpp"
 #include "report/cells.hpp"
-#include "runtime/host/host.hpp"
 
 namespace gradmeter::cli {
 namespace {
 
 using core::UsageError;
-
-constexpr std::uint64_t most_ranks = 65536, most_count = 1u << 24;
-
-/// One step that is asked for, and the machine that it is asked for.
-struct Asked {
-  predict::MeasuredStep step;
-  core::Machine machine;
-  std::string link = {};   ///< as the user gave it; empty: nodes are connected as they usually are
-  std::string codec = {};  ///< canonical; empty: none
-};
-
-/// A row of the table: what is asked, and its prediction or the reason why there is none.
-struct Row {
-  Asked asked;
-  std::optional<predict::Prediction> p;
-  std::string reason;
-  std::optional<double> efficiency = {};
-  double price_per_hour = 0;  ///< of one rank [USD]; 0: not given
-
-  double ranks() const { return static_cast<double>(asked.step.gpus); }
-  double batch() const { return static_cast<double>(asked.step.global_batch); }
-  double samples_per_s() const { return batch() / p->seconds; }
-  double peak() const { return asked.machine.device->peak(asked.step.precision); }
-  std::optional<double> utilisation() const {
-    if (!(p->flops > 0) || !(peak() > 0)) return std::nullopt;
-    return p->flops / p->seconds / ranks() / peak();
-  }
-  // The parts in the words of `scale`.
-  double wire_s() const { return p->parts.tensor_exchange + p->parts.data_exchange; }
-  double wait_s() const { return p->parts.pipeline_wait; }
-  double other_s() const { return p->parts.update + p->parts.fixed; }
-  std::string bound_by() const {
-    constexpr double little = 0.05;
-    const std::array lost{std::pair{wire_s(), "wire"}, std::pair{wait_s(), "wait"}, std::pair{other_s(), "other"}};
-    const auto* most = std::ranges::max_element(lost);
-    return wire_s() + wait_s() + other_s() < little * p->seconds ? "compute" : most->second;
-  }
-  std::optional<double> price_of_a_million() const {
-    constexpr double million = 1e6, hour = 3600;
-    if (!(price_per_hour > 0)) return std::nullopt;
-    return price_per_hour / hour * ranks() / samples_per_s() * million;
-  }
-};
-
-/// "8,64", "1..65536" (powers of two). Errors: UsageError.
-std::vector<std::uint64_t> parse_ranks(const std::string& text) {
-  const std::size_t dots = text.find("..");
-  if (dots == std::string::npos) return parse_counts("--ranks", text, 1, most_ranks);
-  const std::uint64_t first = parse_count("--ranks", text.substr(0, dots), 1, most_ranks),
-                      last = parse_count("--ranks", text.substr(dots + 2), first, most_ranks);
-  std::vector<std::uint64_t> out;
-  for (std::uint64_t n = 1; n <= last; n *= 2)
-    if (n >= first) out.push_back(n);
-  if (out.empty())
-    throw UsageError(fmt::format("--ranks {}: has no power of two; write a list", core::printable(text)));
-  return out;
-}
 
 /// Sets what `--model gpt:layers=…` says. Errors: UsageError.
 void read_network(const std::string& text, predict::MeasuredStep& s) {
@@ -157,29 +98,6 @@ void check_mesh(const predict::MeasuredStep& given, std::optional<std::size_t> d
     throw UsageError(fmt::format("--mesh: context={} does not divide {} tokens", s.context, s.sequence));
 }
 
-/// A codec's bytes, and the time of encoding and decoding by passes over memory: the machine's rates where it has them,
-/// else one pass each way over what is read and written. Errors: UsageError.
-void take_codec(const std::string& name, Asked& a) {
-  const auto choice = compression::find_codec(name);
-  a.codec.clear();
-  a.step.gradient_bits = a.step.coding_passes = 0;
-  if (!choice) return;
-  if (!choice->codec)
-    throw UsageError(
-        fmt::format("--codec {}: is made of collectives, whose time is not predicted; take a codec of fixed size",
-                    core::printable(name)));
-  a.codec = choice->name;
-  constexpr std::size_t elements = 1u << 20;
-  constexpr double byte_bits = 8, wide = 4;
-  const double bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
-  a.step.gradient_bits = byte_bits * bytes;
-  a.step.coding_passes = 2 * (wide + bytes) / wide;
-  const auto rates = a.machine.codecs.find(choice->parsed.base);
-  if (rates != a.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
-    a.step.coding_passes =
-        0.8 * a.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
-}
-
 /// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
 std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
   std::string asked = f.has("system") ? f.text("system") : "";
@@ -191,12 +109,12 @@ std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
 }
 
 /// Reads the network and the machine that the flags describe; the number of ranks is set later. Errors: UsageError.
-Asked read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
-                 std::optional<std::size_t>& data) {
+AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
+                     std::optional<std::size_t>& data) {
   const auto count = [&](const std::string& flag) {
     return static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most_count));
   };
-  Asked a;
+  AskedStep a;
   const auto per_node = static_cast<std::uint32_t>(count("gpus-per-node"));
   a.machine = predict::machine_named(f.text("machine"), per_node);
   if (const std::string why = predict::lacks_of(a.machine); !why.empty())
@@ -236,10 +154,20 @@ Asked read_asked(const Flags& f, const predict::Calibration& calibration, const 
                     core::printable(s.model), fmt::join(names, ", ")));
   }
   if (f.has("codec")) take_codec(f.text("codec"), a);
+  if (f.has("strategy")) {
+    const int asked = s.zero;
+    take_strategy(f.text("strategy"), a);
+    if (f.given("zero") && asked != s.zero)
+      throw UsageError(fmt::format("--strategy {} has the optimizer's state of ZeRO stage {}; leave --zero out",
+                                   core::printable(a.strategy), s.zero));
+  }
+  if (f.has("algorithm")) take_algorithm("--algorithm", f.text("algorithm"), a);
+  if (f.has("bucket")) take_bucket("--bucket", f.text("bucket"), a);
+  check_exchange(a);
   return a;
 }
 
-Asked with_ranks(Asked a, std::uint64_t ranks, const Flags& f) {
+AskedStep with_ranks(AskedStep a, std::uint64_t ranks, const Flags& f) {
   a.step.gpus = static_cast<std::size_t>(ranks);
   a.step.nodes = (a.step.gpus + a.machine.ranks_per_node - 1) / a.machine.ranks_per_node;
   a.step.id = fmt::format("{} ranks", ranks);
@@ -256,7 +184,7 @@ bool fits(const predict::Prediction& p, const core::Machine& m) {
 }
 
 /// Says which changes make the step fit into memory: the fewest among ZeRO, recomputation, micro-batch and mesh.
-std::string what_would_fit(const Asked& a) {
+std::string what_would_fit(const AskedStep& a) {
   struct Found {
     int changes;
     double bytes;
@@ -283,7 +211,7 @@ std::string what_would_fit(const Asked& a) {
     if (!best || found.changes < best->changes) best = found;
   };
   for (const int zero : {a.step.zero, 1, 2, 3}) {
-    if (zero < a.step.zero) continue;
+    if (zero < a.step.zero || (zero > a.step.zero && !a.strategy.empty())) continue;
     for (const std::string& recompute : {a.step.recompute, std::string("selective"), std::string("full")}) {
       for (const std::size_t micro : {a.step.micro_batch, std::size_t{1}}) {
         for (std::size_t tensor = a.step.tensor; tensor <= a.machine.ranks_per_node; tensor *= 2) {
@@ -300,7 +228,7 @@ std::string what_would_fit(const Asked& a) {
 }
 
 /// The step of one rank that computes alone, with the same samples as each rank has; empty: not predicted.
-std::optional<double> efficiency_of(const Row& row, const predict::Calibration& calibration) {
+std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibration& calibration) {
   predict::MeasuredStep one = row.asked.step;
   const double share = row.batch() / row.ranks();
   one.gpus = one.nodes = one.tensor = one.pipeline = one.context = one.virtual_stages = 1;
@@ -314,57 +242,43 @@ std::optional<double> efficiency_of(const Row& row, const predict::Calibration& 
   return share / row.p->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
 }
 
-Row predicted(const Asked& asked, const predict::Calibration& calibration) {
-  Row row{asked, {}, {}};
-  auto [p, reason] = calibration.predict(asked.step, asked.machine);
-  if (!p) return row.reason = std::move(reason), row;
-  if (!fits(*p, asked.machine)) {
-    const bool is_transformer = predict::completed(asked.step).layers > 0;
-    row.reason = fmt::format("needs {:.1f} GiB a rank, where {} has {:.1f} GiB; {}", to_gib(p->memory.total()),
-                             asked.machine.device->name, to_gib(asked.machine.device->memory_bytes),
-                             is_transformer ? what_would_fit(asked) : "a smaller --batch may fit");
-    return row;
-  }
-  row.p = std::move(p);
-  row.efficiency = efficiency_of(row, calibration);
-  return row;
-}
-
-report::Columns<Row> columns(bool has_price) {
+report::Columns<NetworkRow> columns(bool has_price) {
   using enum core::Align;
   const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
-  const auto of_step = [percent](double (Row::*part)() const) {
-    return [percent, part](const Row& r) { return r.p ? percent((r.*part)() / r.p->seconds) : "-"; };
+  const auto of_step = [percent](double (NetworkRow::*part)() const) {
+    return [percent, part](const NetworkRow& r) { return r.p ? percent((r.*part)() / r.p->seconds) : "-"; };
   };
-  const auto shown = [](auto text) { return [text](const Row& r) { return r.p ? text(r) : std::string("-"); }; };
-  report::Columns<Row> c;
-  c.add({"ranks", "", right}, [](const Row& r) { return fmt::format("{}", r.asked.step.gpus); });
-  c.add({"batch", "of all", right, 3}, [](const Row& r) { return fmt::format("{}", r.asked.step.global_batch); });
-  c.add({"step", "s", right}, shown([](const Row& r) { return report::digits(r.p->seconds); }));
-  c.add({"90 %", "s", right},
-        shown([](const Row& r) { return fmt::format("{}–{}", report::digits(r.p->low), report::digits(r.p->high)); }));
-  c.add({"samples/s", "", right}, shown([](const Row& r) { return report::digits(r.samples_per_s()); }));
-  c.add({"efficiency", "%", right}, shown([=](const Row& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
-  c.add({"compute", "%", right, 2}, shown([=](const Row& r) { return percent(r.p->parts.compute / r.p->seconds); }));
-  c.add({"wire", "%", right, 1}, of_step(&Row::wire_s));
-  c.add({"wait", "%", right, 2}, of_step(&Row::wait_s));
-  c.add({"other", "%", right, 2}, of_step(&Row::other_s));
-  c.add({"bound by", "", left}, shown([](const Row& r) { return r.bound_by(); }));
+  const auto shown = [](auto text) { return [text](const NetworkRow& r) { return r.p ? text(r) : std::string("-"); }; };
+  report::Columns<NetworkRow> c;
+  c.add({"ranks", "", right}, [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.gpus); });
+  c.add({"batch", "of all", right, 3},
+        [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.global_batch); });
+  c.add({"step", "s", right}, shown([](const NetworkRow& r) { return report::digits(r.p->seconds); }));
+  c.add({"90 %", "s", right}, shown([](const NetworkRow& r) {
+          return fmt::format("{}–{}", report::digits(r.p->low), report::digits(r.p->high));
+        }));
+  c.add({"samples/s", "", right}, shown([](const NetworkRow& r) { return report::digits(r.samples_per_s()); }));
+  c.add({"efficiency", "%", right},
+        shown([=](const NetworkRow& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
+  c.add({"compute", "%", right, 2},
+        shown([=](const NetworkRow& r) { return percent(r.p->parts.compute / r.p->seconds); }));
+  c.add({"wire", "%", right, 1}, of_step(&NetworkRow::wire_s));
+  c.add({"wait", "%", right, 2}, of_step(&NetworkRow::wait_s));
+  c.add({"other", "%", right, 2}, of_step(&NetworkRow::other_s));
+  c.add({"bound by", "", left}, shown([](const NetworkRow& r) { return r.bound_by(); }));
   c.add({"of peak", "%", right, 1},
-        shown([=](const Row& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
-  c.add({"memory", "GiB", right, 1}, shown([](const Row& r) {
+        shown([=](const NetworkRow& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
+  c.add({"memory", "GiB", right, 1}, shown([](const NetworkRow& r) {
           return r.p->memory.total() > 0 ? report::digits(to_gib(r.p->memory.total())) : "-";
         }));
   if (has_price)
     c.add({"a million", "USD", right},
-          shown([](const Row& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
-  c.add({"from", "", left, 3}, shown([](const Row& r) { return std::string(predict::name(r.p->basis)); }));
+          shown([](const NetworkRow& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
+  c.add({"from", "", left, 3}, shown([](const NetworkRow& r) { return std::string(predict::name(r.p->basis)); }));
   return c;
 }
 
-core::Json or_null(std::optional<double> v) { return v ? core::Json(*v) : core::Json(nullptr); }
-
-core::Json to_json(const Row& r) {
+core::Json to_json(const NetworkRow& r) {
   core::Json json{{"ranks", r.asked.step.gpus}, {"predicted", r.p.has_value()}};
   if (!r.p) {
     json["reason"] = r.reason;
@@ -396,10 +310,9 @@ core::Json to_json(const Row& r) {
 }
 
 /// The row as a point of a result file.
-core::Point to_point(const Row& r) {
+core::Point to_point(const NetworkRow& r) {
   using core::Factor, core::Metric;
-  core::Point out;
-  out.experiment = "predict";
+  core::Point out = predicted_point({r.p, r.reason});
   const predict::MeasuredStep& s = r.asked.step;
   const auto whole = [](std::size_t n) { return core::Value(static_cast<std::int64_t>(n)); };
   auto& f = out.factors;
@@ -417,17 +330,12 @@ core::Point to_point(const Row& r) {
                                 s.gpus / (s.tensor * s.pipeline * s.context), s.tensor, s.pipeline, s.context,
                                 s.virtual_stages, s.zero, s.recompute));
   f[Factor::codec] = core::Value(r.asked.codec.empty() ? "none" : r.asked.codec);
+  if (!r.asked.strategy.empty()) f[Factor::strategy] = core::Value(r.asked.strategy);
+  if (!s.exchange.algorithm.empty()) f[Factor::algorithm] = core::Value(s.exchange.algorithm);
+  if (s.exchange.bucket_bytes) f[Factor::bucket_bytes] = whole(*s.exchange.bucket_bytes);
   f[Factor::device] = core::Value(r.asked.machine.device->name);
+  if (!r.p) return out;
   auto& m = out.metrics;
-  m[Metric::predicted] = core::Value(true);
-  if (!r.p) {
-    out.status = core::Status::unsupported;
-    out.reason = r.reason;
-    return out;
-  }
-  m[Metric::predicted_time_s] = core::Value(r.p->seconds);
-  m[Metric::ci90_low] = core::Value(r.p->low);
-  m[Metric::ci90_high] = core::Value(r.p->high);
   m[Metric::samples_per_s] = core::Value(r.samples_per_s());
   if (r.efficiency) m[Metric::efficiency] = core::Value(*r.efficiency);
   m[Metric::compute_s] = core::Value(r.p->parts.compute);
@@ -441,172 +349,10 @@ core::Point to_point(const Row& r) {
   return out;
 }
 
-void write_rows(const std::vector<Row>& rows, const OutputFlags& output, const Invocation& invocation) {
-  if (output.path.empty()) return;
-  if (output.resume)
-    throw UsageError("--resume has no meaning for predict, which measures nothing; --append adds a run");
-  const core::RunInfo info = describe_process(runtime::read_host(), invocation.command_line);
-  check_output(output, info, "predict");
-  const auto writer = open_output(output, info);
-  for (const Row& r : rows) writer->append(to_point(r));
-  writer->finish();
-}
-
-// What-if.
-
-/// One change of one thing: "link=400GbE".
-struct Alternative {
-  std::string key, value;
-};
-
-std::vector<Alternative> read_changes(const Flags& f) {
-  std::vector<Alternative> out;
-  if (!f.has("what-if")) return out;
-  for (const std::string& text : f.texts("what-if")) {
-    const std::size_t equals = text.find('=');
-    if (equals == std::string::npos)
-      throw UsageError(
-          fmt::format("--what-if {}: write KEY=VALUE,VALUE, as link=100GbE,400GbE", core::printable(text)));
-    for (const std::string& value : split_list("--what-if", text.substr(equals + 1)))
-      out.push_back({text.substr(0, equals), value});
-  }
-  return out;
-}
-
-Asked changed(Asked a, const Alternative& c) {
-  const std::string flag = "--what-if " + c.key;
-  const auto one_of = [&](const std::vector<std::string>& values) {
-    check_only(flag, c.value, values);
-    return c.value;
-  };
-  if (c.key == "link") {
-    predict::connect(a.machine, flag, c.value);
-    a.link = c.value;
-  } else if (c.key == "precision") {
-    a.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
-  } else if (c.key == "codec") {
-    take_codec(c.value, a);
-  } else if (c.key == "machine") {
-    core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
-    if (const std::string why = predict::lacks_of(other); !why.empty())
-      throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(c.value), why));
-    if (!a.link.empty()) predict::connect(other, flag, a.link);
-    a.machine = std::move(other);
-    a.step.gpu = a.machine.device->name;
-  } else if (c.key == "recompute") {
-    a.step.recompute = one_of({"none", "selective", "full"});
-  } else if (c.key == "attention") {
-    a.step.attention = one_of({"flash", "plain"});
-  } else if (c.key == "zero") {
-    a.step.zero = static_cast<int>(parse_count(flag, c.value, 0, 3));
-  } else if (c.key == "micro-batch") {
-    a.step.micro_batch = static_cast<std::size_t>(parse_count(flag, c.value, 1, most_count));
-  } else {
-    throw UsageError(
-        fmt::format("--what-if: '{}' cannot be changed; there are link, precision, codec, machine, recompute, "
-                    "attention, zero, micro-batch",
-                    core::printable(c.key)));
-  }
-  return a;
-}
-
-/// A change counts as paying from a twentieth on, which is less than any prediction is sure of.
-constexpr double pays_from = 1.05;
-
-struct Effect {
-  Alternative change;
-  std::vector<std::optional<double>>
-      ratios;                   ///< the samples/s relative to without the change, by row; empty: not predicted
-  std::string reason;           ///< why the first that is empty is
-  std::optional<double> price;  ///< list price of the device, relative to without the change
-};
-
-/// "from 64 ranks", "up to 512 ranks", "at 8 of 12 numbers of ranks", "nowhere".
-std::string where_it_pays(const Effect& e, const std::vector<Row>& rows) {
-  std::vector<std::size_t> pays;
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    if (e.ratios[i] && *e.ratios[i] >= pays_from) pays.push_back(i);
-  if (pays.empty()) return "nowhere";
-  if (pays.size() == rows.size()) return "everywhere";
-  const bool is_one_range = pays.back() - pays.front() + 1 == pays.size();
-  if (is_one_range && pays.back() + 1 == rows.size())
-    return fmt::format("from {} ranks", rows[pays.front()].asked.step.gpus);
-  if (is_one_range && pays.front() == 0) return fmt::format("up to {} ranks", rows[pays.back()].asked.step.gpus);
-  if (is_one_range)
-    return fmt::format("{} to {} ranks", rows[pays.front()].asked.step.gpus, rows[pays.back()].asked.step.gpus);
-  return fmt::format("at {} of {}", pays.size(), rows.size());
-}
-
-std::vector<Effect> effects_of(const std::vector<Alternative>& changes, const std::vector<Row>& rows,
-                               const predict::Calibration& calibration) {
-  std::vector<Effect> out;
-  for (const Alternative& c : changes) {
-    Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
-    for (Row base : rows) {
-      Row other = predicted(changed(base.asked, c), calibration);
-      if (base.p && other.p && base.p->basis != other.p->basis) {
-        // What was measured and what a data sheet says are not compared: both sides are taken from data sheets.
-        const predict::Calibration nothing({});
-        base.asked.machine.fit.reset();
-        base = predicted(base.asked, nothing);
-        other = predicted(changed(base.asked, c), nothing);
-      }
-      const bool both = base.p && other.p;
-      e.ratios.push_back(both ? std::optional(base.p->seconds / other.p->seconds) : std::nullopt);
-      if (!both && e.reason.empty()) e.reason = base.p ? other.reason : "without the change there is no prediction";
-      const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
-      if (before > 0 && after > 0) e.price = after / before;
-    }
-    out.push_back(std::move(e));
-  }
-  return out;
-}
-
-core::Json to_json(const Effect& e, const std::vector<Row>& rows) {
-  core::Json ratios = core::Json::array();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    ratios.push_back({{"ranks", rows[i].asked.step.gpus}, {"ratio", or_null(e.ratios[i])}});
-  return {{"what_if", e.change.key},     {"value", e.change.value},        {"predicted", true},
-          {"ratios", std::move(ratios)}, {"pays", where_it_pays(e, rows)}, {"price_ratio", or_null(e.price)},
-          {"reason", e.reason}};
-}
-
-void print_effects(const std::vector<Effect>& effects, const std::vector<Row>& rows, std::size_t width) {
-  if (effects.empty()) return;
-  std::vector<core::Column> heads{{"change", "", core::Align::left}};
-  for (const Row& r : rows) heads.push_back({report::counted(r.asked.step.gpus, "rank"), "times", core::Align::right});
-  const bool has_price = std::ranges::any_of(effects, [](const Effect& e) { return e.price.has_value(); });
-  if (has_price) heads.push_back({"list price", "times", core::Align::right});
-  heads.push_back({"pays", "", core::Align::left});
-  core::Table table(heads);
-  const Effect* best = nullptr;
-  std::size_t best_at = 0;
-  for (const Effect& e : effects) {
-    std::vector<std::string> cells{
-        fmt::format("{}={}", core::printable(e.change.key), core::printable(e.change.value))};
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      cells.push_back(e.ratios[i] ? fmt::format("{:.2f}", *e.ratios[i]) : "-");
-      if (e.ratios[i] && (!best || *e.ratios[i] > best->ratios[best_at].value_or(0))) best = &e, best_at = i;
-    }
-    if (has_price) cells.push_back(e.price ? fmt::format("{:.2f}", *e.price) : "-");
-    cells.push_back(where_it_pays(e, rows));
-    table.add_row(std::move(cells), e.reason.empty() ? "" : core::printable(e.reason));
-  }
-  core::print("What if: samples/s relative to the rows above; a change pays from {:.2f} times\n{}\n", pays_from,
-              table.to_string(width));
-  if (!best || *best->ratios[best_at] < pays_from) {
-    core::print("None of these changes pays.\n");
-  } else {
-    core::print("{}={} pays most: {:.2f} times at {}; it pays {}.\n", core::printable(best->change.key),
-                core::printable(best->change.value), *best->ratios[best_at],
-                report::counted(rows[best_at].asked.step.gpus, "rank"), where_it_pays(*best, rows));
-  }
-}
-
-void print_rows(const std::vector<Row>& rows, const Flags& f) {
+void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
   const auto described = columns(f.has("price"));
   auto table = described.table();
-  for (const Row& r : rows) table.add_row(described.cells(r), r.p ? "" : core::printable(r.reason));
+  for (const NetworkRow& r : rows) table.add_row(described.cells(r), r.p ? "" : core::printable(r.reason));
   const core::Machine& m = rows.front().asked.machine;
   core::print("{} in {} on {}{}, predicted\n{}\n", core::printable(f.text("model")), f.text("precision"),
               core::printable(m.device->name),
@@ -620,11 +366,11 @@ void print_rows(const std::vector<Row>& rows, const Flags& f) {
 }
 
 /// The answer in one sentence.
-void print_answer(const std::vector<Row>& rows) {
-  std::vector<const Row*> done;
-  for (const Row& r : rows)
+void print_answer(const std::vector<NetworkRow>& rows) {
+  std::vector<const NetworkRow*> done;
+  for (const NetworkRow& r : rows)
     if (r.p) done.push_back(&r);
-  const Row &first = *done.front(), &last = *done.back();
+  const NetworkRow &first = *done.front(), &last = *done.back();
   core::print("{} take a step in {} ({} to {}) by prediction, bound by {}",
               report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.p->seconds}),
               core::to_text(core::Seconds{last.p->low}), core::to_text(core::Seconds{last.p->high}), last.bound_by());
@@ -636,6 +382,105 @@ void print_answer(const std::vector<Row>& rows) {
 }
 
 }  // namespace
+
+void take_codec(const std::string& name, AskedStep& a) {
+  const auto choice = compression::find_codec(name);
+  a.codec.clear();
+  a.step.gradient_bits = a.step.coding_passes = 0;
+  if (!choice) return;
+  if (!choice->codec)
+    throw UsageError(
+        fmt::format("--codec {}: is made of collectives, whose time is not predicted; take a codec of fixed size",
+                    core::printable(name)));
+  a.codec = choice->name;
+  constexpr std::size_t elements = 1u << 20;
+  constexpr double byte_bits = 8, wide = 4;
+  const double bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
+  a.step.gradient_bits = byte_bits * bytes;
+  a.step.coding_passes = 2 * (wide + bytes) / wide;
+  const auto rates = a.machine.codecs.find(choice->parsed.base);
+  if (rates != a.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
+    a.step.coding_passes =
+        0.8 * a.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
+}
+
+void take_strategy(const std::string& name, AskedStep& a) {
+  const auto choice = dataparallel::find_strategy(name);
+  const std::string_view base = choice->info().name;
+  const bool averages = base == "model-averaging" || base == "bmuf";
+  if (!averages && base != "sync" && base != "sharded" && base != "independent")
+    throw UsageError(
+        fmt::format("--strategy {}: is predicted from result files of scale only (--calibrate FILE.jsonl); for a "
+                    "network there are sync, sharded, independent, model-averaging, bmuf",
+                    core::printable(name)));
+  a.strategy = choice->name;
+  a.step.zero = base == "sharded" ? 1 : 0;
+  a.step.exchange.averages_weights = averages;
+  a.step.exchange.every = base == "independent" ? 0 : averages ? choice->make({})->period() : 1;
+}
+
+void take_algorithm(const std::string& flag, const std::string& name, AskedStep& a) {
+  const auto choice = allreduce::find_algorithm(name);
+  if (!predict::has_closed_form(choice->info().name))
+    throw UsageError(
+        fmt::format("{} {}: has no closed form for many ranks; take ring, rabenseifner, double-tree or another with a "
+                    "schedule",
+                    flag, core::printable(name)));
+  a.step.exchange.algorithm = choice->name;
+}
+
+void take_bucket(const std::string& flag, const std::string& size, AskedStep& a) {
+  a.step.exchange.bucket_bytes = parse_size(flag, size);
+}
+
+void check_exchange(const AskedStep& a) {
+  const predict::ExchangeChoice& e = a.step.exchange;
+  const bool has_algorithm = !e.algorithm.empty(), has_bucket = e.bucket_bytes.has_value(),
+             has_codec = !a.codec.empty();
+  if (e.every == 0 && (has_algorithm || has_bucket || has_codec))
+    throw UsageError("--strategy independent exchanges nothing; leave --algorithm, --bucket and --codec out");
+  if (e.averages_weights && (has_bucket || has_codec))
+    throw UsageError(
+        fmt::format("--bucket and --codec are of gradients, and {} sends weights; leave them out", a.strategy));
+  const bool is_table = predict::completed(a.step).layers == 0;
+  if (is_table && a.step.zero > 0)
+    throw UsageError("--strategy sharded: the update of a layer table is not split; take sync");
+  if (has_algorithm && a.step.zero > 0)
+    throw UsageError(fmt::format(
+        "--algorithm is of all-reduces, and ZeRO stage {} scatters and gathers instead; add --strategy sync",
+        a.step.zero));
+  if (has_bucket && a.step.zero == 3)
+    throw UsageError("--bucket: ZeRO stage 3 sends layer by layer; leave it out, or take another --zero");
+}
+
+std::string NetworkRow::bound_by() const {
+  constexpr double little = 0.05;
+  const std::array lost{std::pair{wire_s(), "wire"}, std::pair{wait_s(), "wait"}, std::pair{other_s(), "other"}};
+  const auto* most = std::ranges::max_element(lost);
+  return wire_s() + wait_s() + other_s() < little * p->seconds ? "compute" : most->second;
+}
+
+std::optional<double> NetworkRow::price_of_a_million() const {
+  constexpr double million = 1e6, hour = 3600;
+  if (!(price_per_hour > 0)) return std::nullopt;
+  return price_per_hour / hour * ranks() / samples_per_s() * million;
+}
+
+NetworkRow predicted(const AskedStep& asked, const predict::Calibration& calibration) {
+  NetworkRow row{asked, {}, {}};
+  auto [p, reason] = calibration.predict(asked.step, asked.machine);
+  if (!p) return row.reason = std::move(reason), row;
+  if (!fits(*p, asked.machine)) {
+    const bool is_transformer = predict::completed(asked.step).layers > 0;
+    row.reason = fmt::format("needs {:.1f} GiB a rank, where {} has {:.1f} GiB; {}", to_gib(p->memory.total()),
+                             asked.machine.device->name, to_gib(asked.machine.device->memory_bytes),
+                             is_transformer ? what_would_fit(asked) : "a smaller --batch may fit");
+    return row;
+  }
+  row.p = std::move(p);
+  row.efficiency = efficiency_of(row, calibration);
+  return row;
+}
 
 void add_network_flags(FlagList& d) {
   std::string names = "gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
@@ -658,10 +503,14 @@ void add_network_flags(FlagList& d) {
   add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
   add_text(d, "recompute", "none", "none, selective, full");
   add_text(d, "attention", "", "flash or plain; by default as the device's time had it");
+  add_text(d, "strategy", "",
+           "sync, sharded, independent, model-averaging:every=16, bmuf; by default sync with the stage of --zero");
+  add_text(d, "algorithm", "", "all-reduce of the gradients, as in list algorithms; needs --strategy sync or another");
+  add_text(d, "bucket", "", "gradient bytes sent together; 0: all in one; by default buckets cost nothing");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
-            "other values, as link=100GbE,400GbE: link, precision, codec, machine, recompute, attention, "
-            "zero, micro-batch; may be given several times");
+            "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "
+            "recompute, attention, zero, micro-batch; may be given several times");
   add_text(d, "price", "", "USD an hour of one device, for the price of a million samples");
 }
 
@@ -669,8 +518,7 @@ void predict_network(const Flags& f, const Invocation& invocation, const predict
                      const std::vector<std::string>& systems) {
   const OutputFlags output = read_output_flags(f);
   std::optional<std::size_t> data;
-  const Asked asked = read_asked(f, calibration, systems, data);
-  const auto changes = read_changes(f);
+  const AskedStep asked = read_asked(f, calibration, systems, data);
   std::vector<std::uint64_t> ranks;
   if (f.has("ranks") && f.has("nodes")) throw UsageError("give one of --ranks and --nodes");
   if (f.has("nodes")) {
@@ -680,26 +528,28 @@ void predict_network(const Flags& f, const Invocation& invocation, const predict
     ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,64,512,4096");
   }
   const double price = f.has("price") ? parse_number("--price", f.text("price"), 0, 1e6) : 0;
-  std::vector<Row> rows;
+  std::vector<NetworkRow> rows;
   for (const std::uint64_t n : ranks) {
-    const Asked at = with_ranks(asked, n, f);
+    const AskedStep at = with_ranks(asked, n, f);
     check_mesh(at.step, data);
     rows.push_back(predicted(at, calibration));
     rows.back().price_per_hour = price;
   }
-  if (std::ranges::none_of(rows, [](const Row& r) { return r.p.has_value(); }))
+  if (std::ranges::none_of(rows, [](const NetworkRow& r) { return r.p.has_value(); }))
     throw UsageError(fmt::format("{} cannot be predicted on {}: {}", core::printable(f.text("model")),
                                  report::counted(rows.front().asked.step.gpus, "rank"),
                                  core::printable(rows.front().reason)));
-  const auto effects = effects_of(changes, rows, calibration);
-  write_rows(rows, output, invocation);
+  const WhatIf what_if(f, rows, calibration);
+  std::vector<core::Point> points;
+  for (const NetworkRow& r : rows) points.push_back(to_point(r));
+  write_predictions(points, output, invocation);
   if (f.on("json")) {
-    for (const Row& r : rows) core::print("{}\n", to_json(r).dump());
-    for (const Effect& e : effects) core::print("{}\n", to_json(e, rows).dump());
+    for (const NetworkRow& r : rows) core::print("{}\n", to_json(r).dump());
+    what_if.print_json();
     return;
   }
   print_rows(rows, f);
-  print_effects(effects, rows, table_width(f));
+  what_if.print(table_width(f));
   print_answer(rows);
 }
 

@@ -1,20 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of `gradmeter predict` that predicts one network on a machine: a row for each number of ranks, and what
-// other links, precisions or codecs would change.
+// What `predict --model` and its what-ifs share: a step that is asked for, how its parts are chosen, and its row.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/engine/flags.hpp"
-#include "cli/commands.hpp"
-#include "predict/score.hpp"
+#include "cli/predict.hpp"
+#include "core/json.hpp"
+#include "core/machine.hpp"
 
 namespace gradmeter::cli {
 
-void add_network_flags(FlagList&);
-/// Predicts what the flags describe by this calibration, prints it, and writes --out. systems: those of the
-/// calibration. Errors: UsageError.
-void predict_network(const Flags&, const Invocation&, const predict::Calibration&,
-                     const std::vector<std::string>& systems);
+/// One step that is asked for, and the machine that it is asked for.
+struct AskedStep {
+  predict::MeasuredStep step;
+  core::Machine machine;
+  std::string link = {};      ///< as the user gave it; empty: nodes are connected as they usually are
+  std::string codec = {};     ///< canonical; empty: none
+  std::string strategy = {};  ///< canonical; empty: synchronous, with the stage of ZeRO that is asked for
+};
+
+/// A row of the table: what is asked, and its prediction or the reason why there is none.
+struct NetworkRow {
+  AskedStep asked;
+  std::optional<predict::Prediction> p;
+  std::string reason;
+  std::optional<double> efficiency = {};
+  double price_per_hour = 0;  ///< of one rank [USD]; 0: not given
+
+  double ranks() const { return static_cast<double>(asked.step.gpus); }
+  double batch() const { return static_cast<double>(asked.step.global_batch); }
+  double samples_per_s() const { return batch() / p->seconds; }
+  double peak() const { return asked.machine.device->peak(asked.step.precision); }
+  std::optional<double> utilisation() const {
+    if (!(p->flops > 0) || !(peak() > 0)) return std::nullopt;
+    return p->flops / p->seconds / ranks() / peak();
+  }
+  // The parts in the words of `scale`.
+  double wire_s() const { return p->parts.tensor_exchange + p->parts.data_exchange; }
+  double wait_s() const { return p->parts.pipeline_wait; }
+  double other_s() const { return p->parts.update + p->parts.fixed; }
+  std::string bound_by() const;
+  std::optional<double> price_of_a_million() const;  ///< [USD] for a million samples
+};
+
+/// A codec's bytes, and the time of encoding and decoding by passes over memory: the machine's rates where it has them,
+/// else one pass each way over what is read and written. Errors: UsageError.
+void take_codec(const std::string& name, AskedStep&);
+/// Errors: UsageError for a strategy whose exchange is not described by few terms.
+void take_strategy(const std::string& name, AskedStep&);
+/// Errors: UsageError for an algorithm that has no closed form.
+void take_algorithm(const std::string& flag, const std::string& name, AskedStep&);
+/// Errors: UsageError.
+void take_bucket(const std::string& flag, const std::string& size, AskedStep&);
+/// Errors: UsageError for choices that have no meaning together.
+void check_exchange(const AskedStep&);
+
+NetworkRow predicted(const AskedStep&, const predict::Calibration&);
+
+/// The changes of --what-if: how many times the samples/s each gives on each number of ranks.
+class WhatIf {
+ public:
+  /// The rows must outlive it. Errors: UsageError.
+  WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
+  void print(std::size_t width) const;
+  void print_json() const;
+
+ private:
+  /// One change of one thing: "link=400GbE".
+  struct Alternative {
+    std::string key, value;
+  };
+  struct Effect {
+    Alternative change;
+    std::vector<std::optional<double>>
+        ratios;                   ///< the samples/s relative to without the change, by row; empty: not predicted
+    std::string reason;           ///< why the first that is empty is
+    std::optional<double> price;  ///< list price of the device, relative to without the change
+  };
+  static std::vector<Alternative> read_changes(const Flags&);
+  static AskedStep changed(AskedStep, const Alternative&);
+  std::string where_it_pays(const Effect&) const;
+
+  const std::vector<NetworkRow>& rows_;
+  std::vector<Effect> effects_;
+};
+
+inline constexpr std::uint64_t most_count = 1u << 24;  ///< of samples, layers and the like that a flag may ask for
+inline core::Json or_null(std::optional<double> v) { return v ? core::Json(*v) : core::Json(nullptr); }
 
 }  // namespace gradmeter::cli

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/predict_own.hpp"
-
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -8,10 +6,12 @@
 #include <set>
 #include <utility>
 
+#include "cli/predict.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
 #include "core/result_file.hpp"
+#include "core/statistics.hpp"
 #include "core/units.hpp"
 #include "predict/collective_fit.hpp"
 #include "predict/own_steps.hpp"
@@ -19,7 +19,6 @@
 
 namespace gradmeter::cli {
 
-using namespace bench;
 using core::UsageError;
 
 namespace {
@@ -115,8 +114,32 @@ void print_held_out(const std::optional<predict::Score>& s) {
 struct CurveRow {
   predict::OwnStep step;
   predict::OwnPrediction p;
-  double measured_s = 0, efficiency = 0;
+  double measured_s = 0;  ///< 0: there is no measurement on so many ranks
+
+  double samples() const {
+    const auto* all = step.factors[core::Factor::batch_global].as<std::int64_t>();
+    return static_cast<double>(all ? *all : step.ranks * step.batch_per_rank);
+  }
+  /// Samples/s a rank, divided by those of one rank alone: ranks that only serve take none.
+  double efficiency() const {
+    return samples() / static_cast<double>(step.ranks * step.batch_per_rank) * p.compute_s / p.step.seconds;
+  }
 };
+
+core::Point to_point(const CurveRow& r) {
+  using core::Metric;
+  core::Point out = predicted_point({r.p.step, {}});
+  out.factors = r.step.factors;
+  auto& m = out.metrics;
+  if (r.measured_s > 0) m[Metric::measured_time_s] = r.measured_s;
+  m[Metric::samples_per_s] = r.samples() / r.p.step.seconds;
+  m[Metric::efficiency] = r.efficiency();
+  m[Metric::compute_s] = r.p.compute_s;
+  m[Metric::contention_s] = r.p.contention_s;
+  m[Metric::wire_s] = r.p.wire_s;
+  m[Metric::bound_by] = r.p.step.largest_part;
+  return out;
+}
 
 report::Columns<CurveRow> curve_columns() {
   using enum core::Align;
@@ -126,7 +149,7 @@ report::Columns<CurveRow> curve_columns() {
   c.add({"measured", "ms", right, 2}, [=](const CurveRow& r) { return r.measured_s > 0 ? ms(r.measured_s) : "-"; });
   c.add({"step", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.seconds); });
   c.add({"90 %", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.low) + "–" + ms(r.p.step.high); });
-  c.add({"efficiency", "%", right}, [](const CurveRow& r) { return fmt::format("{:.0f}", 100 * r.efficiency); });
+  c.add({"efficiency", "%", right}, [](const CurveRow& r) { return fmt::format("{:.0f}", 100 * r.efficiency()); });
   c.add({"compute", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.compute_s); });
   c.add({"contention", "ms", right, 3}, [=](const CurveRow& r) { return ms(r.p.contention_s); });
   c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.wire_s); });
@@ -136,9 +159,36 @@ report::Columns<CurveRow> curve_columns() {
 
 std::string curve_name(const predict::OwnStep& s) {
   std::string name = fmt::format("{}, batch {}, {}", s.model, s.batch_per_rank, s.strategy);
+  if (const std::string link = predict::text_of(s.factors[core::Factor::interconnect]); !link.empty())
+    name = link + ": " + name;
   if (!s.algorithm.empty()) name += ", " + s.algorithm;
   if (!s.codec.empty()) name += ", " + s.codec;
   return name;
+}
+
+/// The measured steps of a curve by ranks; several launches have one each.
+using MeasuredCurve = std::map<std::int64_t, std::vector<const predict::OwnStep*>>;
+
+/// Curves of points that exchange, by what they have in common. One rank exchanges nothing: there each has the control.
+std::map<std::string, MeasuredCurve> curves_of(const std::vector<predict::OwnStep>& rows) {
+  std::map<std::string, MeasuredCurve> out;
+  for (const auto& s : rows)
+    if (s.ranks > 1 && s.strategy != "independent") out[s.curve()][s.ranks].push_back(&s);
+  for (auto& [key, curve] : out) {
+    const predict::OwnStep alone = predict::on_ranks(*curve.rbegin()->second.front(), 1);
+    for (const auto& s : rows)
+      if (s.ranks == 1 && s.strategy == "independent" && s.computation() == alone.computation() &&
+          s.batch_per_rank == alone.batch_per_rank)
+        curve[1].push_back(&s);
+  }
+  return out;
+}
+
+/// The median over launches [s].
+double measured_seconds(const std::vector<const predict::OwnStep*>& launches) {
+  std::vector<double> seconds;
+  for (const auto* s : launches) seconds.push_back(s->step_s);
+  return core::median(seconds);
 }
 
 }  // namespace
@@ -178,48 +228,49 @@ std::vector<predict::Score> own_scores(const Flags& f) {
   return out;
 }
 
-int predict_from_own(const Flags& f) {
+int predict_from_own(const Flags& f, const Invocation& invocation) {
+  const OutputFlags output = read_output_flags(f);
   const OwnFile known = read_all(f, "calibrate");
   const auto options = options_of(f);
-  constexpr std::uint64_t most = 65536;
-  const auto ranks =
-      parse_counts("--ranks", f.has("ranks") ? f.text("ranks") : "8,16,32,64,128,256,1024,4096,16384,65536", 1, most);
+  const auto ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,16,32,64,128,256,1024,4096,16384,65536");
+  if (known.steps.empty() && !output.path.empty())
+    throw UsageError("--out: predicted rows are of steps, and --calibrate names none; name a file of scale too");
   print_held_out(held_out_collectives(known));
   print_held_out(held_out_steps(known, options));
   core::print("{}", core::printable_lines(predict::CollectiveCalibration(known.collectives).text()));
   if (known.steps.empty()) return static_cast<int>(core::ExitCode::done);
   const predict::OwnStepCalibration calibration(known.steps, known.collectives, options);
-  std::map<std::string, std::map<std::int64_t, const predict::OwnStep*>> curves;
-  for (const auto& s : known.steps)
-    if (s.ranks > 1 && s.strategy != "independent") curves[s.curve()][s.ranks] = &s;
   const auto described = curve_columns();
-  std::string last;
-  for (const auto& [key, measured] : curves) {
-    const predict::OwnStep& largest = *measured.rbegin()->second;
+  std::vector<core::Point> points;
+  std::string text, last;
+  for (const auto& [key, measured] : curves_of(known.steps)) {
+    const predict::OwnStep& largest = *measured.rbegin()->second.front();
     std::set<std::int64_t> all(ranks.begin(), ranks.end());
-    for (const auto& [n, s] : measured) all.insert(n);
+    for (const auto& [n, launches] : measured) all.insert(n);
     auto table = described.table();
     std::string reason;
     for (const std::int64_t n : all) {
       const auto at = measured.find(n);
-      const predict::OwnStep step = at == measured.end() ? predict::on_ranks(largest, n) : *at->second;
+      const bool is_measured = at != measured.end();
+      const predict::OwnStep step = is_measured && n > 1 ? *at->second.front() : predict::on_ranks(largest, n);
       const auto [p, why] = calibration.predict(step);
       if (!p) {
         reason = why;
         continue;
       }
-      const double measured_s = at == measured.end() ? 0 : at->second->step_s;
-      const CurveRow row{step, *p, measured_s, p->compute_s / p->step.seconds};
+      const CurveRow row{step, *p, is_measured ? measured_seconds(at->second) : 0};
       table.add_row(described.cells(row));
-      last = fmt::format("{} ranks take a step of {} in {} ({} to {}) by prediction, bound by {}.\n", n,
-                         core::printable(curve_name(largest)), core::to_text(core::Seconds{p->step.seconds}),
-                         core::to_text(core::Seconds{p->step.low}), core::to_text(core::Seconds{p->step.high}),
-                         p->step.largest_part);
+      points.push_back(to_point(row));
+      last = fmt::format("{} take a step of {} in {} ({} to {}) by prediction, bound by {}.\n",
+                         report::counted(static_cast<std::size_t>(n), "rank"), core::printable(curve_name(largest)),
+                         core::to_text(core::Seconds{p->step.seconds}), core::to_text(core::Seconds{p->step.low}),
+                         core::to_text(core::Seconds{p->step.high}), p->step.largest_part);
     }
-    core::print("{}\n{}\n", core::printable(curve_name(largest)), table.to_string(table_width(f)));
-    if (!reason.empty()) core::print("not predicted on some ranks: {}\n", core::printable(reason));
+    text += fmt::format("{}\n{}\n", core::printable(curve_name(largest)), table.to_string(table_width(f)));
+    if (!reason.empty()) text += fmt::format("not predicted on some ranks: {}\n", core::printable(reason));
   }
-  core::print("{}", last);
+  write_predictions(points, output, invocation);
+  core::print("{}{}", text, last);
   return static_cast<int>(core::ExitCode::done);
 }
 

@@ -321,8 +321,12 @@ double walked_seconds(const CollectiveCall& c, const core::Machine& m) {
       allreduce::hockney_finish_times(w.schedules, slices_of(c, w.schedules), c.element_bytes, begin, w.machine));
 }
 
+bool has_closed_form(std::string_view algorithm) {
+  return std::ranges::find(forms, algorithm, &NamedForm::name) != forms.end();
+}
+
 PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {
-  if (std::ranges::find(forms, c.algorithm->info().name, &NamedForm::name) == forms.end())
+  if (!has_closed_form(c.algorithm->info().name))
     throw core::UsageError(fmt::format("algorithm {} has no closed form; take ring", c.algorithm->name));
   if (const auto why = c.algorithm->refusal(c.shape, c.kind); !why.empty()) throw core::UsageError(why);
   const auto schedules = c.algorithm->make(c.shape, c.kind);

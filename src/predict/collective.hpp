@@ -2,6 +2,7 @@
 // The time of a collective at any number of ranks, from the same schedules that run, on a machine of link classes.
 #pragma once
 #include <cstddef>
+#include <string_view>
 
 #include "allreduce/registry.hpp"
 #include "core/machine.hpp"
@@ -32,6 +33,7 @@ double walked_seconds(const CollectiveCall&, const core::Machine&);
 /// refuses, or an algorithm without a closed form. Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel
 /// Computing 1994.
 double formula_seconds(const CollectiveCall&, const core::Machine&);
+bool has_closed_form(std::string_view algorithm);
 
 /// A call whose closed form is evaluated on many machines, as a fit does.
 class PreparedCollective {

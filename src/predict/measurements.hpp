@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "predict/data_exchange.hpp"
+
 namespace gradmeter::predict {
 
 /// One row: what was trained, how it was split over GPUs, and how long a step took. Counts are 0 where the table does
@@ -27,6 +29,7 @@ struct MeasuredStep {
   std::string attention = {};         ///< "flash", "plain"; empty: by device and software
   double gradient_bits = 0;           ///< that travel for each element of a gradient; 0: as its precision has them
   double coding_passes = 0;           ///< times that encoding and decoding go over an fp32 gradient in memory
+  ExchangeChoice exchange = {};       ///< of the data-parallel ranks
   double step_s = 0;                  ///< 0: the row's metric is no time of a step
   std::string problem = {};           ///< why there is no time of a step; empty: there is
 };

@@ -237,6 +237,7 @@ double OwnStepCalibration::crowd(std::int64_t ranks) const {
 
 /// By how much ranks slow each other down without any exchange, even if each has a core.
 double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
+  if (s.ranks == 1) return 1;
   const OwnStep* nearest = nullptr;
   for (const OwnStep& r : rows_) {
     if (r.strategy != "independent" || r.ranks < 2 || r.computation() != s.computation() ||

@@ -30,12 +30,11 @@ const MeasuredStep* base_of(const MeasuredStep& s, std::span<const MeasuredStep>
   return best;
 }
 
-/// The exchange of all gradients in fp32 [s].
-double exchange_s(const MeasuredStep& s, const core::Machine& m) {
+/// The all-reduce of so many bytes [s].
+double all_reduce_s(const MeasuredStep& s, double bytes, const core::Machine& m) {
   constexpr double pcie = 10e9, host_memory = 40e9, ethernet = 1.25e9, ring_share = 0.5, latency_s = 2e-5;
   const auto n = static_cast<double>(s.gpus);
-  const double bits = s.gradient_bits > 0 ? s.gradient_bits : 32, per_node = m.ranks_per_node;
-  const double bytes = bits / 8 * s.parameters;
+  const double per_node = m.ranks_per_node;
   const double nodes = std::max(1.0, std::ceil(n / per_node));
   if (has(s.strategy, "distributed")) return bytes * 2 * (nodes - 1) / nodes / ethernet;
   if (has(s.strategy, "parameter_server")) return 2 * bytes * std::min(n, 2.0) / pcie + n * bytes / host_memory;
@@ -43,7 +42,16 @@ double exchange_s(const MeasuredStep& s, const core::Machine& m) {
   // A ring within a node reaches half of what its links carry, where no rate of such a group is known.
   double rate = ring_share * link.bandwidth.back().bytes_per_s;
   if (!link.groups.empty()) rate = link.group_bytes_per_s(static_cast<std::uint32_t>(std::min(n, per_node)));
-  if (nodes > 1) rate = std::min(rate, 0.8 * m.node_port.bytes_per_s);
+  const double between = 0.8 * m.node_port.bytes_per_s;
+  if (!s.exchange.algorithm.empty() && s.gpus > 1)
+    return all_reduce_seconds(s.exchange.algorithm, bytes,
+                              {.ranks = static_cast<std::uint32_t>(s.gpus),
+                               .ranks_per_node = static_cast<std::uint32_t>(std::min(n, per_node)),
+                               .latency_s = latency_s,
+                               .within_bytes_per_s = rate,
+                               .between_bytes_per_s = between,
+                               .reduce_bytes_per_s = 0.8 * m.device->memory_bytes_per_s / 3});
+  if (nodes > 1) rate = std::min(rate, between);
   // A ring within the node, and a tree between nodes.
   const double hops = std::min(n, per_node) - 1 + std::log2(nodes);
   return 2 * hops * latency_s + 2 * (n - 1) / n * bytes / rate;
@@ -51,13 +59,19 @@ double exchange_s(const MeasuredStep& s, const core::Machine& m) {
 
 }  // namespace
 
+std::string exchange_refusal(const MeasuredStep& s, const core::Machine& m) {
+  const auto ranks = static_cast<std::uint32_t>(s.gpus);
+  return algorithm_refusal(s.exchange.algorithm, ranks, std::min(ranks, m.ranks_per_node));
+}
+
 double scaled_seconds(const MeasuredStep& s, double one, double gpus_of_it, const core::Machine& m) {
   constexpr double a_doubling = 0.005, overlap = 0.8, shown = 0.1, backward = 2.0 / 3;
-  const double exchange = exchange_s(s, m);
+  const double bits = s.gradient_bits > 0 ? s.gradient_bits : 32;
+  const DataExchange exchange = data_exchange(s.exchange, bits / 8 * s.parameters, overlap * backward * one,
+                                              [&](double bytes) { return all_reduce_s(s, bytes, m); });
   const double coding = s.coding_passes * sizeof(float) * s.parameters / (0.8 * m.device->memory_bytes_per_s);
   const double doublings = std::log2(static_cast<double>(s.gpus) / gpus_of_it);
-  return one * (1 + a_doubling * doublings) + std::max(0.0, exchange - overlap * backward * one) + shown * exchange +
-         coding;
+  return one * (1 + a_doubling * doublings) + exchange.shown_s + shown * exchange.total_s + coding;
 }
 
 ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> known, const core::Machine& m) {

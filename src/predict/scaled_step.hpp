@@ -22,6 +22,8 @@ struct ScaledStep {
 /// or by parameter servers where the row's strategy says so. `known`: rows among which the one with the fewest GPUs of
 /// the same system, network, precision and batch a GPU is T1.
 ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
+/// Why the row's choice of an exchange cannot be predicted on its GPUs; empty: it can.
+std::string exchange_refusal(const MeasuredStep&, const core::Machine&);
 /// The same from a step of one GPU that is known [s].
 double scaled_seconds(const MeasuredStep&, double one_gpu_s, double gpus_of_it, const core::Machine&);
 

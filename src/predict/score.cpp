@@ -197,6 +197,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
   Prediction p;
   double spread = spread_of_priors, calibrated_gpus = 1;
   if (s.sequence == 0 || !TransformerStep::refusal(s).empty()) {
+    if (auto why = exchange_refusal(s, m); !why.empty()) return {{}, why};
     auto scaled = scaled_step(s, rows_, m);
     if (!scaled.seconds) scaled = step_of_layers(s, m, p, scaled.reason);
     if (!scaled.seconds) return {{}, scaled.reason};
@@ -211,6 +212,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
   } else {
     const Terms terms = terms_of(m, s);
     const TransformerStep step(s, m);
+    if (auto why = step.exchange_refusal(); !why.empty()) return {{}, why};
     p.parts = step.parts(terms);
     p.flops = step.flops();
     p.memory = step.memory();

@@ -153,7 +153,8 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, 
       pipeline_(static_cast<double>(s.pipeline)),
       context_(static_cast<double>(s.context)),
       virtual_stages_(static_cast<double>(s.virtual_stages)),
-      zero_(s.zero) {
+      zero_(s.zero),
+      exchange_(s.exchange) {
   const std::size_t replicas = s.gpus / (s.tensor * s.pipeline * s.context);
   data_ = static_cast<double>(replicas);
   micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
@@ -207,14 +208,24 @@ double TransformerStep::product(const Terms& t, double m, double n, double k) co
 }
 
 double TransformerStep::all_reduce(const Terms& t, double bytes, double members, double within_node,
-                                   double groups_of_node) const {
+                                   double groups_of_node, const std::string& algorithm) const {
   if (members <= 1) return 0;
   const bool crosses = within_node < members;
   // The rate is that of a whole node's group; rates of smaller ones are known in proportion to the largest's.
   double rate = t[Term::within_rate];
   if (!link_.groups.empty())
     rate *= link_.group_bytes_per_s(static_cast<std::uint32_t>(within_node)) / link_.groups.back().bytes_per_s;
-  if (crosses) rate = std::min(rate, t[Term::between_rate] / std::max(1.0, groups_of_node));
+  const double between = t[Term::between_rate] / std::max(1.0, groups_of_node);
+  // A sum reads two operands and writes one.
+  if (!algorithm.empty())
+    return all_reduce_seconds(algorithm, bytes,
+                              {.ranks = static_cast<std::uint32_t>(members),
+                               .ranks_per_node = static_cast<std::uint32_t>(within_node),
+                               .latency_s = t[Term::latency],
+                               .within_bytes_per_s = rate,
+                               .between_bytes_per_s = between,
+                               .reduce_bytes_per_s = 0.8 * memory_ / 3});
+  if (crosses) rate = std::min(rate, between);
   const double hops = crosses ? 2 * (within_node - 1) + 2 * std::log2(members / within_node) : 2 * (members - 1);
   return hops * t[Term::latency] + 2 * (members - 1) / members * bytes / rate;
 }
@@ -253,6 +264,19 @@ double TransformerStep::head(const Terms& t) const {
          16 * tokens * hidden_ / memory;
 }
 
+TransformerStep::DataAxis TransformerStep::data_axis() const {
+  const double node = gpus_per_node_, members = data_ * context_;
+  const double within =
+      std::clamp(std::floor(node / (tensor_ * (pipeline_ * tensor_ <= node ? pipeline_ : 1))), 1.0, members);
+  return {members, within, std::clamp(node / within, 1.0, node)};
+}
+
+std::string TransformerStep::exchange_refusal() const {
+  const DataAxis axis = data_axis();
+  return algorithm_refusal(exchange_.algorithm, static_cast<std::uint32_t>(axis.members),
+                           static_cast<std::uint32_t>(axis.within));
+}
+
 StepParts TransformerStep::parts(const Terms& t) const {
   StepParts p;
   const Layer one = layer(t);
@@ -260,10 +284,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
   const double ends = head(t);
   const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
-  const double members = data_ * context_;
-  const double within =
-      std::clamp(std::floor(node / (tensor_ * (pipeline_ * tensor_ <= node ? pipeline_ : 1))), 1.0, members);
-  const double groups = std::clamp(node / within, 1.0, node);
+  const auto [members, within, groups] = data_axis();
   if (zero_ == 3) {
     // Every layer's weights are gathered twice and its gradients scattered once in each micro-batch.
     const double bytes = element_bytes_ * layer_parameters() / tensor_;
@@ -294,11 +315,11 @@ StepParts TransformerStep::parts(const Terms& t) const {
     p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop) / virtual_stages_ : 0;
     // Encoding and decoding stand at the end of a step, where nothing hides them.
     const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_) : 0;
-    const double reduce = all_reduce(t, reduced_bytes_ * local_parameters, members, within, groups);
-    const double backward_s = layers_ / pipeline_ * (one.backward + recomputed);
-    p.data_exchange =
-        overlaps_ ? std::max(0.0, reduce - backward_s) + t[Term::interference] * std::min(reduce, backward_s) : reduce;
-    p.data_exchange += coding_s;
+    const double window_s = overlaps_ ? layers_ / pipeline_ * (one.backward + recomputed) : 0;
+    const DataExchange exchange =
+        data_exchange(exchange_, reduced_bytes_ * local_parameters, window_s,
+                      [&](double bytes) { return all_reduce(t, bytes, members, within, groups, exchange_.algorithm); });
+    p.data_exchange = exchange.shown_s + t[Term::interference] * (exchange.total_s - exchange.shown_s) + coding_s;
   }
   // Adam in mixed precision reads and writes weights, their fp32 copies, two moments and the gradient.
   constexpr double update_bytes = 30;

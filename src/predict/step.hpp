@@ -97,6 +97,9 @@ class TransformerStep {
   static std::string refusal(const MeasuredStep&);
   /// Precondition: not refused.
   TransformerStep(const MeasuredStep&, const core::Machine&);
+  /// Why the chosen exchange cannot be predicted on these ranks; empty: it can.
+  std::string exchange_refusal() const;
+  /// Precondition: the exchange is not refused.
   StepParts parts(const Terms&) const;
   double seconds(const Terms& t) const { return parts(t).step(); }
   MemoryParts memory() const;
@@ -109,11 +112,16 @@ class TransformerStep {
   struct Layer {
     double forward, backward, exchange;  ///< [s]; exchange: of tensor parallelism, of one pass
   };
+  struct DataAxis {
+    double members, within, groups;  ///< within: members of a node; groups: such groups that share a node's ports
+  };
+  DataAxis data_axis() const;
   double narrow_gain(const Terms&) const;
   double product(const Terms&, double m, double n, double k) const;
   Layer layer(const Terms&) const;
   double head(const Terms&) const;
-  double all_reduce(const Terms&, double bytes, double members, double within_node, double groups_of_node) const;
+  double all_reduce(const Terms&, double bytes, double members, double within_node, double groups_of_node,
+                    const std::string& algorithm = {}) const;
   double layer_parameters() const;
   double end_parameters() const;
 
@@ -130,6 +138,7 @@ class TransformerStep {
   double element_bytes_ = 2;  ///< of activations and weights
   double reduced_bytes_ = 2;  ///< of a gradient when it is exchanged
   double coding_passes_ = 0;
+  ExchangeChoice exchange_;
 };
 
 }  // namespace gradmeter::predict

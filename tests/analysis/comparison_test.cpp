@@ -48,6 +48,20 @@ TEST(Comparison, OneLaunchIsUndecided) {
   EXPECT_THAT(c.points.front().reason, HasSubstr("one launch"));
 }
 
+TEST(Comparison, PredictedPointsAreRefused) {
+  Side predicted = timed_side("b", changed);
+  predicted.runs.back().points.back().metrics[core::Metric::predicted] = true;
+  for (const auto& [a, b] :
+       {std::pair{timed_side("a", three_points), predicted}, {predicted, timed_side("a", changed)}}) {
+    try {
+      (void)compare(a, b, {}, 0.05);
+      ADD_FAILURE() << "compared";
+    } catch (const core::UsageError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("b has predicted points"));
+    }
+  }
+}
+
 TEST(Comparison, LaunchesOfTwoBuildsAreNoReplicates) {
   Side mixed = timed_side("b", changed);
   mixed.runs.front().info.commit = "another";

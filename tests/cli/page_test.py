@@ -83,6 +83,13 @@ def other_points(name, ranks=6, intervals=40):
         yield point(name, "train", {"ranks": 8, "model": "mlp:784-64-10", "batch_per_rank": 64, "strategy": "ps-async"},
                     {"time_s": summary(1e-3), "accuracy": 1 - 0.2 / epoch, "loss": 1 / epoch, "step": 100 * epoch, "epoch": epoch,
                      "staleness": 1.5, "staleness_p99": 4, "staleness_max": 9})
+    for algorithm, growth in (("ring", 0.3), ("double-tree", 0.1)):
+        for i in range(17):
+            time = 1e-3 * (1 + growth * i)
+            yield point(name, "predict", {"ranks": 2**i, "model": "mlp:784-64-10", "batch_per_rank": 16, "batch_global": 16 << i, "strategy": "sync",
+                                          "algorithm": algorithm},
+                        {"predicted": True, "predicted_time_s": time, "ci90_low": 0.8 * time, "ci90_high": 1.2 * time, "efficiency": 1e-3 / time,
+                         **({"measured_time_s": 1.05 * time} if i < 3 else {})})
     yield point(name, "allreduce", {"ranks": 2, "size_bytes": 8, "collective": "allreduce"},  # as imported logs are
                 {"time_s": 1e-6, "busbw_bytes_per_s": 0.0})
     yield from link_points(name, ranks)

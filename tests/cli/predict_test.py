@@ -60,6 +60,7 @@ def body(test):
                fitted["ci90_high"] / fitted["ci90_low"] < 1.25, "a fit to the same system narrows the interval", fitted)
 
     calibrated(test, known)
+    from_own_files(test)
 
     for text, said in ((HEAD + "a,b\n", ":2:4: 2 values, not 19: 'gpu' is missing"), ("", ":1: an empty table"),
                        ("system,gpu\n", ":1:1: column gpus is missing")):
@@ -131,11 +132,90 @@ def networks(test):
                "time_s" not in points[0]["metrics"] and
                points[0]["metrics"]["ci90_low"] < points[0]["metrics"]["predicted_time_s"] < points[0]["metrics"]["ci90_high"],
                "a result file says that its rows are predicted", points)
+    exchanges(test, rows)
     done = test.run("list", "machines", "links", "--json")
     listed = json.loads(done.out)
     test.check(done.code == 0 and all(m["source"] for m in listed["machines"] + listed["links"]) and
                any(m["name"] == "H100 SXM5" and m["peaks"]["bf16"] == 989e12 and m["power_w"] == 700 for m in listed["machines"]),
                "machines and links are listed with their sources", done)
+
+
+def exchanges(test, rows):
+    """Strategies, algorithms and buckets of a network's exchange; combinations that have no meaning."""
+    network = ("--model", "gpt:layers=24,hidden=2048,heads=16,seq=1024,vocab=50257", "--link", "100GbE", "--ranks", "64,1024", "--batch", 1)
+    def wire(*chosen):
+        return rows(*network, *chosen)[0]["wire_s"]
+    synchronous = wire("--strategy", "sync")
+    test.check(synchronous == wire("--zero", 0) and wire("--strategy", "independent") == 0, "sync is stage 0, independent ranks exchange nothing", synchronous)
+    rare = [wire("--strategy", f"model-averaging:every={n}") for n in (1, 16)]
+    test.check(rare[0] > synchronous and abs(rare[0] / rare[1] - 16) < 1e-6, "averages hide nothing, and are rare", (synchronous, rare))
+    ring, direct = (rows(*network, "--strategy", "sync", "--algorithm", a)[1]["wire_s"] for a in ("ring", "direct"))
+    test.check(direct > 1.5 * ring, "algorithms differ", (ring, direct))
+    fast = ("--link", "8xNDR", "--batch", 4, "--micro-batch", 4, "--strategy", "sync")
+    one, some, none = (rows(*network[:2], "--ranks", 64, *fast, *bucket)[0]["wire_s"] for bucket in (("--bucket", 0), ("--bucket", "25M"), ()))
+    test.check(one > some > none > 0, "one bucket hides nothing, several have their latency", (one, some, none))
+    what = rows(*network, "--strategy", "sync", *(w for v in ("strategy=independent", "algorithm=ring,double-tree", "bucket=0") for w in ("--what-if", v)))[2:]
+    test.check(len(what) == 4 and what[0]["ratios"][1]["ratio"] > 1 and what[3]["ratios"][1]["ratio"] < 1, "and are what-ifs", what)
+    table = ("--model", "resnet50", "--machine", "P100", "--precision", "fp32", "--ranks", "4", "--batch", 32)
+    by_table = [rows(*table, *chosen)[0]["time_s"] for chosen in ((), ("--bucket", 0), ("--strategy", "independent"))]
+    test.check(by_table[1] > by_table[0] > by_table[2], "layer tables too", by_table)
+    out = test.path("exchanged.jsonl")
+    test.run("predict", *network, "--strategy", "sync", "--algorithm", "double-tree", "--bucket", "25M", "--out", out)
+    factors = support.points(out)[0]["factors"]
+    test.check(factors["strategy"] == "sync" and factors["algorithm"] == "double-tree" and factors["bucket_bytes"] == 25 << 20,
+               "a row has them as factors", factors)
+    for wrong in (("--strategy", "ps-async"), ("--strategy", "abacus"), ("--strategy", "independent", "--algorithm", "ring"),
+                  ("--strategy", "model-averaging", "--codec", "qsgd8"), ("--strategy", "bmuf", "--bucket", "1M"), ("--strategy", "sync", "--zero", 3),
+                  ("--algorithm", "ring"), ("--strategy", "sharded", "--algorithm", "ring"), ("--strategy", "sync", "--algorithm", "mpi"),
+                  ("--strategy", "sync", "--algorithm", "torus2d:rows=3"), ("--zero", 3, "--bucket", "1M"), ("--strategy", "sync", "--bucket", "large"),
+                  ("--strategy", "sync", "--what-if", "algorithm=mpi")):
+        done = test.run("predict", *network, *wrong)
+        test.check(done.code == 2 and len(done.own_lines) == 1, f"predict {' '.join(map(str, wrong))}: one line", done)
+    done = test.run("predict", *table, "--strategy", "sharded")
+    test.check(done.code == 2 and len(done.own_lines) == 1, "a layer table's update is not split", done)
+
+
+def from_own_files(test):
+    """Curves of recorded steps on more ranks: as a table, as rows of a result file that never count as measured, as a chart."""
+    measured = test.source / "results" / "scaling" / "two-cores.jsonl"
+    out = test.path("own.jsonl")
+    done = test.run("predict", "--calibrate", measured, "--ranks", "1,2,1024,65536", "--out", out)
+    test.check(done.code == 0 and "65536 ranks take a step of " in done.out.splitlines()[-1], "steps of our own files on more ranks", done)
+    test.valid(out)
+    points = support.points(out)
+    curves = {}
+    for p in points:
+        curves.setdefault((p["factors"]["algorithm"], p["factors"]["batch_per_rank"]), []).append(p)
+    test.check(len(curves) == 6 and all([p["factors"]["ranks"] for p in rows] == [1, 2, 1024, 65536] for rows in curves.values()),
+               "a row for each curve and number of ranks", curves.keys())
+    test.check(all(p["experiment"] == "predict" and p["metrics"]["predicted"] is True and "time_s" not in p["metrics"] and
+                   p["metrics"]["ci90_low"] < p["metrics"]["predicted_time_s"] < p["metrics"]["ci90_high"] for p in points),
+               "each says that it is predicted, and has no measured time of its own", points[0])
+    test.check(all(("measured_time_s" in p["metrics"]) == (p["factors"]["ranks"] < 3) for p in points),
+               "beside it the measured one, where there is one", [p["factors"]["ranks"] for p in points if "measured_time_s" in p["metrics"]])
+    first = curves["auto", 16]
+    test.check(first[0]["metrics"]["efficiency"] == 1 and first[0]["metrics"]["efficiency"] > first[1]["metrics"]["efficiency"] >
+               first[3]["metrics"]["efficiency"], "efficiency begins at one rank and falls", first)
+
+    again = test.path("again.jsonl")
+    again.write_text(out.read_text().replace(json.loads(out.read_text().splitlines()[0])["run_id"], "0123456789abcdef"))
+    for sides in ((measured, out), (out, again), (f"{measured},{again}", "--by", "algorithm"), (out, "--history", test.path("past"))):
+        done = test.run("compare", *sides)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "has predicted points" in done.err,
+                   f"compare {' '.join(map(str, sides))}: predicted rows are no measurements", done)
+    test.check(not list(test.path("past").glob("*")) if test.path("past").exists() else True, "nor are they kept as history")
+    for flag in ("--calibrate", "--score"):
+        done = test.run("predict", "--calibrate", out if flag == "--calibrate" else measured, *(() if flag == "--calibrate" else (flag, out)))
+        test.check(done.code == 2 and len(done.own_lines) == 1 and "no measured point of allreduce or scale" in done.err,
+                   f"{flag} takes none either", done)
+    done = test.run("report", out, "-o", test.path("own.html"))
+    test.check(done.code == 0, "a page has them", done)
+    drawn = test.run("report", out, "--svg", test.path("pictures"))
+    test.check(drawn.code == 2 and "vl-convert" in drawn.err or (test.path("pictures") / "predicted.svg").exists(), "and draws them", drawn)
+    done = test.run("report", measured, out, "-o", test.path("both.html"))
+    test.check(done.code == 0 and "not compared: own has predicted points" in done.err, "beside the measurements, and compares nothing", done)
+    done = test.run("predict", "--calibrate", measured, "--score", measured, "--out", test.path("no.jsonl"))
+    test.check(done.code == 2 and len(done.own_lines) == 1, "scores are no rows", done)
 
 
 def calibrated(test, known):

@@ -92,6 +92,7 @@ TEST(OwnSteps, SharedCoresSlowComputationDown) {
   const auto p = calibration.predict(on_ranks(calibration.rows().back(), 4)).prediction;
   ASSERT_TRUE(p);
   EXPECT_NEAR(p->contention_s, alone_s, 1e-3) << "four ranks on two cores compute twice as long";
+  EXPECT_EQ(calibration.predict(on_ranks(calibration.rows().back(), 1)).prediction.value().contention_s, 0);
 }
 
 /// With a server on each rank a rank sends and gets its share of both ways to all others, as a ring does.

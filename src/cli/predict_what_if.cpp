@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict --what-if: what other links, precisions, exchanges or machines would change.
+#include <algorithm>
+#include <utility>
+
+#include "cli/predict_network.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/table.hpp"
+#include "predict/machines.hpp"
+#include "report/cells.hpp"
+
+namespace gradmeter::cli {
+
+using core::UsageError;
+
+namespace {
+
+/// A change counts as paying from a twentieth on, which is less than any prediction is sure of.
+constexpr double pays_from = 1.05;
+
+}  // namespace
+
+std::vector<WhatIf::Alternative> WhatIf::read_changes(const Flags& f) {
+  std::vector<Alternative> out;
+  if (!f.has("what-if")) return out;
+  for (const std::string& text : f.texts("what-if")) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(
+          fmt::format("--what-if {}: write KEY=VALUE,VALUE, as link=100GbE,400GbE", core::printable(text)));
+    for (const std::string& value : split_list("--what-if", text.substr(equals + 1)))
+      out.push_back({text.substr(0, equals), value});
+  }
+  return out;
+}
+
+AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
+  const std::string flag = "--what-if " + c.key;
+  const auto one_of = [&](const std::vector<std::string>& values) {
+    check_only(flag, c.value, values);
+    return c.value;
+  };
+  if (c.key == "link") {
+    predict::connect(a.machine, flag, c.value);
+    a.link = c.value;
+  } else if (c.key == "precision") {
+    a.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  } else if (c.key == "codec") {
+    take_codec(c.value, a);
+  } else if (c.key == "strategy") {
+    take_strategy(c.value, a);
+  } else if (c.key == "algorithm") {
+    take_algorithm(flag, c.value, a);
+  } else if (c.key == "bucket") {
+    take_bucket(flag, c.value, a);
+  } else if (c.key == "machine") {
+    core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
+    if (const std::string why = predict::lacks_of(other); !why.empty())
+      throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(c.value), why));
+    if (!a.link.empty()) predict::connect(other, flag, a.link);
+    a.machine = std::move(other);
+    a.step.gpu = a.machine.device->name;
+  } else if (c.key == "recompute") {
+    a.step.recompute = one_of({"none", "selective", "full"});
+  } else if (c.key == "attention") {
+    a.step.attention = one_of({"flash", "plain"});
+  } else if (c.key == "zero") {
+    a.step.zero = static_cast<int>(parse_count(flag, c.value, 0, 3));
+  } else if (c.key == "micro-batch") {
+    a.step.micro_batch = static_cast<std::size_t>(parse_count(flag, c.value, 1, most_count));
+  } else {
+    throw UsageError(
+        fmt::format("--what-if: '{}' cannot be changed; there are link, precision, codec, strategy, algorithm, bucket, "
+                    "machine, recompute, attention, zero, micro-batch",
+                    core::printable(c.key)));
+  }
+  check_exchange(a);
+  return a;
+}
+
+/// "from 64 ranks", "up to 512 ranks", "at 8 of 12 numbers of ranks", "nowhere".
+std::string WhatIf::where_it_pays(const Effect& e) const {
+  std::vector<std::size_t> pays;
+  for (std::size_t i = 0; i < rows_.size(); ++i)
+    if (e.ratios[i] && *e.ratios[i] >= pays_from) pays.push_back(i);
+  if (pays.empty()) return "nowhere";
+  if (pays.size() == rows_.size()) return "everywhere";
+  const bool is_one_range = pays.back() - pays.front() + 1 == pays.size();
+  if (is_one_range && pays.back() + 1 == rows_.size())
+    return fmt::format("from {} ranks", rows_[pays.front()].asked.step.gpus);
+  if (is_one_range && pays.front() == 0) return fmt::format("up to {} ranks", rows_[pays.back()].asked.step.gpus);
+  if (is_one_range)
+    return fmt::format("{} to {} ranks", rows_[pays.front()].asked.step.gpus, rows_[pays.back()].asked.step.gpus);
+  return fmt::format("at {} of {}", pays.size(), rows_.size());
+}
+
+WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predict::Calibration& calibration)
+    : rows_(rows) {
+  for (const Alternative& c : read_changes(f)) {
+    Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
+    for (NetworkRow base : rows_) {
+      NetworkRow other = predicted(changed(base.asked, c), calibration);
+      if (base.p && other.p && base.p->basis != other.p->basis) {
+        // What was measured and what a data sheet says are not compared: both sides are taken from data sheets.
+        const predict::Calibration nothing({});
+        base.asked.machine.fit.reset();
+        base = predicted(base.asked, nothing);
+        other = predicted(changed(base.asked, c), nothing);
+      }
+      const bool both = base.p && other.p;
+      e.ratios.push_back(both ? std::optional(base.p->seconds / other.p->seconds) : std::nullopt);
+      if (!both && e.reason.empty()) e.reason = base.p ? other.reason : "without the change there is no prediction";
+      const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
+      if (before > 0 && after > 0) e.price = after / before;
+    }
+    effects_.push_back(std::move(e));
+  }
+}
+
+void WhatIf::print_json() const {
+  for (const Effect& e : effects_) {
+    core::Json ratios = core::Json::array();
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      ratios.push_back({{"ranks", rows_[i].asked.step.gpus}, {"ratio", or_null(e.ratios[i])}});
+    const core::Json line{{"what_if", e.change.key},     {"value", e.change.value},  {"predicted", true},
+                          {"ratios", std::move(ratios)}, {"pays", where_it_pays(e)}, {"price_ratio", or_null(e.price)},
+                          {"reason", e.reason}};
+    core::print("{}\n", line.dump());
+  }
+}
+
+void WhatIf::print(std::size_t width) const {
+  if (effects_.empty()) return;
+  std::vector<core::Column> heads{{"change", "", core::Align::left}};
+  for (const NetworkRow& r : rows_)
+    heads.push_back({report::counted(r.asked.step.gpus, "rank"), "times", core::Align::right});
+  const bool has_price = std::ranges::any_of(effects_, [](const Effect& e) { return e.price.has_value(); });
+  if (has_price) heads.push_back({"list price", "times", core::Align::right});
+  heads.push_back({"pays", "", core::Align::left});
+  core::Table table(heads);
+  const Effect* best = nullptr;
+  std::size_t best_at = 0;
+  for (const Effect& e : effects_) {
+    std::vector<std::string> cells{
+        fmt::format("{}={}", core::printable(e.change.key), core::printable(e.change.value))};
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      cells.push_back(e.ratios[i] ? fmt::format("{:.2f}", *e.ratios[i]) : "-");
+      if (e.ratios[i] && (!best || *e.ratios[i] > best->ratios[best_at].value_or(0))) best = &e, best_at = i;
+    }
+    if (has_price) cells.push_back(e.price ? fmt::format("{:.2f}", *e.price) : "-");
+    cells.push_back(where_it_pays(e));
+    table.add_row(std::move(cells), e.reason.empty() ? "" : core::printable(e.reason));
+  }
+  core::print("What if: samples/s relative to the rows above; a change pays from {:.2f} times\n{}\n", pays_from,
+              table.to_string(width));
+  if (!best || *best->ratios[best_at] < pays_from) {
+    core::print("None of these changes pays.\n");
+  } else {
+    core::print("{}={} pays most: {:.2f} times at {}; it pays {}.\n", core::printable(best->change.key),
+                core::printable(best->change.value), *best->ratios[best_at],
+                report::counted(rows_[best_at].asked.step.gpus, "rank"), where_it_pays(*best));
+  }
+}
+
+}  // namespace gradmeter::cli
