@@ -254,7 +254,8 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
     const auto sent_s = inner_->sent_s(a.inner);
     a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
     a.line->last_s = a.handed_on_s;
-    if (inner_->zero_copy_from(a.peer)) {
+    // Servers' receives do not say how long a message is that they read where it lies.
+    if (a.bytes > 0 && inner_->zero_copy_from(a.peer)) {
       a.copy.assign(a.data, a.data + a.bytes);
       a.data = a.copy.data();
       inner_->release(a.inner);
@@ -266,7 +267,7 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
 void UnreliableTransport::release(MessageHandle& h) {
   const auto it = awaited_.find(h.id);
   if (it == awaited_.end()) return inner_->release(h);
-  if (!inner_->zero_copy_from(it->second.peer)) inner_->release(it->second.inner);
+  if (it->second.copy.empty()) inner_->release(it->second.inner);
   awaited_.erase(it);
 }
 

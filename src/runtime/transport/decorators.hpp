@@ -119,8 +119,9 @@ class StagedTransport final : public Transport {
 /// arrived at the time that the faults say, and never before an earlier message of the same channel. That time is
 /// reckoned from when the message was sent; where the transport does not say when that was, from when the receiver
 /// finds it, which is no sooner than it asks for it. Senders are done when it finds it, as with a network that has
-/// taken the message: what lies in their memory is copied. There is no doorbell: waiting ranks poll, since held-back
-/// messages ring none. Cost: an entry of a map for each message on its way, and that copy.
+/// taken the message: what lies in their memory is copied, where the receive says its size. There is no doorbell:
+/// waiting ranks poll, since held-back messages ring none. Cost: an entry of a map for each message on its way, and
+/// that copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were
