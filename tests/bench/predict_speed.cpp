@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long predictions take at many ranks, and the memory that they need. Prints, judges nothing.
 // usage: bench_predict [FILE.jsonl]   a result file of scale, from which a curve of steps is predicted; default: a
-// recorded one
+// recorded one, below the current folder
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ int main(int argc, char** argv) try {
   const double network = seconds_of([&] { widest = network_curve(); });
   core::print("curve of twelve steps with intervals, llama3-8b by data sheets: {:.3f} s (widest: high is {:.2f} low)\n",
               network, widest);
-  const std::string file = argc > 1 ? argv[1] : GRADMETER_RECORDED_SCALE;
+  const std::string file = argc > 1 ? argv[1] : "results/predict/three-links.jsonl";
   const auto runs = core::read_results(file, core::Reading::strict, core::Samples::left_out).runs;
   std::optional<predict::OwnStepCalibration> calibration;
   const double fit = seconds_of(
