@@ -13,7 +13,8 @@ using core::Metric;
 using core::Point;
 
 /// Clocks go in steps (of 10 ns on some virtual machines), so that most samples of a short call are equal. Their median
-/// is known to a step and no better: the interval has the nearest other samples.
+/// is known to a step and no better: the interval has the nearest other samples, and what their readings are rounded
+/// by.
 void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, core::Summary& time) {
   const double equal = 1.5e-9 / static_cast<double>(calls);  // readings are rounded to 1 ns
   for (const bool is_above : {false, true}) {
@@ -24,7 +25,7 @@ void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, co
     }
     if (!std::isfinite(nearest)) continue;
     double& end = is_above ? time.ci95_high : time.ci95_low;
-    end = is_above ? std::max(end, nearest) : std::min(end, nearest);
+    end = is_above ? std::max(end, nearest + equal) : std::min(end, nearest - equal);
   }
 }
 
