@@ -18,8 +18,8 @@ namespace gradmeter::kernels {
 /// - Products, convolutions and the packing of their operands, in fp32, bf16 and int8: numbers must be right within the
 ///   errors of rounding.
 /// - Products whose operands have up to 2^20 elements together: also, each row of the result, times a drawn vector of
-/// ±1,
-///   must equal the product of the operands with that vector (Freivalds 1977), so that a single wrong element is found.
+///   ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a single wrong element is
+///   found.
 /// - Other operations in floats, which are the recurrent layers: elements must have been written.
 /// Cost: about a hundredth of the operation's FLOP, for at least 4 to 16 elements of the result, and a pass over the
 /// operands. A thread has at most one check at a time.

@@ -5,14 +5,12 @@
 // applied and answered while others travel.
 // - A worker sends the change of each chunk (`push`), which the server acknowledges when it has received it (`ack`). A
 //   worker may have only a few unacknowledged chunks at a server, since otherwise senders exhaust the server's memory,
-//   as
-//   in ps-lite.
+//   as in ps-lite.
 // - A worker requests the weights of one chunk with its change: the push has a `sequence`, and is answered when the
 //   change is applied. By a `pull` it requests all chunks of a server.
 // - Weights are sent chunk by chunk (`weights`). If the codec encodes them, they are sent as changes since the worker's
 //   last answer; otherwise, and for evaluation, as they are. Servers on a worker's node write weights to its own
-//   memory, if
-//   its push says where (`answer_place`); the payload is then there before the answer arrives.
+//   memory, if its push says where (`answer_place`); the payload is then there before the answer arrives.
 // - A worker that has finished sends `disconnect`. One that waits for others outside a step sends `rest`, where steps
 //   would otherwise wait for its changes.
 // - Between steps all workers may ask to `evaluate`. These pulls are answered when all have asked, so that all get the

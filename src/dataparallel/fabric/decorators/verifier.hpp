@@ -69,6 +69,7 @@ class MessageVerifier {
 /// codecs up to the rounding of fp32, with and without feedback, since the rank that encodes knows exactly what is
 /// lost, or kept for later. The tolerance is twice that of sums, applied to inputs, losses and what is kept. Whether a
 /// codec loses more than it may can only be checked with known data.
+///
 /// Cost: nothing unless it is armed; else two passes over inputs and outputs. A rank keeps a few numbers for a call,
 /// and P for a reduce-scatter and for messages. With a codec it keeps as many numbers as the call has elements, and
 /// where these are encoded hop by hop without feedback, twice as many again.
