@@ -131,9 +131,10 @@ struct ExchangeSpec {
   }
 };
 
-/// Scratch is kept between calls. Peers may read values that are summed into `alternate`, so that memory is taken from
-/// `scratch`, enough for the slices that are under way at once. Data received for a reduction go to private memory. The
-/// transport should have most_lanes() channels: each lane needs its own, and with fewer channels there are fewer lanes.
+/// Scratch is kept between calls. The memory of `alternate` is taken from `scratch`, since peers may read values that
+/// are summed into it; there is enough for the slices that are under way at once. Data received for a reduction go to
+/// private memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels
+/// there are fewer lanes.
 /// With a codec, calls are sums or averages of fp32, buffers may be in any memory, and each lane keeps an encoded
 /// slice. With a queue, a message is sent once the work before it is done, and a received message is released once it
 /// has been read. On a device that `is_staged`, work that was submitted to its queue before a call is done before the

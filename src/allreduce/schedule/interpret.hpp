@@ -40,8 +40,8 @@ struct CountedCost {
   double buffers_sent(std::size_t rank) const { return static_cast<double>(blocks_sent[rank]) / blocks; }
 };
 
-/// values [ranks × blocks], rank-major: each rank's contribution before `play`, its result after.
-/// Cost: O(steps), memory for one round's messages.
+/// Plays a schedule on values [ranks × blocks], rank-major, which hold each rank's contribution before `play` and its
+/// result after. Cost: O(steps), memory for one round's messages.
 template <Algebra A>
 class Player {
  public:

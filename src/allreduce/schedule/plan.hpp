@@ -11,9 +11,10 @@
 
 namespace gradmeter::allreduce {
 
-/// `alternate` is scratch of the buffer's size. While a peer reads a block in `out`, the block is summed into
-/// `alternate`, and the other way round, since a sum in place would need a fence that deadlocks. `wire` holds blocks as
-/// a codec encoded them. With a codec all messages are sent from there, so sums need no alternate.
+/// Where a value lies. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
+/// still reads, and waiting for that peer could deadlock. So while a peer reads a block in `out`, the block is summed
+/// into `alternate`, and while a peer reads it there, into `out`. `wire` holds blocks as a codec encoded them. With a
+/// codec all messages are sent from there, so sums need no alternate.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 

@@ -44,8 +44,9 @@ struct Slice {
   Cut cut = Cut::run;
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
-  std::size_t number = 0, count = 1;  ///< index among `count` slices; of_each_block takes that share of each block
-  std::size_t grain = 1;              ///< for run: blocks begin at multiples of this [elements]
+  /// Index of this slice among `count`; for of_each_block it is that part of each block.
+  std::size_t number = 0, count = 1;
+  std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
   /// For of_each_block, an extent of several blocks is allowed only where there is one slice.
   Extent extent(Blocks) const;
 };
@@ -72,8 +73,9 @@ class Slices {
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
 /// other, and each slice is in one round at a time. With one schedule the busiest ranks work in every round, so four
-/// lanes fill the links. With several trees a rank works in a few rounds only, so it is busy when about as many slices
-/// are under way as all trees have rounds. With four lanes a double tree takes 1.5 to 1.9 times as long at P = 8 to 14.
+/// lanes fill the links. In a schedule of several trees a rank has work in only a few of the rounds, so there is a lane
+/// for each round of each tree, up to most_lanes(). With four lanes a double tree takes 1.5 to 1.9 times as long at P =
+/// 8 to 14.
 std::size_t lanes_for(std::span<const SchedulePtr>);
 /// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);

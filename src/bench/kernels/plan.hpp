@@ -92,7 +92,8 @@ struct TimeShare {
 
 /// `least`: the least times of the points still to come [s], the next one first. If all of them fit, each point gets
 /// its least time and an equal share of the rest. If they do not, the longest points are skipped until the others fit.
-/// If then the next point takes more than an equal part, the others must fit into half of the time. Cost: O(n log n).
+/// If the next point takes more than an equal part of the time, they must fit into half of it, since the prediction for
+/// a long point may be far too short. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
 /// The factor by which work of one kind takes longer here than predicted: a moving mean that starts from a guess, since

@@ -42,8 +42,8 @@ struct KernelFindings {
   KernelBound bound = {};
 };
 
-/// A result with a larger share of zeros is mistrusted. The data are random, so products and sums have no zeros; half
-/// of a rectified result are zeros, and so are a few numbers of eight bits.
+/// A result with a larger share of zeros is mistrusted. The data are random, so products and sums of floats have no
+/// zeros. In a rectified result half of the numbers are zero, and among whole numbers of eight bits a few are.
 inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error and the check's status. A kernel whose status becomes wrong or mistrusted is not timed.
