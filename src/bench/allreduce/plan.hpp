@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a collective sweep: the factors that were asked for, in groups whose members take turns.
+// The flags of a collective sweep, and its points: the factors that were asked for, in groups whose members take turns.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allreduce/coded/coded.hpp"
+#include "bench/engine/flags.hpp"
 #include "bench/engine/node_map.hpp"
 #include "bench/engine/sweep.hpp"
 #include "core/injection.hpp"
@@ -76,6 +77,12 @@ struct CollectiveOptions {
   core::Injection injection = {};  ///< faults to inject
   std::uint64_t seed = 1;
 };
+
+/// Lists the flags of the sweep and of its command.
+FlagList describe_allreduce();
+/// Reads the options from the flags, the same on every rank. threads: those of the matrix product that overlaps the
+/// exchange. Errors: UsageError of one line.
+CollectiveOptions read_collective_options(const Flags&, int ranks, int threads);
 
 /// One point of the sweep with its row.
 struct CollectivePoint : SweepPoint {
