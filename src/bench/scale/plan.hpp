@@ -28,7 +28,6 @@ struct ScaleFactors {
   std::vector<allreduce::AlgorithmPtr> algorithms;
   std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: no codec
   std::vector<Overlap> overlaps;
-  std::vector<std::size_t> buckets;
   std::vector<dataparallel::TransportKind> transports;
   std::vector<Scaling> scalings;
   std::vector<int> threads;

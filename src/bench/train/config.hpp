@@ -66,11 +66,18 @@ struct TrainingConfig {
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 
+/// The exchange factors that apply to a training.
+struct Applies {
+  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
+  Applies& operator|=(const Applies&);
+};
+
 /// One value of a factor, as a function that sets it.
 using Setting = std::function<void(TrainingConfig&)>;
 struct TrainingFactor {
   std::string flag;  ///< "--accumulate"
   std::vector<Setting> values;
+  bool Applies::*applies = nullptr;  ///< it applies where this exchange factor does; null: to every training
 };
 
 /// The number of samples that an evaluation passes through the model at once, unless a batch is longer. A split model
@@ -119,11 +126,6 @@ std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
-/// The exchange factors that apply to a training.
-struct Applies {
-  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
-  Applies& operator|=(const Applies&);
-};
 Applies factors_of(const dataparallel::StrategyChoice&);
 /// The factors that apply to this training: none where nothing is exchanged. The transport does not apply to a vendor's
 /// algorithm, unless a split model uses it for messages.

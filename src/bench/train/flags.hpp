@@ -37,6 +37,9 @@ void add_training_flags(FlagList&, Values);
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
+/// Sets the factors with a TrainingFactor::applies to their usual values, for a training without an exchange.
+void set_usual_exchange(TrainingConfig&);
+
 /// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and
 /// transport.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
