@@ -57,7 +57,7 @@ Operand in_plain_floats(const Operand&);
 
 /// Refuses the products that no backend takes.
 std::string gemm_shape_refusal(const Problem&);
-/// Refuses the further products that a logarithmic precision does not take.
+/// Refuses also the products that a logarithmic precision does not take.
 std::string lns_shape_refusal(const Problem&);
 std::string conv_shape_refusal(const Problem&);
 std::string rnn_shape_refusal(const Problem&);

@@ -32,9 +32,10 @@ class CollectiveBenchmark {
   void prepare();
   void warm_up();
   /// Makes a block of timed calls, one of which is checked, at a random place; a wrong result ends the point. Timed
-  /// calls have known data, which differ from call to call. Where calls in place change the data, and with a codec,
-  /// timed calls cannot be checked. Then further calls are: they have data of their own, are made like the timed ones,
-  /// and are no samples. Returns whether the point has enough samples; it may be called again even then.
+  /// calls have known data, which differ from call to call. Two kinds of timed calls cannot be checked: those with a
+  /// codec, and those in place that change the data. For these, extra calls are checked, which have data of their own,
+  /// are made like the timed ones, and are no samples. Returns whether the point has enough samples; it may be called
+  /// again even then.
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }

@@ -68,9 +68,9 @@ struct CodedSum {
 ///               codec sends, or up to a tenth fewer.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, whatever arrives, the result must be the known sum within fp32, except for
-/// three elements and as many as rounding near a level loses. A dropped contribution is found where it is more than 3/n
-/// of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
+/// For signs and a codec that keeps them, the result must be the known sum within fp32, whatever the codec lets arrive.
+/// Exceptions are three elements, and as many more as rounding may put on a wrong level. A dropped contribution is
+/// found where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
 /// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces; for `encoded` 16; for signs none.
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
