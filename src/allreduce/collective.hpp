@@ -23,23 +23,24 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// The change that a codec makes to this rank's contribution: the residual that error feedback sends now is added, and
-/// what is lost or kept is subtracted. Up to the rounding of fp32, the result is the sum over ranks of contribution
-/// plus difference (divided by the ranks, for an average).
+/// The difference that a codec makes to this rank's contribution: plus the residual that error feedback sends now,
+/// minus what is lost or kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
+/// difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
-  /// The sum of the squares of all terms added and subtracted in fp32, which scales the rounding errors.
+  /// The sum of the squares of all terms that were added to or subtracted from it in fp32, which scales the rounding
+  /// errors.
   double squares = 0;
 };
 
 /// The tensors that the buffer holds, since codecs encode tensor by tensor. It must last until the call is complete.
 struct TensorLayout {
-  /// The buffer's offset among all elements that a step exchanges, by which a codec finds what it keeps between steps.
+  /// The buffer's offset among all elements that a step exchanges. A codec finds its state from earlier steps by it.
   std::size_t first = 0;
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
-  /// Null, or `count` zeros that a call with a codec fills in; filling them in does not change the bits of the result.
+  /// Null, or `count` zeros that a call with a codec fills in. Asking for it does not change the bits of the result.
   CodingDifference* difference = nullptr;
 };
 
@@ -47,7 +48,8 @@ struct TensorLayout {
 struct Encoding {
   compression::Draw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
   /// Residuals of error feedback, one element for each element of the call, read and updated; null: none.
-  /// worker_residual: for what this rank encodes before a sum is finished; owner_residual: for sums that it finishes.
+  /// worker_residual belongs to encodings of this rank's contribution and partial sums, owner_residual to those of sums
+  /// that it finishes.
   float *worker_residual = nullptr, *owner_residual = nullptr;
 };
 
@@ -55,7 +57,7 @@ struct Encoding {
 struct CodingTime {
   double encode_s = 0, decode_s = 0;
   std::uint64_t calls = 0;
-  /// Adds the times of a collective that is part of this one, but not its calls, which are parts of this one's calls.
+  /// Adds the times of an inner call. Its `calls` are not added, since an outer call counts once.
   void add_times(const CodingTime& part) { encode_s += part.encode_s, decode_s += part.decode_s; }
 };
 
@@ -90,8 +92,8 @@ struct Waiting {
 /// calls. Only the collective that hands it over knows its type.
 using CodecState = std::shared_ptr<void>;
 
-/// Waits for the queue before memory is freed that a call which was given up may still use. Errors are ignored, since
-/// the poll of that call has thrown them already.
+/// Waits for the queue before memory is freed that an abandoned call may still use. Errors are ignored, since the poll
+/// of that call has thrown them already.
 inline void wait_before_end(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();
@@ -108,12 +110,13 @@ class Collective {
   /// True where calls take buffers in the memory of the queue's device. Otherwise they take host memory, or the memory
   /// through which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where it reads and writes the device's own memory, and not the memory through which transports reach it.
+  /// True where it reads and writes the device's own memory, rather than the host memory through which transports reach
+  /// it.
   virtual bool reads_device() const { return false; }
-  /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). They
-  /// are in memory of runtime::map_registrable and stay until the collective ends; all ranks register equal buffers, or
-  /// none. Call it only between calls.
-  /// Errors: BackendError with the library's own text, and where the collective registers nothing.
+  /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
+  /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal
+  /// buffers, or none. Call it only between calls.
+  /// Errors: BackendError with the library's own text, or where the collective cannot register buffers.
   virtual void register_buffers(std::span<const runtime::Buffer>) {
     throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");
   }
@@ -130,8 +133,8 @@ class Collective {
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
   /// The time that a codec took; null: there is no codec.
   virtual std::optional<CodingTime> coding() const { return std::nullopt; }
-  /// Returns to the state before the first call, and hands over what a codec has kept; null: nothing is kept. Call it
-  /// only between calls. Memory is moved, not copied.
+  /// Returns to the state before the first call, and hands over the codec's state; null: there is none. Call it only
+  /// between calls. Memory is moved, not copied.
   virtual CodecState take_state() { return nullptr; }
   /// Puts back what `take_state` of this collective has handed over.
   virtual void restore_state(const CodecState&) {}

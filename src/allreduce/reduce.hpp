@@ -16,20 +16,20 @@ std::string_view name(Op);
 /// destination may be one of the sources, but must not overlap one in part. There are two or more sources of n elements
 /// each.
 ///
-/// 16-bit and 8-bit floats are combined in fp32 and rounded to nearest even, too large ones to infinity (e4m3: NaN).
-/// `accumulate` says when: the element type itself means after every operation, as a sequence of two-source reductions
-/// would; fp32 means once, at the end. For all other types it must be the element type itself.
+/// 16-bit and 8-bit floats are combined in fp32 and rounded to nearest even, too large ones to infinity (e4m3: NaN). If
+/// `accumulate` is the element type itself, each operation's result is rounded, as in a sequence of two-source
+/// reductions. If it is fp32, only the final result is. For all other types it must be the element type itself.
 ///
 /// The bits are the same on every instruction set, and the order of two operands never matters. Any NaN among the
-/// operands gives the quiet NaN of positive sign; in min and max -0 is less than +0. Integers wrap. Cost: (sources +
-/// 1)·n elements moved, each once.
+/// operands gives the quiet NaN of positive sign. For min and max, -0 is less than +0. Integers wrap.
+/// Cost: (sources + 1)·n elements moved, each once.
 void reduce(core::Element, core::Element accumulate, Op, std::byte* destination,
             std::span<const std::byte* const> sources, std::size_t n);
 
-/// Finishes a complete value: for `average`, destination = source / ranks; else the value is copied where the places
-/// differ. Small floats are multiplied by 1/ranks in fp32 and rounded once. So an average accumulated in fp32 is
-/// rounded twice, once as a sum and once here. (A sum that stayed in fp32 between the two would have to travel as
-/// fp32.)
+/// Finishes a complete value: for `average`, destination = source / ranks; for other operations the value is copied,
+/// unless destination and source are the same. Small floats are multiplied by 1/ranks in fp32 and rounded once. So an
+/// average that was accumulated in fp32 is rounded twice: as a sum and here. (To avoid that, the sum would have to
+/// travel as fp32.)
 void finish(core::Element, Op, std::byte* destination, const std::byte* source, std::size_t n, int ranks);
 
 /// Converts n small floats to fp32 (exactly), and back, rounded as `reduce` rounds.
@@ -42,7 +42,7 @@ inline void check_supported(core::Element e, Op op) { check_supported(e, op, e);
 
 namespace detail {
 
-/// The part of `reduce` and `finish` for 16-bit and 8-bit floats, in a source of its own, since it is compiled for
+/// The part of `reduce` and `finish` for 16-bit and 8-bit floats. It has its own source file, which is compiled for
 /// every instruction set.
 void reduce_small_floats(core::Element, bool wide, Op, std::byte* destination,
                          std::span<const std::byte* const> sources, std::size_t n);

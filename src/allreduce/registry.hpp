@@ -28,15 +28,16 @@ std::span<const AlgorithmInfo> algorithms();
 /// An algorithm as a user named it, checked, with every parameter written out.
 class AlgorithmChoice {
  public:
-  /// table: makes the choice a selection by this table, named by the table. machine: makes it a selection by the cost
-  /// model on this machine, for the ranks of each request.
+  /// With `table`, the choice is a selection by that table, and its name is the table's text. With `machine`, it is a
+  /// selection for which the cost model makes a table of this machine for the ranks of each request.
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, std::shared_ptr<const SizeTable> table = {},
                   std::shared_ptr<const core::Machine> machine = {});
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
-  /// The reason why it cannot send a device's memory by this transport; empty: it can, or the transport is a host's.
+  /// The reason why this transport does not suit the algorithm: it sends a device's memory, and the algorithm sends
+  /// none. Empty: it suits.
   std::string transport_refusal(runtime::TransportKind) const;
   /// True where, given a device's queue, it moves and sums the device's memory; other algorithms are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }
@@ -45,8 +46,8 @@ class AlgorithmChoice {
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// The reason why it cannot serve these ranks; empty: it can.
   std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
-  /// The reason why these faults would not occur: the algorithm sends no messages by transports. Empty: there are no
-  /// faults, or it sends messages.
+  /// The reason why these faults cannot be injected: the algorithm sends no messages by our transports. Empty: they can
+  /// be, or there are none.
   std::string fault_refusal(const core::MessageFaults&) const;
   /// Errors: UsageError with the refusal.
   std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;

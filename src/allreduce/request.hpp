@@ -70,7 +70,7 @@ struct AlgorithmInfo {
 };
 /// Empty when the request is for one of `kinds`; else "ring has no broadcast".
 std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> kinds);
-/// The refusal of a row that serves these kinds on any ranks.
+/// The refusal of a row that serves these kinds on any number of ranks.
 template <CollectiveKind... kinds>
 std::string only(const Request& r) {
   return only_collectives(r, {kinds...});
@@ -78,7 +78,7 @@ std::string only(const Request& r) {
 
 /// Empty when the number of ranks is a power of two; else the reason, and the algorithm to take instead.
 std::string only_powers_of_two(const Request&, std::string_view instead);
-/// Empty when every node holds the same number of ranks, one after another.
+/// Empty when every node holds equally many ranks, with consecutive numbers; else the reason.
 std::string only_even_nodes(const Request&);
 
 /// The value of a parameter. Errors: UsageError unless it is a plain number of at least `least`.

@@ -14,11 +14,11 @@
 namespace gradmeter::allreduce {
 
 /// `exact`: small whole numbers, different by rank and by place, such that every partial result in every order is
-/// representable: the right answer is one bit pattern, whatever the algorithm. In types with a short run of exact
-/// integers (fp8-e5m2: 8) only some ranks are non-zero at each place; products are of ±1 and a few 2s.
-/// `random`: floats are uniform in [-1, 1), rounded to the type. In products, up to 16 ranks at each place have
-/// magnitudes from 0.75 to 1.25, and the others ±1. Integers are uniform over the whole type for min and max, and as in
-/// `exact` for sums and products, since vendors differ in what an integer that overflows becomes.
+/// exactly representable: the right answer is one bit pattern, whatever the algorithm. In types that represent few
+/// integers exactly (fp8-e5m2: up to 8) only some ranks are non-zero at each place. Products have factors of ±1 and a
+/// few 2s. `random`: floats are uniform in [-1, 1), rounded to the type. For products, up to 16 ranks at each place
+/// have magnitudes from 0.75 to 1.25, and the others ±1. Integers are uniform over the whole type for min and max. For
+/// sums and products they are as in `exact`, since vendors differ in the result of an integer overflow.
 enum class Pattern : std::uint8_t { exact, random };
 
 /// Element `index` of rank `rank`'s input depends only on these members, the rank and the index. So any rank can
@@ -33,8 +33,7 @@ struct KnownData {
   /// narrower.
   bool rounds_once = false;
   /// With `exact`, a stamp that is not 0 replaces the seed at the stamped places (the first 64 elements, and two of
-  /// each 1,024). So the data of a call differ from those of the last call all over the buffer, and cost little to
-  /// make.
+  /// each 1,024). So the data of each call differ from those of the call before all over the buffer, at little cost.
   std::uint64_t stamp = 0;
   std::uint64_t first_stamp = 0;  ///< not 0: the stamp of element 0, in place of `stamp`
   /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
@@ -65,10 +64,10 @@ struct Verdict {
 };
 
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
-/// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows, for sums, (ranks − 1)·u·Σ|x|
-/// with u the unit roundoff, whatever the order (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x| and
-/// one u; for averages two roundings more; for products a relative error of one u for each rank that is not ±1, and of
-/// one more u; nothing for min, max and integers. Cost: O(ranks · n), so ranks may check one part each.
+/// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` has these tolerances, with u the unit
+/// roundoff: sums of any order (ranks − 1)·u·Σ|x| (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x|
+/// and one u; averages two roundings more; products a relative error of one u for each rank that is not ±1, and of one
+/// more u; min, max and integers none. Cost: O(ranks · n), so ranks may check one part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
@@ -97,11 +96,12 @@ void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Compares this rank's result with the right one, after the call. Cost: O(ranks · count) for a reduction.
 Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
-/// Checks as `check` does, but only one of `ranks` shares of an all-reduce's result: ranks that hold the same bits can
-/// share the work. Cost: O(count).
+/// Does what `check` does for one of `ranks` equal shares of an all-reduce's result: ranks that hold the same bits can
+/// divide the work among them. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// Checks, as `check` does, the result of an all-reduce whose ranks hold different bits. It checks the whole result if
-/// that takes at most 2^26 inputs, else as much as they allow, in runs that differ by rank. Cost: O(count), bounded.
+/// Does what `check` does for the result of an all-reduce whose ranks hold different bits. It checks the whole result
+/// if that reads at most 2^26 inputs, else parts that differ by rank and together read that many. Cost: O(count),
+/// bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

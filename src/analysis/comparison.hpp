@@ -36,8 +36,9 @@ Estimate launch_interval(std::span<const double> values);
 /// 0.05 keeps the expected share of false rejections at 5 %. NaN does not count and stays NaN. Cost: O(n log n).
 std::vector<double> adjust_p_values(std::span<const double> p_values);
 
-/// Launches of each side after which the 95 % interval would exclude 1 or lie within `tolerance` around it, if ratio
-/// and spread stay the same; 0 if that takes more than `most_launches`, or if no spread is known.
+/// `launches_to_decide` gives the number of launches of each side after which the 95 % interval would exclude 1 or lie
+/// within `tolerance` around it, if ratio and spread stay the same. It gives 0 for more than `most_launches`, or if no
+/// spread is known.
 inline constexpr std::int64_t most_launches = 1000;
 std::int64_t launches_to_decide(std::span<const double> a, std::span<const double> b, double tolerance);
 
@@ -53,8 +54,8 @@ struct ComparedPoint {
   double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;
   std::int64_t launches_needed = 0;  ///< launches of each side; 0: not known, or over `most_launches`
-  std::string reason;                ///< why the point is missing or undecided
-  std::string left_out;              ///< launches of the second side that count in no number, and why
+  std::string reason;                ///< why the point is missing or undecided; else empty
+  std::string left_out;              ///< launches of the second side whose values are not used, and why
 };
 
 struct Comparison {
@@ -71,8 +72,8 @@ struct Comparison {
 /// for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point does not pass a bar on the ratio: the interval lies below the bar, contains it or is unknown,
-/// the point is missing, or the second side has a launch that failed or is not trusted. None if it passes.
+/// The reason why a point does not pass a lower bound on its ratio: the interval lies below the bound, contains it or
+/// is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it passes.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

@@ -18,7 +18,7 @@
 
 namespace gradmeter::analysis {
 
-/// Kinds in the order of their importance to a person: what spoils a comparison, what is broken, which setting would be
+/// Kinds, from the most important to the least: what makes a comparison invalid, what is broken, which setting would be
 /// faster, what else was found, and which points have no figure.
 enum class FindingKind : std::uint8_t {
   mixed_machines,    ///< points of several machines or builds in one side
@@ -30,7 +30,7 @@ enum class FindingKind : std::uint8_t {
   disturbance,       ///< a soak's disturbances, drift and long windows
   change,            ///< the effect of changing one factor's value, with all other factors equal
   fastest_exchange,  ///< the fastest algorithm of one collective at one size
-  small_batch,       ///< a larger mini-batch raises efficiency much, beyond doubt
+  small_batch,       ///< a larger mini-batch raises efficiency much; the intervals leave no doubt
   lost_to,           ///< the causes of a step's lost time
   nothing_wrong,     ///< points that were examined without any of the findings above
   efficiency,        ///< a curve of efficiency over the mini-batch
@@ -54,7 +54,7 @@ struct Finding {
   std::optional<double> probability = {};        ///< probability of a cause
   double severity = 0;                           ///< share of the time that it costs; orders findings of one kind
   std::string sentence = {};
-  std::string next = {};             ///< the command to run next; empty: none
+  std::string next = {};             ///< command to run next; empty: none
   std::vector<SourceRow> rows = {};  ///< the points from which it was concluded
 };
 
@@ -71,10 +71,10 @@ core::Json to_json(const Finding&);
 /// 0.66 is "two thirds"; shares that are near no simple fraction are "41 %".
 std::string share_in_words(double share);
 
-/// Says for the largest gradient of a `codecs` sweep how many times as fast an exchange is with each codec as without:
-/// w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X is the
-/// link below which the codec pays (compression/crossover.hpp). The interval is that of the codec's times. Empty where
-/// no point has such a link.
+/// Says, for the largest gradient of a `codecs` sweep, how many times as fast an exchange is with each codec as
+/// without: w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X
+/// is the link speed below which the codec pays (compression/crossover.hpp). The interval is that of the codec's times.
+/// Empty where no point has such a speed.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 
 }  // namespace gradmeter::analysis

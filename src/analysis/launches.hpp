@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches as replicates: the values of each point by launch, sides of a comparison, launches of one point merged into
-// one, the conditions in which launches differ, and directories of past results.
+// Launches as replicates: the values of each point by launch, the sides of a comparison, the merging of launches, the
+// conditions in which launches differ, and directories of past results.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -90,19 +90,19 @@ std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 /// difference.
 bool launched_in_two_blocks(const Side& a, const Side& b);
 
-/// Hosts, processor and GPUs: the part of the conditions that updates of drivers and libraries leave unchanged.
+/// Hosts, processor and GPUs: the conditions that updates of drivers and libraries leave unchanged.
 std::string machine_of(const core::RunInfo&);
 
-/// Fingerprint, version, commit and libraries: launches of two origins are not replicates of each other.
+/// Fingerprint, version, commit and libraries. Launches of different origins are not replicates of each other.
 std::string origin_of(const core::RunInfo&);
 
-/// "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...": the command for this many more launches of the run. Empty if
+/// The command for this many more launches of the run: "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...". Empty if
 /// the run's command is unknown or not gradmeter's, or has a flag to overwrite or complete its file.
 std::string repeat_command(const core::RunInfo&, std::int64_t launches);
 
 // Launches of one point merged into one: statements and charts of a side cover all its launches.
 
-/// A point by its places: `runs[run].points[point]`.
+/// A point by its indices: `runs[run].points[point]`.
 struct SourceRow {
   std::size_t run = 0, point = 0;
   auto operator<=>(const SourceRow&) const = default;
@@ -114,12 +114,12 @@ struct MergedPoint {
   std::vector<SourceRow> sources = {};  ///< one for each launch
 };
 
-/// Merges points of equal experiment, status, factors, step and epoch, measured on machines of one fingerprint by one
-/// build (`origin_of`), in order of first appearance: each number and statistic becomes its median over launches; the
-/// 95 % interval of a summary, or of a metric whose interval is in other metrics (efficiency_ci95_low), becomes that
-/// over launches, or none if a value is not positive; a true or false metric is true if it is so in any launch; the
-/// verdict follows from the candidates' mean shares; the slowest rank is kept if two thirds name it; other whole
-/// numbers and texts are the last launch's. A point of one launch stays as it is, without its samples.
+/// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
+/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches. The 95
+/// % interval of a summary, or of a metric whose interval is in other metrics (efficiency_ci95_low), becomes that over
+/// launches, or none if a value is not positive. A true or false metric is true if any launch has true. The verdict
+/// follows from the candidates' mean shares. The slowest rank is kept if two thirds of the launches name it. Other
+/// whole numbers and texts are those of the last launch. A point of one launch stays as it is, without its samples.
 /// Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);

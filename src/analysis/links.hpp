@@ -11,14 +11,14 @@
 
 namespace gradmeter::analysis {
 
-/// A link or a host that stands out among those of the same kind: links within a node and links between nodes are two
-/// kinds, latency and bandwidth two measures of each.
+/// A link or a host that stands out among others of its kind. Links within a node and links between nodes are two
+/// kinds, and latency and bandwidth are judged separately.
 struct LinkFinding {
   int from = -1, to = -1;   ///< ranks of a link; a host has its first rank and -1
-  bool latency = false;     ///< whether it concerns latency; else bandwidth
+  bool latency = false;     ///< true: the finding is about latency; false: about bandwidth
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
-  /// The excess of its time (half a round trip, a window) over the usual time, in robust standard deviations. For an
+  /// The excess of its time (half a round trip, or a window) over the usual time, in robust standard deviations; for an
   /// asymmetry, the excess of the ratio of the two ways. A robust deviation is 1.4826 times the median absolute
   /// deviation of links from their expected times (see `link_findings`), but at least 1 % of the usual time. The usual
   /// time is the median of the hosts' medians, or with fewer than four hosts, of the links.
@@ -28,12 +28,12 @@ struct LinkFinding {
   bool is_host() const { return to < 0; }
 };
 
-/// Judges points of `links` (pattern one-way), each size, transport and injection by itself. With four hosts or more
-/// (within a node: ranks), a host is judged by the median of its links, each way by itself. A link's expected time
-/// follows from its ends: the slower end's median, or for latencies the sum of both. So a slow host does not make its
-/// links slow. A host's expected time is the usual one. A time is slow if it is 5 robust deviations and 10 % (latencies
-/// of links: 25 %) longer than expected, and its 95 % interval lies above the expected time too. Hosts come before
-/// links, and each begins with the largest. Cost: O(links log links).
+/// Judges points of `links` (pattern one-way) separately by size, transport and injection. With four hosts or more
+/// (within a node: ranks), each host is judged by the median of its links, separately for each direction. The expected
+/// time of a host is the usual time. That of a link follows from its two hosts: the longer of their medians, or for
+/// latencies the sum of both, so that a slow host does not make its links slow. A time is slow if it is 5 robust
+/// deviations and 10 % (latencies of links: 25 %) longer than expected, and its 95 % interval lies above the expected
+/// time too. Hosts come before links, each sorted from the largest excess. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
@@ -42,10 +42,11 @@ std::vector<std::string> links_below(std::span<const core::Point>, double share)
 
 /// A time of a soak in which a rank's windows took longer than its usual ones.
 struct SoakDisturbance {
-  int rank = -1;  ///< -1: most ranks at once
+  int rank = -1;  ///< -1: most ranks at the same time
   std::string host = {};
-  double from_s = 0, to_s = 0;  ///< the middles of its first and its last interval, from the soak's begin
-  double ratio = 1;  ///< median of its worst interval (or an outlier's one window) divided by the rank's usual median
+  double from_s = 0, to_s = 0;  ///< the middles of its first and last interval, counted from the begin of the soak
+  /// Median of its worst interval (or the one window of an outlier), divided by the rank's usual median.
+  double ratio = 1;
   /// excess in robust deviations of the rank's intervals (at least 2 % of the median)
   double deviations = 0;
 };
@@ -55,7 +56,7 @@ struct SoakDrift {
   int rank = -1;  ///< -1: of all ranks together
   std::string host = {};
   double share = 0;   ///< growth of times from begin to end: 0.1 is 10 %
-  double sigmas = 0;  ///< Mann-Kendall's statistic
+  double sigmas = 0;  ///< the test statistic of Mann-Kendall's trend test
 };
 
 struct SoakFindings {
@@ -67,10 +68,11 @@ struct SoakFindings {
   std::vector<SoakDisturbance> outliers;
 };
 
-/// Judges rows of one soak, in any order. A rank's usual median is that of its intervals; an interval is disturbed when
-/// it takes 5 robust deviations and 10 % longer. With four ranks or more, a slow host does not change the medians of
-/// the others, since they meet it in only one of ranks - 1 windows. A drift is named beyond 3 sigmas and 2 %. Cost:
-/// O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
+/// Judges rows of one soak, in any order. A rank's usual median is the median of its intervals; an interval is
+/// disturbed when it takes 5 robust deviations and 10 % longer. With four ranks or more, a slow host does not change
+/// the medians of the others, since each meets it in only one of ranks - 1 windows. A drift is reported beyond 3 sigmas
+/// and 2 %.
+/// Cost: O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);
 
 /// Says each disturbance, drift and outlier in a sentence.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the flags of subcommands are read, and what lists and texts about them have.
+// Functions that read the flags of subcommands, and that make lists and texts about them.
 #pragma once
 #include <span>
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace gradmeter::cli {
 
-using namespace bench;  // a command is written in the words of the engine, wherever it stands
+using namespace bench;  // a command is written in the words of the engine, wherever its source is
 
-/// The names that a kind of `gradmeter list` has; empty for a kind that the list does not have.
+/// The names that `gradmeter list KIND` shows; empty for an unknown kind.
 std::vector<std::string> member_names(std::string_view kind);
 
-/// All commands, in the order of the help. They stand in main.cpp.
+/// All commands, in the order of the help. main.cpp defines them.
 std::span<const Command* const> commands();
 
-/// Reads flags by Boost.Program_options, whose messages are rewritten to say what is wrong, and which flags exist.
+/// Reads flags by Boost.Program_options. Its messages are replaced by ones that say what is wrong and which flags
+/// exist.
 /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
 /// that belongs to no flag.
 Flags parse_flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);

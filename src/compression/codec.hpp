@@ -21,7 +21,7 @@ struct Draw {
   std::uint32_t tensor = 0, rank = 0, phase = 0;
   std::uint64_t first = 0;  ///< the place of the span's first element in its tensor: element i draws number first + i
 
-  /// A hash of everything but `first`: two draws that differ in anything have unrelated keys.
+  /// A hash of all members but `first`: draws that differ in any of them have unrelated keys.
   std::uint64_t key() const;
 };
 
@@ -31,7 +31,7 @@ GRADMETER_HOST_DEVICE constexpr std::size_t padded(std::size_t bytes) { return (
 GRADMETER_HOST_DEVICE constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
   return padded(n / 8 * bits + (n % 8 * bits + 7) / 8);
 }
-/// The bytes of one fp32 for each bucket, padded.
+/// The bytes of one fp32 scale for each bucket of n elements, padded.
 GRADMETER_HOST_DEVICE constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
   return padded(4 * (n / bucket + (n % bucket != 0)));
 }
@@ -47,7 +47,7 @@ struct WireLayout {
   std::size_t wire(std::size_t n) const { return scales(n) + code_bytes(n, bits); }     ///< bytes of scales and codes
 };
 
-/// The grain of a codec whose spans must not be cut: what it sends depends on all elements of a tensor together.
+/// The grain of a codec whose spans must not be cut, because its encoding depends on all elements of a tensor together.
 inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::max();
 
 /// A codec is immutable, and any number of threads may use it.
@@ -63,9 +63,9 @@ class Codec {
 
   /// Spans are cut at multiples of this [elements]: 1, the bucket, or whole_tensor.
   virtual std::size_t grain() const = 0;
-  /// The exact number of bytes that n elements take, which depends on n alone; where `variable`, the largest number.
+  /// The exact number of bytes that n elements take, which depends on n alone; where `variable`, an upper bound.
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
-  /// The places of scales and codes, by which a part of a wire can be processed alone; empty where that is impossible.
+  /// The layout of the wire, by which a part of it can be decoded alone; empty where that is impossible.
   virtual std::optional<WireLayout> layout() const { return std::nullopt; }
   /// True where the size of an encoding depends on the data, so that its length must be sent ahead.
   virtual bool variable() const { return false; }
@@ -92,11 +92,11 @@ class Codec {
 std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::span<float> residual,
                                  std::span<float> scratch, std::byte* wire, const Draw&);
 
-/// Does the work of a chunk's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
-/// encodes the sum. The bits are those of summing whole spans. Where the codec states its wire's layout, it works in
-/// tiles of 8 Ki elements, so that the sum stays in the L1 cache: it reads P·w/8 and writes w/8 bytes of memory an
-/// element, with P spans and w bits an element on the wire. For other codecs it sums whole spans through memory. It
-/// keeps scratch between calls, so one thread may use it at a time.
+/// Does the work of a block's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
+/// encodes the sum. The bits are those of summing whole spans. For a codec with a `layout` it works in tiles of 8 Ki
+/// elements, so that the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads P·w/8 and
+/// writes w/8 bytes of memory an element. For other codecs it sums whole spans through memory. It keeps scratch between
+/// calls, so only one thread may use it at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].

@@ -18,13 +18,13 @@ using CodecPtr = std::shared_ptr<const Codec>;
 enum class Exchange : std::uint8_t {
   schedule,   ///< the executor runs any schedule in which one rank finishes each block; `direct` where none is named
   gather,     ///< all-gather: every rank gets every encoded tensor and adds them up in rank order
-  shared_sum  ///< the encoding is linear, so any all-reduce can sum what is sent, also a vendor's
+  shared_sum  ///< encodings can be added up, so any all-reduce can sum what is sent, also a vendor's
 };
 
 /// One row of the table. `parameters`: those that may follow the colon, with their defaults ("bucket=512,norm=max").
-/// Every codec takes two more: ef=on|off (error feedback), whose default is `feedback`, and min=N, since tensors of
-/// fewer elements travel dense. `make` is given a name with every parameter written out, and refuses values that it
-/// cannot take. It is null for codecs that consist of collectives (allreduce/coded); `check` refuses their values.
+/// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N, below which tensors
+/// are sent without the codec. `make` gets a name with every parameter written out, and refuses values that are not
+/// allowed. It is null for codecs that consist of collectives (allreduce/coded); `check` refuses their values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;
@@ -56,13 +56,14 @@ CodecChoicePtr find_codec(std::string_view name);
 /// Finds the codecs of a comma list of such names, each once; null stands for "none". `all` gives none and every row.
 /// Errors: UsageError.
 std::vector<CodecChoicePtr> find_codecs(std::string_view list);
-/// The codecs as sweeps time them. A sweep has no first steps, so the density is the final one. Errors: UsageError for
-/// a warm-up of a given number of steps.
+/// The codecs in the form in which sweeps time them: a density warm-up is left out, since sweeps measure the final
+/// density.
+/// Errors: UsageError for a warm-up of a given number of steps.
 std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr>);
-/// The same codec with another value of a parameter that it has. Errors: UsageError.
+/// The codec with another value of one of its parameters. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
 
-/// These read values of parameters. Errors: UsageError with the codec's name and the values that are allowed.
+/// Functions that read values of parameters. Errors: UsageError with the codec's name and the values that are allowed.
 std::size_t whole_number(const core::ParsedName&, std::string_view parameter, std::size_t least, std::size_t most);
 double fraction(const core::ParsedName&, std::string_view parameter);  ///< in (0, 1]
 /// The index of the value in `allowed`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients to test codecs on: recorded ones, which are buffers of real training before an exchange, and gradients
-// drawn from a known distribution.
+// Gradients to test codecs on: recorded ones (buffers of real training before an exchange), and drawn ones, from a
+// known distribution.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace gradmeter::compression {
 
-/// A tensor's place in the flat gradient [elements].
+/// A tensor's name, shape and place in the flat gradient [elements].
 struct GradientTensor {
   std::string name;
   std::vector<std::size_t> shape;
@@ -33,7 +33,7 @@ struct RecordedGradient {
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);
-/// Throws where write_gradient would refuse the path, before any work is done.
+/// Throws what write_gradient would throw for this path, before any work is done.
 void check_gradient_path(const std::filesystem::path&, bool replace);
 
 /// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged.
@@ -44,8 +44,8 @@ RecordedGradient parse_gradient(std::string_view bytes, const std::string& label
 /// "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails. "sparse:density=0.05": that share of
 /// the elements is Gaussian, the rest zero. "file:PATH": a gradient that train --dump-gradients has recorded, repeated
 /// where more elements are asked for.
-/// Drawn values come from 2^17 numbers (a table of 2^16 and a sign), chosen by a counter: element i is a pure function
-/// of (seed, stream, i) with equal bits on every machine, since it needs no libm. Cost: O(n).
+/// Drawn values are taken from 2^17 numbers (a table of 2^16, with either sign) by a counter: element i is a pure
+/// function of (seed, stream, i). Its bits are equal on every machine, since no libm is needed. Cost: O(n).
 /// The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
 /// Kozubowski, Podgorski 2001, section 2.2).
 class TestGradient {
@@ -59,8 +59,8 @@ class TestGradient {
 
  private:
   std::string name_;
-  std::vector<float> table_;         ///< for drawn gradients: magnitudes, which get either sign
-  std::uint64_t nonzero_share_ = 0;  ///< how many of 2^32 elements are not zero
+  std::vector<float> table_;         ///< for drawn gradients: magnitudes, which are used with either sign
+  std::uint64_t nonzero_share_ = 0;  ///< number of elements, out of 2^32, that are not zero
   std::shared_ptr<const RecordedGradient> recorded_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CSV with a head line of names, comments (#) and quoted values, in which "" is a quote; a row is one line. Errors name
-// line and column.
+// CSV with a head line of names, comments (#) and quoted values, in which "" stands for a quote; each row is one line.
+// Errors name line and column.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace gradmeter::core {
 
-/// A value and the column of the file where it begins, from 1.
+/// A value, and the column of the file at which it begins, counted from 1.
 struct CsvCell {
   std::string text;
   std::size_t column = 1;
@@ -23,21 +23,21 @@ struct CsvFault {
   std::string what;
 };
 
-/// One row, whose values are read by the names of its columns. Errors of all: CsvFault.
+/// One row, whose values are read by the names of its columns. All functions throw CsvFault.
 class CsvRow {
  public:
   CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
 
-  /// A whole number from `least` to 2^40. A column that is not there gives the fallback, if there is one.
+  /// A whole number from `least` to 2^40. Where the column is missing it is the fallback, if there is one.
   std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
-  /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. None where the cell is
-  /// empty or "-", or where the column is not there.
+  /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. Empty where the cell is
+  /// empty or "-", or where the column is missing.
   std::vector<std::size_t> extents(const char* name, std::size_t least) const;
   /// A number from 0 to below 1.
   double share(const char* name) const;
-  /// A number; none where the cell is empty or the column is not there.
+  /// A number; empty where the cell is empty or the column is missing.
   std::optional<double> number(const char* name) const;
-  /// The index in `names` of the value; 0 where the column is not there.
+  /// The index of the value in `names`; 0 where the column is missing.
   std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
   std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
   std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }

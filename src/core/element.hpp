@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element table: the types of numbers on the wire and in memory, with a row for each precision; and the small
+// The element table: the types of numbers on the wire and in memory, with a row for each precision. Below are the small
 // floats, for which C++ has no types.
 #pragma once
 #include <array>
@@ -14,11 +14,12 @@
 
 namespace gradmeter::core {
 
-/// fp8 after OCP's "8-bit floating point specification" 1.0: e4m3 has no infinities and one NaN, e5m2 is like IEEE's.
+/// The types of elements. The fp8 formats are those of OCP's "8-bit floating point specification" 1.0: e4m3 has no
+/// infinities and one NaN, e5m2 is like IEEE's.
 enum class Element : std::uint8_t { f64, f32, i64, i32, f16, bf16, e4m3, e5m2, i8 };
 
-/// One row. `unit_roundoff` is the relative rounding error of one operation (0 for integers): a sum of P summands
-/// is right when it is within P * unit_roundoff * sum of the summands' magnitudes of the exact sum.
+/// One row. `unit_roundoff` is the relative rounding error of one operation (0 for integers). A sum of P summands is
+/// right when it differs from the exact sum by at most P * unit_roundoff * sum of the summands' magnitudes.
 struct ElementInfo {
   Element element;
   std::string_view name;
@@ -44,7 +45,7 @@ inline constexpr std::array elements{
 constexpr const ElementInfo& info(Element e) { return elements[static_cast<std::size_t>(e)]; }
 constexpr std::size_t size_of(Element e) { return info(e).bytes; }
 constexpr bool is_integer(Element e) { return info(e).unit_roundoff == 0; }
-/// Whether it is a 16-bit or 8-bit float: no C++ type holds these; this file converts them.
+/// True for a 16-bit or 8-bit float. No C++ type holds these; this file converts them.
 constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) < sizeof(float); }
 
 /// The table's names, and those of nccl-tests: float, double, half, bfloat16, fp8 (e4m3), f8e4m3, fp8_e4m3, f8e5m2,
@@ -60,14 +61,14 @@ constexpr Element find_element() {
   if constexpr (std::is_same_v<T, std::int32_t>) return Element::i32;
   if constexpr (std::is_same_v<T, std::int8_t>) return Element::i8;
 }
-/// Does not compile for a type that holds no element.
+/// The element of a C++ type. Does not compile for a type that holds no element.
 template <class T>
 inline constexpr Element element_of = find_element<T>();
 
 // The 16-bit and 8-bit floats, one number at a time: the reference for every faster conversion.
 
-/// sign, exponent, mantissa, from the highest bit down. Without infinities the highest exponent holds numbers too, and
-/// only the code of all ones is NaN (OCP's e4m3).
+/// The fields of a code: sign, exponent, mantissa, from the highest bit down. In a format without infinities the
+/// highest exponent holds numbers too, and only the code of all ones is NaN (OCP's e4m3).
 struct SmallFormat {
   int exponent_bits, mantissa_bits;
   bool infinities = true;
@@ -113,7 +114,7 @@ constexpr const SmallFormat& small_format(Element e) {
 /// training sees it (sums do this). `saturate`: the largest finite number, for infinities too (codecs with a scale).
 enum class Overflow { honest, saturate };
 
-/// Converts exactly. A NaN keeps its sign and nothing more.
+/// Converts exactly. Of a NaN only the sign is kept.
 GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code) {
   const bool negative = code & f.sign();
   const auto magnitude = static_cast<std::uint32_t>(code & (f.sign() - 1u));
@@ -139,8 +140,8 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t from_double(SmallFormat f, double 
   const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
   const unsigned sign = bits >> 63 ? f.sign() : 0u;
   if (magnitude > 0x7ff0000000000000) return f.nan();
-  // The code is the number's 64-bit pattern cut short: exponents are re-based and the mantissa's tail is rounded away.
-  // Below the format's normal range the implicit leading 1 moves into the mantissa and the tail grows.
+  // The code is the number's 64-bit pattern with another exponent bias and the mantissa's tail rounded away. Below the
+  // format's normal range the implicit leading 1 becomes a bit of the mantissa, and the tail gets longer.
   const int exponent = static_cast<int>(magnitude >> 52) - 1023, lowest = 1 - f.bias();
   const std::uint64_t mantissa =
       (magnitude & ((std::uint64_t{1} << 52) - 1)) | (exponent > -1023) * (std::uint64_t{1} << 52);
@@ -160,17 +161,17 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t from_float(SmallFormat f, float va
   return from_double(f, static_cast<double>(value), overflow);
 }
 
-// from_float in 32-bit arithmetic, for a format known at compile time: for threads of GPUs, which have few 64-bit
-// units.
+// from_float in 32-bit arithmetic, for a format known at compile time. GPUs have few 64-bit units.
 
-/// The code of a positive float from its bits, which are not a NaN's; beyond `f.largest()` where it is too large.
+/// The code of a positive float, from its bits, which must not be a NaN's. It is above `f.largest()` for numbers that
+/// are too large.
 template <SmallFormat f>
 GRADMETER_HOST_DEVICE constexpr std::uint32_t rounded_magnitude(std::uint32_t bits) {
-  constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents as floats have them
+  constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents with fp32's bias
   constexpr std::uint32_t below_half = (1u << (cut - 1)) - 1, rebase = static_cast<std::uint32_t>(lowest - 1) << 23;
   if (lowest > 1 && bits < static_cast<std::uint32_t>(lowest) << 23) {
-    // Below the format's normal range its numbers lie as far apart as the floats from this one on: the sum is rounded
-    // to one of these, and they are counted.
+    // Below the format's normal range its numbers lie as far apart as the floats from `from` on. Adding `from` rounds
+    // the number to one of these floats, and the difference of the bits counts them.
     constexpr std::uint32_t from = static_cast<std::uint32_t>(lowest + cut) << 23;
     return bits_as<std::uint32_t>(bits_as<float>(bits) + bits_as<float>(from)) - from;
   }
@@ -188,8 +189,8 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t rounded_code(float value, Overflow
   return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
 }
 
-/// Reads an element of any type as a double (an int64 beyond 2^53 is rounded), and writes it: rounded to nearest even;
-/// an integer is truncated, and must fit. Cost: a switch; not for long loops.
+/// Reads an element of any type as a double (an int64 beyond 2^53 is rounded); `store` writes it, rounded to nearest
+/// even. An integer is truncated, and must fit. Cost: a switch, so not for long loops.
 double load(Element, const std::byte* from);
 void store(Element, std::byte* to, double value);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text files that are part of the program (gradmeter_embed in cmake/Embed.cmake).
+// The text files that are compiled into the program (gradmeter_embed in cmake/Embed.cmake).
 #pragma once
 #include <string_view>
 

@@ -29,22 +29,22 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
-/// A GPU answers no call any more, since a kernel or a library has failed on it: no other point can be measured there.
-/// The message is one line, with what was under way.
+/// A GPU answers no call any more, since a kernel or a library has failed on it, so no other point can be measured
+/// there. The message is one line that says what was under way.
 class LostGpu : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Reports from a destructor, which cannot throw, that a release failed; an earlier operation may have failed with it.
-/// The first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates
-/// it does nothing, since that exception is reported.
+/// Reports from a destructor, which cannot throw, that a release failed; the cause may be an earlier operation. The
+/// first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates
+/// nothing is reported, since that exception will be.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
 /// If true, the program ends with ExitCode::backend.
 bool has_failed_release() noexcept;
 
-/// Something that the user asked for is not on this machine. All ranks throw it alike, so that the job ends in good
-/// order.
+/// Something that the user asked for does not exist on this machine. All ranks throw it alike, so that the job ends in
+/// an orderly way.
 class Unavailable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

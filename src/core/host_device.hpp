@@ -11,8 +11,8 @@
 
 namespace gradmeter::core {
 
-/// std::min and std::max by value: a reference to a constant has no address on a GPU. If one argument is NaN, the first
-/// is returned.
+/// std::min and std::max by value, since a GPU cannot take the address of a constant that a reference needs. If one
+/// argument is NaN, the first argument is returned.
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T lesser(T a, T b) {
   return b < a ? b : a;
@@ -22,7 +22,7 @@ GRADMETER_HOST_DEVICE constexpr T greater(T a, T b) {
   return a < b ? b : a;
 }
 
-/// The lesser of two numbers of which neither is NaN: one instruction of a GPU, where `lesser` has two.
+/// The lesser of two numbers, neither of which is NaN. It is one instruction on a GPU, where `lesser` takes two.
 GRADMETER_HOST_DEVICE inline float lesser_number(float a, float b) {
 #ifdef __CUDA_ARCH__
   return fminf(a, b);
@@ -31,14 +31,14 @@ GRADMETER_HOST_DEVICE inline float lesser_number(float a, float b) {
 #endif
 }
 
-/// std::bit_cast, which is a function of the host to nvcc.
+/// std::bit_cast, which nvcc takes for a function of the host.
 template <class To, class From>
 GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   return __builtin_bit_cast(To, from);
 }
 
-/// Numbers of std::numeric_limits, whose functions nvcc calls on the host alone: it takes the values of constants.
+/// Values of std::numeric_limits as constants, since nvcc allows its functions on the host only.
 template <class T>
 inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
 inline constexpr float infinite_float = std::numeric_limits<float>::infinity(),

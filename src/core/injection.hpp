@@ -17,11 +17,11 @@ struct MessagePlace {
   std::uint64_t number = 0;
 };
 
-/// Messages arrive later than they would, whole and in order, as TCP delivers them. Draws depend on the seed and the
-/// message's place alone, so two runs with equal messages have equal faults.
+/// Faults by which messages arrive later than they would, but whole and in order, as TCP delivers them. Draws depend on
+/// the seed and the message's place alone, so two runs with equal messages have equal faults.
 struct MessageFaults {
-  /// Each message is lost with this probability, and each time it is sent again: first after `timeout_s`, then after
-  /// twice the last wait (RFC 6298, section 5.5). Bytes that are sent again are not counted.
+  /// Each message is lost with this probability, and so is each repetition. It is sent again first after `timeout_s`,
+  /// then after twice the last wait (RFC 6298, section 5.5). Repetitions are not counted as bytes sent.
   struct Drop {
     double probability;  ///< 0 to below 1
     double timeout_s;
@@ -34,8 +34,8 @@ struct MessageFaults {
     double time_s, jitter_s;
     std::uint64_t seed;
   };
-  /// Nothing leaves or reaches this rank for `for_s`, from `at_s` after the ranks were connected [s]. Messages sent
-  /// meanwhile arrive when the link is back.
+  /// For `for_s` seconds, from `at_s` seconds after the ranks were connected, nothing leaves or reaches this rank.
+  /// Messages sent meanwhile arrive when the link is back.
   struct Cut {
     int rank;
     double at_s;
@@ -46,7 +46,7 @@ struct MessageFaults {
   std::optional<Cut> cut = {};
 
   bool any() const { return drop || delay || cut; }
-  /// The time by which drop and delay hold this message back [s].
+  /// The extra time that drop and delay add to this message [s].
   double extra_s(const MessagePlace&) const;
   /// The time at which this message is delivered, if it would arrive at `arrival_s` without faults [s since the ranks
   /// were connected]; infinity: never.
@@ -59,7 +59,7 @@ struct Injection {
   struct Slow {
     int rank;
     double factor;  ///< 1 to below 1000
-    /// When in a soak the rank is slow [s from its begin]; other experiments have no such limits.
+    /// The time in which the rank is slow in a soak [s from its begin]; other experiments have no such limits.
     double after_s = 0, for_s = std::numeric_limits<double>::infinity();
     bool is_always() const { return after_s == 0 && std::isinf(for_s); }
     bool covers(double soak_s) const { return soak_s >= after_s && soak_s < after_s + for_s; }
@@ -71,7 +71,7 @@ struct Injection {
     int rank;
     std::uint64_t call;
   };
-  /// This rank's clock runs fast by this many parts in a million (slow if negative), as if it were on another host.
+  /// This rank's clock runs fast by `ppm` parts in a million (slow if negative), as if it were on another host.
   struct Drift {
     std::optional<int> rank;  ///< empty: the last rank
     double ppm;
@@ -80,8 +80,8 @@ struct Injection {
   std::optional<Slow> slow;
   /// One element of the result of every collective, and of every message sent or received, is wrong.
   std::optional<FromCall> flip;
-  /// The rank gives zeros to all-reduces and reduce-scatters (the only calls that `call` counts). Its contribution is
-  /// then missing, and all ranks agree on a wrong sum.
+  /// The rank contributes zeros to all-reduces and reduce-scatters, which are the only calls that `call` counts. Its
+  /// contribution is then missing, and all ranks agree on a wrong sum.
   std::optional<FromCall> omit;
   std::optional<Drift> drift;
   MessageFaults messages;
@@ -91,13 +91,13 @@ struct Injection {
   std::string text() const;
   /// Errors: UsageError for a rank that a world of this size does not have.
   void check_ranks(int ranks) const;
-  /// Errors: UsageError where a fault begins or ends within the run, which is only possible in a soak.
+  /// Errors: UsageError where a fault begins or ends during the run, which is possible in a soak only.
   void check_lasting() const;
 };
 
-/// "slow:rank=1,factor=2,flip:call=40": a list in the form that all flags take. Defaults: slow:factor=2,rank=0 (in a
-/// soak also after=0,for=0: seconds, 0 for as long as it lasts), flip:call=0,rank=0, omit:call=0,rank=0, drift:ppm=20
-/// on the last rank, drop:p=0.01,seed=1,timeout=200ms, delay:jitter=0s,seed=1,time=1ms, cut:at=0s,for=forever,rank=0.
+/// Reads a list such as "slow:rank=1,factor=2,flip:call=40". Defaults: slow:factor=2,rank=0 (in a soak also
+/// after=0,for=0 [s], where for=0 means until the end), flip:call=0,rank=0, omit:call=0,rank=0, drift:ppm=20 on the
+/// last rank, drop:p=0.01,seed=1,timeout=200ms, delay:jitter=0s,seed=1,time=1ms, cut:at=0s,for=forever,rank=0.
 /// Errors: UsageError, one line.
 Injection parse_injection(std::string_view list);
 

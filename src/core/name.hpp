@@ -15,7 +15,7 @@ std::string_view trim(std::string_view text);
 /// Maps A to Z to a to z, whatever the locale.
 std::string lower(std::string_view text);
 
-/// The text before the colon, "key=value" parameters after it, and bare text after it (a model's widths).
+/// A name: the text before the colon, then "key=value" parameters, or bare text (a model's widths).
 struct ParsedName {
   std::string base;
   std::string bare;
@@ -25,21 +25,21 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// Parses a recorded text of any origin. A text that is no such name, such as a table of algorithms by size, becomes
-/// the base as a whole.
+/// Parses a recorded text of any origin. If it is not of that form, as a table of algorithms by size, the whole text
+/// becomes the base.
 ParsedName name_of(std::string_view text);
 
 /// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
 /// parameter list open (has a colon).
 std::vector<std::string> split_names(std::string_view list);
 
-/// Completes a user's parameters by a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every
-/// parameter is written out, and numbers have one form, so that 0.90 and 0.9 give one name. Errors: UsageError for a
+/// Completes a user's parameters with a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every
+/// parameter is written out, and equal numbers get one form, so that 0.90 and 0.9 give one name. Errors: UsageError for
 /// bare text, and for a parameter that the row does not have.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);
-/// Two functions read a parameter's value: a number from `least` to below `below`, or a whole number from `least` to
-/// `most`. Errors: UsageError that says which values are allowed.
+/// The values that a parameter may have: a number from `least` to below `below`, or a whole number from `least` to
+/// `most`. The functions that read it throw a UsageError that says which values are allowed.
 struct NumberRange {
   double least, below;
 };

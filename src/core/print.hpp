@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only way to standard output and standard error for text that a person reads. Paths, labels, host names and other
-// text from outside lose the characters that a terminal would obey.
+// The only way to standard output and standard error for text that people read. Text from outside, such as paths,
+// labels and host names, loses the characters that a terminal would obey.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace gradmeter::core {
 
-/// Writes printable_lines(text). Errors: std::system_error if standard output does not take it; what standard error
-/// does not take is lost.
+/// Writes printable_lines(text). Errors: std::system_error if standard output cannot be written; errors of standard
+/// error are ignored.
 void print_text(std::FILE*, std::string_view text);
-/// Writes to standard output byte for byte: a whole file, or lines that have colours. Errors: std::system_error.
+/// Writes to standard output byte for byte, for whole files and for lines with colours. Errors: std::system_error.
 void print_unchanged(std::string_view text);
 
 template <class... T>
@@ -35,14 +35,14 @@ std::string printable(std::string_view text);
 /// Does what `printable` does, but keeps line ends and tabs.
 std::string printable_lines(std::string_view text);
 
-/// A text as a part of a key whose parts are separated by blanks or bars: these and backslashes get a backslash before
-/// them.
+/// A text as a part of a key, whose parts are separated by blanks or bars: a backslash is put before these and before
+/// backslashes.
 std::string key_part(std::string_view text);
 
 /// A text in single quotes of a POSIX shell, byte for byte.
 std::string shell_quoted(std::string_view text);
 
-/// A text as one word of a POSIX shell's command line, on one line and printable: in quotes if the shell would
+/// A text as one word of a POSIX shell's command line, on one line and printable. It is quoted if the shell would
 /// interpret it.
 std::string shell_word(std::string_view text);
 
@@ -50,7 +50,8 @@ std::string shell_word(std::string_view text);
 
 namespace gradmeter::core::detail {
 
-/// Takes one code point off the front of a text; if the text is not UTF-8 there, it takes one byte and returns nothing.
+/// Takes one code point off the front of a text. If the text is not UTF-8 there, takes one byte and returns an empty
+/// result.
 std::optional<char32_t> take_code_point(std::string_view& text);
 
 /// A user's input in quotes, printable, fit for a message of one line: 'text'; a long text is cut.

@@ -23,7 +23,7 @@ constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint
 constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 }  // namespace detail
 
-/// The four words of a block, which a GPU's threads draw too.
+/// The four words of a block, as a struct that a GPU's threads can use too.
 struct PhiloxWords {
   std::uint32_t c0, c1, c2, c3;
 };
@@ -43,7 +43,7 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
   return {c0, c1, c2, c3};
 }
 
-/// Each (seed, stream, i) has a block of its own, since seed, stream and i fill key and counter exactly.
+/// Each (seed, stream, i) has a block of its own, since these three fill key and counter exactly.
 constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   using detail::high_half, detail::low_half;
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
@@ -69,8 +69,8 @@ class Random {
   /// Draws first, first + 1, … on the processor's widest vectors. The bits are those of single draws.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
-  /// The sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6; it needs no libm, so bits are equal everywhere.
-  /// Draw i uses uniforms 12i … 12i+11 of a stream apart from `uniform`'s.
+  /// The sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6. It needs no libm, so bits are equal everywhere.
+  /// Draw i uses draws 12i … 12i+11 of a stream that `uniform` does not use.
   double gaussian(std::uint64_t i) const;
   /// A number in [0, n) by multiply-shift; bias under 2^-32 for n < 2^32.
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const;

@@ -21,7 +21,7 @@
 
 namespace gradmeter::core {
 
-/// Something that lasted for a part of a step [s from the step's begin].
+/// A part of a step that lasted for some time [s from the step's begin].
 struct Span {
   std::string name;
   double begin_s = 0, end_s = 0;
@@ -31,7 +31,7 @@ struct Span {
 };
 using Spans = std::vector<Span>;
 
-/// An immutable T with several owners; as small as a pointer.
+/// An immutable T that several owners share; as small as a pointer.
 template <class T>
 class Shared {
  public:
@@ -58,8 +58,8 @@ class Shared {
 };
 
 /// Holds null, a truth, a number, a text, a summary or spans. A factor that does not apply and a metric that was not
-/// measured are null. Copies share contents beyond 8 bytes, so that a hundred thousand points with the same texts store
-/// each text once.
+/// measured are null. Copies share contents of more than 8 bytes, so a hundred thousand points with the same texts
+/// store each text once.
 class Value {
  public:
   Value() = default;
@@ -98,15 +98,16 @@ class Value {
   std::variant<std::monostate, bool, std::int64_t, double, Shared<std::string>, Shared<Summary>, Shared<Spans>> held_;
 };
 inline bool is_null(const Value& v) { return v.is_null(); }
-/// The text in the result file's format: null, true, 12, 0.5, text. A Summary gives its median, Spans give their
-/// number.
+/// The value as text in the result file's format: null, true, 12, 0.5, text. A Summary gives its median, and Spans give
+/// their number.
 std::string to_text(const Value&);
 
 /// Values by key; only those that are not null take memory.
 template <class Key, std::size_t key_count>
 class Values {
  public:
-  /// Reads and writes the value of one key. A reference to the value itself would be invalid after the next write.
+  /// Reads and writes the value of one key. It is no reference to the value, since the next write would invalidate
+  /// that.
   class Slot {
    public:
     Slot(Values& values, Key key) : values_(values), key_(key) {}
@@ -220,7 +221,7 @@ inline constexpr std::size_t factor_count = static_cast<std::size_t>(Factor::cou
 std::string_view name(Factor);
 std::span<const KeyInfo> factor_table();
 
-/// A factor that does not apply is null.
+/// The settings of a point. A factor that does not apply is null.
 class Factors : public Values<Factor, factor_count> {
  public:
   /// "ranks=4 model=mlp:784-1024-1024-10 …": the key by which --resume and compare match points. Nulls are left out.
@@ -255,7 +256,7 @@ struct Point {
   std::vector<double> raw_times_s;
 };
 
-/// The machine and command in a run's head line. The runtime fills in the facts, and cli the command.
+/// The machine and command in the head line of a run. The runtime fills in the facts, and cli the command.
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
@@ -268,8 +269,8 @@ struct RunInfo {
 
 // The time that other programs and the hypervisor took from a point while it was measured.
 
-/// Share of the time for which the point's threads waited for a core [0..1]. It is 0 if threads outnumber cores: then
-/// they wait for each other, which is no sign of other load.
+/// Share of the time for which the point's threads waited for a core [0..1]. It is 0 if threads outnumber cores: they
+/// then wait for each other, which shows no other load.
 double run_delay(const Metrics&);
 /// Whether run_delay is over a twentieth of the time.
 bool waits_for_cores(const Metrics&);
@@ -279,8 +280,8 @@ double steal(const Metrics&);
 bool loses_cores(const Metrics&);
 /// Whether the machine was not in its usual state in most blocks.
 bool is_mostly_disturbed(const Metrics&);
-/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds: such a point is marked, and conclusions from it
-/// say so.
+/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, also in conclusions from
+/// it.
 bool is_disturbed(const Metrics&);
 /// The share of the point's times that the machine's state may explain [0..1]; 0 if the state was steady.
 double share_of_disturbance(const Metrics&);

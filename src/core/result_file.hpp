@@ -26,7 +26,7 @@ inline constexpr int result_schema = 2;
 /// The number of points that a run means to measure, written before the first.
 struct RunPlan {
   std::int64_t points = 0;
-  std::int64_t kept = 0;  ///< further points, taken from an earlier run (--resume)
+  std::int64_t kept = 0;  ///< number of further points, taken from an earlier run (--resume)
 };
 RunPlan make_plan(std::size_t points, std::size_t kept);
 struct RunEnd {
@@ -43,8 +43,8 @@ struct Run {
   std::optional<RunEnd> end = {};
 };
 
-/// A whole file. `note` says that a torn last line was dropped (empty otherwise). `left_out`: "FILE:LINE: why" of lines
-/// that a lenient reader could not use.
+/// The content of a whole file. `note` says that a torn last line was dropped; else it is empty. `left_out` lists the
+/// lines that a lenient reader could not use, as "FILE:LINE: why".
 struct ResultFile {
   std::vector<Run> runs;
   std::string note;
@@ -54,10 +54,11 @@ struct ResultFile {
 /// lenient: lines that cannot be used are left out, and lines of a newer schema are read as far as their keys are
 /// known.
 enum class Reading { strict, lenient };
-/// Whether the raw times of each point, most of a file, are kept.
+/// Whether the raw times of each point, which are most of a file, are kept.
 enum class Samples { kept, left_out };
 
-/// Each gives one line without its newline. Non-finite numbers become null and their key's name goes to "nonfinite".
+/// Each function gives one line without its newline. Numbers that are not finite become null, and the names of their
+/// keys are listed in "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
 std::string to_json_line(const RunPlan&, const std::string& run_id);
@@ -72,17 +73,17 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2) that the kernel has taken when `append` returns. The file is synchronised with
-/// the disk at most once a second, and at the end. A write to a network's disk is
-/// tried again for up to a minute. Before each line the open
-/// file is compared with its path: a file that was renamed keeps its rows and its new name is reported, a removed one
-/// is written anew, and one that was cut short is an error. `create` refuses an existing file (UsageError names --force
-/// and --resume). `resume` drops a torn last line before it appends. Errors: UsageError when it cannot be opened, or
-/// another job has it; BackendError when a write fails, or written lines are not there any more.
+/// Appends lines, each by one write(2), which the kernel has accepted when `append` returns. The file is synchronised
+/// with the disk at most once a second, and at the end. A write to a network's disk is tried again for up to a minute.
+/// Before each line the open file is compared with its path. If the file was renamed, its rows are kept and the new
+/// name is reported. If it was removed, it is written anew. If it was cut short, that is an error. `create` refuses an
+/// existing file (UsageError names --force and --resume). `resume` drops a torn last line before it appends. Errors:
+/// UsageError when the file cannot be opened, or another job has it; BackendError when a write fails, or lines that
+/// were written are missing.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
-  /// Closes the file and ignores errors of the closing.
+  /// Closes the file; errors are ignored.
   ~ResultWriter();
   ResultWriter(const ResultWriter&) = delete;
   ResultWriter& operator=(const ResultWriter&) = delete;
@@ -90,13 +91,13 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// Appends the end of a process that ends at once. Any thread may call it. It waits at most 0.2 s for a line that is
-  /// being written.
+  /// Appends the end of a process that is about to be ended. Any thread may call it. It waits at most 0.2 s for a line
+  /// that is being written.
   void append_at_once(const RunEnd&) noexcept;
   /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if one of them is not.
   void finish();
   const std::filesystem::path& path() const { return path_; }
-  /// Whether the last line could not be written: half of it may stand in the file, and nothing should follow.
+  /// Whether the last line could not be written. Half of it may be in the file, so nothing should follow.
   bool failed() const { return failed_; }
 
  private:
@@ -110,29 +111,29 @@ class ResultWriter {
   int file_ = -1;
   bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
-  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; a smaller file was cut short
+  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; if the file is smaller it was cut short
   std::chrono::steady_clock::time_point synced_{};
   std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// The conditions of a run that differ from those of now, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl
-/// tcp (now not set)". Compared are machine (fingerprint), version, commit, MPI, libraries, binding, and named
-/// environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that is unknown on
-/// one side counts as equal.
+/// The conditions of a run that differ from the present ones, in words: "commit 1a2b (now 3c4d)", "environment
+/// OMPI_MCA_btl tcp (now not set)". Compared are machine (fingerprint), version, commit, MPI, libraries, binding, and
+/// the recorded environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that is
+/// unknown on one side counts as equal.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
 /// Points of earlier runs that need not be measured again: the last one of each key, if its status is ok, unsupported
 /// or skipped (failed, wrong and mistrusted points are measured again). Only runs on the machine of `now` count, and
-/// only those under its other conditions too, unless `any` is true.
+/// unless `any` is true, only runs under the same other conditions.
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
-  /// how many of the experiment's points were not taken, by the first condition of their run that differs
+  /// number of the experiment's points that cannot be kept, by the first condition in which their run differs
   std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
 
-// A result file that another process may be writing, read from where the last look ended.
+// A result file that another process may be writing, read in pieces: each look continues where the last one ended.
 
 /// The state of the lock that a ResultWriter takes. unknown: the file system has no locks, or there is no file. Only
 /// some network file systems show locks of another machine: there `none` means little.
@@ -147,12 +148,12 @@ class ResultFollower {
   ResultFollower(const ResultFollower&) = delete;
   ResultFollower& operator=(const ResultFollower&) = delete;
 
-  /// replaced: another file has the name, or the same one was emptied: `file` begins anew. absent: the file is missing,
-  /// or cannot be read now (`problem`); the points read so far stay.
+  /// What has happened to the file. replaced: another file has its name, or it was emptied, so `file` begins anew.
+  /// absent: the file is missing, or cannot be read now (`problem`); the points read so far stay.
   enum class Change : std::uint8_t { none, grown, replaced, absent };
-  /// Reads the whole lines that were added: half a line is still being written, and zeros stand where a network's disk
+  /// Reads the whole lines that were added. Half a line is still being written, and zeros mean that a network's disk
   /// has not brought the data yet. Lines that cannot be used are left out. Opens the file anew each time, so that a
-  /// network's disk asks the server. Cost: that of the added lines. Errors: UsageError for a file that is no result
+  /// network's disk asks its server. Cost: that of the added lines. Errors: UsageError for a file that is no result
   /// file, or may not be read.
   Change look();
   /// Points without raw times.

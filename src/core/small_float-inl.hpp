@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of the 16-bit and 8-bit floats, decoded to fp32 and encoded from it by integer steps that are spelt out here:
-// Highway's own conversions truncate on some instruction sets and round on others, and lose infinities. Where the
-// processor converts fp16, its instructions are used, for fp8 too. The reference is core/element.hpp. The file is
-// included once for each instruction set, hence its unusual include guard.
+// Vectors of the 16-bit and 8-bit floats: decoded to fp32 and encoded from it in integer arithmetic, because Highway's
+// own conversions truncate on some instruction sets and round on others, and lose infinities. Where the processor
+// converts fp16, its instructions are used, also for fp8. The reference is core/element.hpp. The file is included once
+// for each instruction set, hence its unusual include guard.
 #if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_SMALL_FLOAT_INL
 #undef GRADMETER_SMALL_FLOAT_INL
@@ -42,7 +42,7 @@ struct Codec {
     const F32 df;
     const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
     const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
-    // With the lowest normal exponent e a subnormal m·2^e reads (1 + m)·2^e, from which 2^e is subtracted.
+    // With the lowest normal exponent e a subnormal m·2^e is read as (1 + m)·2^e, from which 2^e is subtracted.
     const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
     const Words first = hn::Set(du, 1u << f.mantissa_bits);
     const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));
@@ -59,8 +59,8 @@ struct Codec {
     return hn::BitCast(df, hn::Or(bits, sign));
   }
 
-  /// With e the exponent of x, the last bit of |x| + 2^(e + shift) is the format's last bit: the addition rounds to
-  /// nearest even and leaves the rounded mantissa in the low bits. For subnormals e is held at the lowest exponent.
+  /// With e the exponent of x, the last bit of |x| + 2^(e + shift) is the format's last bit. So the addition rounds to
+  /// nearest even, and leaves the rounded mantissa in the low bits. For subnormals e is the lowest exponent.
   static HWY_INLINE Words encode(Floats x) {
     const U32 du;
     const F32 df;
@@ -82,7 +82,7 @@ struct Codec {
   }
 
  private:
-  /// The first number above the largest: it has the code of infinity, or of e4m3's NaN.
+  /// The first number above the largest finite one. It gets the code of infinity, or of e4m3's NaN.
   static constexpr std::uint32_t too_large() {
     if (f.infinities) return static_cast<std::uint32_t>(f.bias() + 1 + 127) << 23;
     return std::bit_cast<std::uint32_t>(480.0f);
@@ -131,9 +131,10 @@ using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These instruction sets convert between fp16 and fp32 and round to nearest even. The fp8 formats are fp16 with fewer
-// bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers is rounded
-// correctly by way of fp16, because fp16 has at least 2p + 2 bits where fp8 has p (Figueroa 1995), and fp8's subnormals
-// are multiples of fp16's. This holds neither for a product of two, nor for a number that was rounded to fp32 before.
+// bits of mantissa (for e4m3 after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers may be
+// rounded to fp16 first and is still correct, because fp16 has at least 2p + 2 bits where fp8 has p (Figueroa 1995),
+// and fp8's subnormals are multiples of fp16's. That is not so for a product of two, nor for a number that was rounded
+// to fp32 before.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;
@@ -147,7 +148,7 @@ HWY_INLINE Halves cut_off(Halves v) {
   return hn::ShiftRight<cut>(hn::Add(hn::Add(v, odd), hn::Set(U16(), (1u << (cut - 1)) - 1)));
 }
 
-/// The conversion instruction keeps a NaN's sign and payload.
+/// Gives every NaN the same code, since the conversion instruction keeps its sign and payload.
 HWY_INLINE Floats one_nan(Floats v) {
   return hn::IfThenElse(hn::Eq(v, v), v, hn::Set(F32(), std::numeric_limits<float>::quiet_NaN()));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank-based statistics: no assumption of normality, no mean as a headline (Hoefler & Belli, SC15).
+// Rank-based statistics: they assume no normal distribution, and no headline is a mean (Hoefler & Belli, SC15).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Summary {
   double relative_half_width() const;
 };
 
-/// One number of a summary with its key in a result line. `statistics` lists all in the order of the line.
+/// One number of a summary, with its key in a result line. `statistics` lists all of them in the order of the line.
 struct Statistic {
   std::string_view key;
   double Summary::*value;
@@ -54,8 +54,8 @@ double median(std::span<const double> samples);
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
 /// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine, so an
-/// interval that assumes them independent is far too narrow: of 20 pairs of equal points 8 had disjoint intervals. The
-/// interval is therefore made from the medians of blocks that are spread over the run.
+/// interval that assumes them independent is far too narrow: of 20 pairs of equal points, 8 had disjoint intervals. The
+/// interval is therefore computed from the medians of blocks that are spread over the run.
 class Blocks {
  public:
   /// Errors: UsageError when a sample is not finite. An empty block is ignored.
@@ -74,12 +74,12 @@ Summary summarise(const Blocks&);
 
 /// With fewer blocks the median has no 95 % interval, and a time is not complete without one.
 inline constexpr std::size_t fewest_blocks = 6;
-/// Returns 3 if a sample takes over 5 s, because an interval is then not worth the wait; else `fewest_blocks`.
+/// Returns 3 if a sample takes over 5 s, because an interval is then not worth the wait; otherwise `fewest_blocks`.
 std::size_t fewest_blocks_of(Seconds sample);
 
-/// Sampling takes at least this many samples and blocks, spread over at least `min_time`; then it goes on until the
-/// interval's half width is under `relative_half_width` of the median, or the budget or the sample limit ends it. The
-/// budget never ends it before the 6 blocks that an interval needs, or the 3 for samples over 5 s.
+/// Sampling takes at least `min_samples` samples and `min_blocks` blocks, spread over at least `min_time`. Then it goes
+/// on until half the interval's width is under `relative_half_width` of the median, or the budget or the sample limit
+/// ends it. The budget never ends it before the 6 blocks that an interval needs, or the 3 blocks for samples over 5 s.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t min_blocks = 8;
@@ -87,7 +87,7 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Stop::none while sampling should go on. spread, spent: the times to compare with `min_time` and `budget`.
+  /// Returns Stop::none while sampling should go on. spread, spent: the times to compare with `min_time` and `budget`.
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units as types: only the operators that mean something exist.
+// Units as types: only operators that make sense exist.
 #pragma once
 #include <compare>
 #include <cstddef>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that one rank trains with, put together over any fabric: on real ranks and in virtual time, for
-// measurements and tests.
+// All that one rank trains with, put together over any fabric: real ranks, or virtual time; for measurements and tests.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,11 +18,11 @@ struct AssemblyOptions {
   /// Makes this rank's part of the model. The peers live as long as the assembly.
   std::function<std::unique_ptr<model::Model>(const Mesh&, model::Peers&)> model;
   std::uint64_t seed = 1;  ///< seed of the initial weights
-  /// Optimizer of all weights; a strategy that makes optimizers of its own leaves the worker's without state.
+  /// Optimizer of all weights. A strategy may make optimizers of its own; the worker's then keeps no state.
   std::string optimizer = "sgd";
   StrategyPtr strategy;
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
-  /// true: a tensor that is cut has the norm of the whole tensor. false: each rank takes the norm of its part.
+  /// true: norms are those of whole tensors, even if ranks share a tensor. false: each rank takes the norm of its part.
   bool combines_norms = true;
 };
 

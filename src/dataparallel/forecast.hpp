@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes and messages that a strategy predicts, to compare with what the probe counted.
+// The bytes and messages that a strategy predicts, to compare with those that the probe counted.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,10 +19,11 @@ struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time on the wire, when every rank sends and receives at once: `wire_seconds`
   bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
-  bool most = false;   ///< true: bytes and messages are not known, and these are upper bounds
-  /// Lower bounds for any algorithm for these calls, with their codec [bytes]. `least`: for all ranks together.
-  /// `least_of_one`: for the busiest rank (the mean of all ranks, where the algorithm decides which is busiest).
-  /// `least_between_nodes`: for all ranks across node borders, where the nodes of ranks are known. Calls whose bytes
+  bool most = false;   ///< true: bytes and messages are upper bounds, since their exact numbers are not known
+  /// Lower bounds for any algorithm that serves these calls, with their codec [bytes]. `least`: for all ranks together.
+  /// `least_of_one`: for the busiest rank (the mean of all ranks, if the algorithm decides which is busiest).
+  /// `least_between_nodes`: for all ranks, between nodes, where the ranks' nodes are known. Calls whose bytes depend on
+  /// the data count as zero.
   /// depend on the data count as zero.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
@@ -50,19 +51,20 @@ struct ForecastInput {
 };
 
 allreduce::Shape shape_of(const ForecastInput&);
-/// The time that the bytes of one rank take [s], at the bandwidth of the links between nodes where the axis is known to
-/// be on several nodes.
+/// The time that the bytes of one rank take [s]: at the bandwidth between nodes, where the axis is known to be on
+/// several nodes.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. So many are needed for each
-/// to learn all of `bytes`, of which each has a part, and as many for sums over all parties to be complete somewhere.
-/// An all-reduce does both, so it needs twice as many.
+/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. So many are needed if each
+/// is to learn all of `bytes`, of which each has a part at first. As many are needed to complete sums over all parties,
+/// each in one place. An all-reduce does both, so it needs twice as many.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the input's axis, by its algorithm's stated cost. Codecs do not apply.
 Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
 /// One all-reduce with the input's codec, if there is one, as the sum of its inner calls.
 Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
-/// Forecast of messages: `senders` ranks send `messages` messages each; those of one rank have `bytes` bytes together.
+/// Forecast of messages: `senders` ranks send `messages` messages each; the messages of one rank have `bytes` bytes in
+/// all.
 Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

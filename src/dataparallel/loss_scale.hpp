@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling: the gradient of the loss is multiplied before the backward pass, so that products in formats of a short
-// range do not lose small gradients. Each tensor's gradient is divided again, in fp32, once it is final.
+// Loss scaling: the gradient of the loss is multiplied before the backward pass, so that small gradients are not lost
+// in products of formats with a narrow range. Each tensor's gradient is divided again, in fp32, once it is final.
 // Source: Micikevicius et al., "Mixed precision training", ICLR 2018; the scale that adapts is PyTorch's GradScaler.
 #pragma once
 #include <cstdint>
@@ -22,25 +22,26 @@ struct LossScaling {
 /// "none", a number, or "dynamic" with parameters. Errors: UsageError that says what there is.
 LossScaling parse_loss_scaling(std::string_view);
 
-/// The loss scale of a run, on one rank, in the memory of the device that computes. Work on the rank's queue reads it,
-/// changes it and skips updates by it, in the order of the steps, so that no step waits for it.
+/// The loss scale of a run, on one rank, in the memory of the device that computes. In the order of the steps, work on
+/// the rank's queue reads it, changes it and uses it to skip updates, so that no step waits for it.
 class LossScaler {
  public:
   explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());
   bool adapts() const { return scaling_.adapts(); }
-  /// The factor [1] by which a pass multiplies the gradient of the loss, when it runs.
+  /// The factor [1] by which a pass multiplies the gradient of the loss. It is read when the pass runs.
   runtime::ConstBuffer scale() const { return scale_.buffer; }
-  /// kernels::LossScaleCounts, by which updates are skipped; empty where the scale stays.
+  /// The kernels::LossScaleCounts by which updates are skipped; empty where the scale does not change.
   runtime::ConstBuffer counts() const;
 
-  /// Submits a product with the inverse scale, which is exact where the scale is a power of two.
+  /// Submits the division by the scale, which is exact where the scale is a power of two.
   void submit_unscale(runtime::Queue&, runtime::Buffer gradients) const;
-  /// Submits a check whether gradients that are to be applied are all finite, and notes the result.
+  /// Submits a check whether all gradients that are to be applied are finite, and notes the result in the counts.
   void submit_check(runtime::Queue&, runtime::ConstBuffer gradients) const;
-  /// Submits kernels::end_step, which comes after the step's updates.
+  /// Submits kernels::end_step. Call it after the step's updates.
   void submit_end_of_step(runtime::Queue&) const;
 
-  /// True where the gradients of this step are useless. This function and the two below wait for the queue; they are
+  /// True where this step's gradients cannot be used. This function and the two below wait for the queue; they are for
+  /// tasks that must tell other ranks or a reader.
   /// for tasks that must tell other ranks or a reader.
   bool skips(runtime::Queue&) const;
   void note_not_finite(runtime::Queue&) const;

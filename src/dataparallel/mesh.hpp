@@ -34,8 +34,8 @@ struct MeshShape {
   int rank(MeshPlace) const;
   /// The part of a model at that place; batch: samples of a replica in a step.
   model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
-  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1, and every choice that is not the usual one.
-  /// "data" where there is none of these, or only a data axis that is to be filled in.
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1, and every choice that is not the usual one. It is
+  /// "data" where there is none of these, or only a data axis whose size is not known yet.
   std::string text() const;
   bool operator==(const MeshShape&) const = default;
 };
@@ -46,7 +46,7 @@ MeshShape parse_mesh(std::string_view text);
 /// One rank's groups along the axes of a complete shape. Collective over all ranks.
 class Mesh {
  public:
-  /// Splits once for each axis, unless the data axis is all ranks. Errors: UsageError of `complete`.
+  /// Splits the ranks once for each axis, unless the data axis has all ranks. Errors: UsageError of `complete`.
   Mesh(Fabric&, const MeshShape&);
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
@@ -55,9 +55,9 @@ class Mesh {
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
   /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which
-  /// call it together. It uses messages, so that no algorithm is asked for so few bytes. `values` is the fabric's
-  /// memory.
-  /// Cost: each of the others gets one message.
+  /// call it together. It uses messages, so that no algorithm has to be chosen for so few bytes. `values` is the
+  /// fabric's memory.
+  /// Cost: one message to each of the others.
   void send_to_replica(Fabric&, const Buffer& values) const;
   /// The number of groups besides that of all ranks, to reserve a fabric's memory for them.
   static int groups(const MeshShape&);
@@ -69,8 +69,8 @@ class Mesh {
   std::optional<Group> tensor_, pipeline_;
 };
 
-/// A model's peers over a fabric. Their sums are all-reduces without a tensor layout, so no codec touches activations;
-/// messages go through the fabric, so a probe around it counts them. Fabric and mesh must outlive it.
+/// A model's peers over a fabric. Their sums are all-reduces without a tensor layout, so no codec is applied to
+/// activations. Messages go through the fabric, so a probe around it counts them. Fabric and mesh must outlive it.
 class FabricPeers final : public model::Peers {
  public:
   FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}
@@ -89,12 +89,12 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// The bytes that the tensor ranks of one stage send together in one pass. The input gives algorithm and link; its
-/// ranks are replaced by the tensor ranks.
+/// The bytes that the tensor ranks of one stage send together in one pass. Algorithm and link are taken from the input,
+/// but its ranks are replaced by the tensor ranks.
 Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
-/// The bytes that the tensor ranks of one stage send together in one step; `replica_floats` are counted with the last
-/// stage. The model is that stage's part.
+/// The bytes that the tensor ranks of one stage send together in one step. `replica_floats` count for the last stage.
+/// The model is that stage's part.
 Forecast forecast_replica(const ForecastInput&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
                           const ReplicaWork&);
 

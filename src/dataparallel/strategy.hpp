@@ -24,11 +24,11 @@ class UpdateFormat;
 struct Bucket {
   std::size_t first_tensor, tensors;
   std::size_t offset, count;                      ///< elements
-  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, where they lie in the bucket
+  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, with offsets within the bucket
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
 };
 
-/// The first bucket is at most 1 MiB, so that communication starts early, the others at most `bucket_bytes`, as in
+/// The first bucket is at most 1 MiB, so that communication starts early. The others are at most `bucket_bytes`, as in
 /// PyTorch's DDP (Li et al., VLDB 2020); a tensor larger than that is a bucket of its own. 0: one bucket for all.
 std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes);
 
@@ -36,16 +36,16 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t ele
 struct ReplicaWork {
   std::size_t passes = 1, forwards = 0;  ///< number of passes forward and backward; number of passes forward alone
   std::size_t replica_floats = 0;        ///< floats that the rank with the loss sends to the others
-  std::vector<Bucket> updates = {};      ///< ranges that the optimizer is applied to, one by one
+  std::vector<Bucket> updates = {};      ///< ranges to which the optimizer is applied, one by one
   bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
 };
 
 /// The context of a strategy on one rank: the fabric, its axis of the mesh, a model, its buffers and its optimizer.
 class Worker {
  public:
-  /// axis: the ranks with the same part of the model and other data; strategies communicate only with them.
-  /// copy: the mesh, null where one rank holds a replica of the model; parts: see `parts`; scaler: null where the loss
-  /// is not scaled; gradient_format: null where gradients stay in fp32.
+  /// axis: the ranks with the same part of the model and other data; strategies communicate only with them. copy: the
+  /// mesh; null where one rank holds a replica of the model. parts: see `parts`. scaler: null where the loss is not
+  /// scaled. gradient_format: null where gradients stay in fp32.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
          const Mesh* copy = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
          const UpdateFormat* gradient_format = nullptr)
@@ -64,8 +64,8 @@ class Worker {
   int ranks() const { return fabric_.size(axis_); }
   model::Model& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
-  /// Optimizers that a strategy makes itself use it to sum over the ranks that hold the rest of this model's tensors.
-  /// Null where there are no such ranks, or where the run's optimizer does not use it.
+  /// Sums over the ranks that hold the other parts of this model's tensors, for optimizers that a strategy makes
+  /// itself. Null where there are no such ranks, or where the run's optimizer needs no such sums.
   PartSums* parts() const { return parts_; }
   /// The scaler of the loss; null where the loss is not scaled.
   LossScaler* scaler() const { return scaler_; }
@@ -75,8 +75,8 @@ class Worker {
   Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
   /// The fabric's queue, for all that this rank computes.
   runtime::Queue& queue() { return fabric_; }
-  /// Runs forward and backward, to the gradients of the batch's mean loss. Gradients of a scaled loss are divided
-  /// before they are ready, and then rounded to their own format.
+  /// Runs forward and backward passes, which give the gradients of the batch's mean loss. If the loss is scaled,
+  /// gradients are divided by the scale before they are ready, and then rounded to their own format.
   model::PendingOutcome pass(
       const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {});
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. `values` is the fabric's
@@ -84,13 +84,14 @@ class Worker {
   void broadcast_to_replica(const Buffer& values) {
     if (replica_) replica_->send_to_replica(fabric_, values);
   }
-  /// Applies the optimizer to one range of the flat buffers. With a loss scale that adapts, ranges wait until all of
-  /// them are here: only then is it known whether the step is skipped. So a strategy must give all in each step.
+  /// Applies the optimizer to one range of the flat buffers. With a loss scale that adapts, ranges are held back until
+  /// all have been given, since only then it is known whether the step is skipped. So a strategy must give all ranges
+  /// in each step.
   void update(std::size_t offset, std::size_t count, UpdateStep);
   void update(UpdateStep step) { update(0, parameters().count(), step); }
-  /// Clips the gradients of all tensors together: their norm becomes norm/sqrt(ranks) where it is larger.
+  /// Clips the gradients of all tensors together: if their norm is larger than norm/sqrt(ranks), it becomes that.
   void clip(double norm, int ranks);
-  /// Takes the mean over the axis in place, after all of this rank's work so far. `values` is the fabric's memory.
+  /// Takes the mean over the axis, in place, after all of this rank's work so far. `values` is the fabric's memory.
   void average(const Buffer& values);
 
  private:
@@ -109,28 +110,28 @@ class Worker {
   std::vector<Range> checked_;  ///< ranges that wait for the others
 };
 
-/// Observations that only the strategy can make in a run, for this rank so far.
+/// What only the strategy can observe in a run, for this rank so far.
 struct Observations {
-  /// staleness[k]: the number of updates applied here k updates after the weights they were computed from, while all
-  /// workers trained. Each server counts those of its own shard. For `ad-psgd` each worker counts its updates by k, the
-  /// averages made after those weights.
+  /// staleness[k]: the number of updates that were applied k updates after the weights from which they were computed,
+  /// while all workers trained. Each server counts those of its own shard. For `ad-psgd` each worker counts its own
+  /// updates, and k is the number of averages made in between.
   std::vector<std::uint64_t> staleness = {};
-  /// The sum of the staleness of updates that had not come yet when the first worker finished.
+  /// The sum of the staleness of updates that had not arrived yet when the first worker finished.
   std::uint64_t staleness_under_way = 0;
-  /// Updates of this rank's worker, each counted once, over however many servers it is spread.
+  /// Updates of this rank's worker. Each counts once, over however many servers it is spread.
   std::uint64_t updates = 0;
-  std::uint64_t applied = 0;  ///< steps of this rank's server, where updates that it groups count as one
-  /// The most clocks that the fastest worker was ahead of the slowest when it read; for `ad-psgd`, of two workers that
-  /// averaged.
+  std::uint64_t applied = 0;  ///< steps of this rank's server; updates that are applied together count as one
+  /// The largest difference of clocks between the fastest and the slowest worker at a read; for `ad-psgd`, between two
+  /// workers that averaged.
   std::uint64_t largest_gap = 0;
-  double held_s = 0;          ///< time of reads that the staleness bound held back
-  std::uint64_t dropped = 0;  ///< changes of a chunk that came too late for their step
+  double held_s = 0;          ///< time for which the staleness bound held back reads [s]
+  std::uint64_t dropped = 0;  ///< number of chunks' changes that arrived too late for their step
 
-  /// The mean, including the updates under way at the end, so that an incomplete cycle counts as far as it went.
+  /// The mean staleness. It includes the updates under way at the end, so that an incomplete cycle counts in part.
   double mean_staleness() const;
 };
 
-/// Weights in the memory that holds them: `values` are those from element `first` on.
+/// Weights, as a view of the memory that holds them: `values` begins with element `first`.
 struct WeightsInPlace {
   std::size_t first = 0;
   std::span<const float> values = {};
@@ -141,30 +142,31 @@ class Strategy {
   /// bucket_bytes: the optimizer is applied to buckets of this length; 0: to all weights at once.
   explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
   virtual ~Strategy() = default;
-  /// The number of an axis' ranks that train, which are the first ones. The others serve.
+  /// The number of ranks of an axis that train, which are the first ones. The others serve.
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most other bytes that it keeps on one rank: copies of weights, the state of optimizers of its own.
+  /// The most further bytes that it keeps on one rank: copies of weights, the state of optimizers of its own.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
   /// Called once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
   virtual void begin(Worker&);
-  /// The number of steps after which exchanges repeat: a step's time is the mean over them.
+  /// The number of steps after which exchanges repeat. A step's time is the mean over so many steps.
   virtual std::size_t period() const { return 1; }
 
   /// Makes one training step on this worker's part of the batch. Ranks that only serve do not call it.
   virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
-  /// Waits until this worker has nothing under way. When all have returned, nothing travels until the next step.
+  /// Waits until this worker has nothing under way. When all have returned, no message is on its way until the next
+  /// step.
   virtual void settle(Worker&) {}
-  /// Writes the evaluation weights to `to`, which are those that the run would return now: the servers', the mean, or
-  /// this worker's own. All workers must call it, all of them settled; it changes nothing.
+  /// Writes the evaluation weights to `to`: the weights that the run would return now, which are the servers', the
+  /// mean, or this worker's own. All workers must call it, all of them settled; it changes nothing.
   virtual void evaluation_weights(Worker&, Buffer to);
-  /// The evaluation weights that this rank holds at this moment, without communication: the weight of an element that
-  /// several ranks hold is their mean. It may be called only while no task of any rank runs, by observers in virtual
-  /// time. Empty on all ranks: the weights are not known without communication.
+  /// The evaluation weights that this rank holds at this moment, without communication. If several ranks hold an
+  /// element, its weight is their mean. Observers in virtual time may call it, only while no task of any rank runs.
+  /// Empty on all ranks: the weights are not known without communication.
   virtual std::vector<WeightsInPlace> held_weights(const Worker&) const;
   /// Called after the last step, on all ranks; servers end.
   virtual void end(Worker&) {}
@@ -182,8 +184,8 @@ class Strategy {
   std::vector<Bucket> buckets(const model::Model& m) const {
     return make_buckets(m.tensors(), m.element_count(), bucket_bytes_);
   }
-  /// Applies the worker's optimizer bucket by bucket, as `sync` does: strategies that exchange something else than
-  /// gradients then differ from it by the exchange alone.
+  /// Applies the worker's optimizer bucket by bucket, as `sync` does, so that strategies that do not exchange gradients
+  /// differ from it only by their exchange.
   void update_by_buckets(Worker&, UpdateStep) const;
   /// Evaluation weights that are the mean of all workers' weights.
   static void mean_weights(Worker&, Buffer to);
@@ -192,18 +194,18 @@ class Strategy {
   std::size_t bucket_bytes_;
 };
 
-/// The options that all strategies are made with; each takes those that it needs.
+/// The options that all strategies are made with. Each uses those that it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;  ///< communicate during computation where the strategy allows it
-  int servers = 0;      ///< as in the name: the last so many ranks of an axis only serve
+  int servers = 0;      ///< value of the name's parameter: the last so many ranks of an axis only serve
   /// Optimizer of the servers, and of strategies that make it for a part of the weights.
   std::string optimizer = "sgd";
   /// Codec of messages, which may also clip gradients; the fabric encodes all-reduces.
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};
-  /// Format to which gradients are rounded before they are exchanged, named as those of weights.
+  /// Format to which gradients are rounded before they are exchanged, by the same names as formats of weights.
   std::string gradients = "fp32";
 };
 
@@ -235,16 +237,16 @@ constexpr bool encodes_sums(CommunicationPattern p) {
 struct StrategyInfo {
   std::string_view name, parameters = "", rule, bytes_text, source;
   CommunicationPattern communication;
-  /// True where the strategy has the optimizer's state itself, for a part of the weights, so that a worker needs none.
+  /// True where the strategy keeps the optimizer's state itself, for a part of the weights, so that workers need none.
   bool own_optimizer = false;
-  bool optimizer_alone = false;  ///< nothing else changes weights, so they are in the optimizer's number format
-  /// A step computes something else than the control's, so the two must not be compared.
+  bool optimizer_alone = false;  ///< only the optimizer changes weights, so they are in its number format
+  /// A step computes something other than the control's step, so the two must not be compared.
   bool computes_other_work = false;
-  /// True where the strategy knows all gradients of a step before it applies any, and all its ranks know alike, so that
-  /// a loss scale may adapt.
+  /// True where the strategy knows all gradients of a step before it applies any, and all its ranks know the same ones,
+  /// so that the loss scale may adapt.
   bool may_skip_steps = false;
   bool keeps_equal = false;                        ///< after every step all workers hold the same bits
-  std::string_view optimizer = "momentum:mu=0.9";  ///< the usual optimizer; empty: it takes none
+  std::string_view optimizer = "momentum:mu=0.9";  ///< the usual optimizer; empty: workers have none
   /// A step size that goes well with `optimizer` on the built-in digits.
   float step_size = 0.01f;
   std::unique_ptr<Strategy> (*make)(const core::ParsedName&, const StrategyOptions&);
@@ -259,13 +261,13 @@ class StrategyChoice {
   const std::string name;  ///< canonical: equal names mean the same
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
-  /// True where an exchange of changes goes on in later steps, so that a progress thread must move it.
+  /// True where an exchange of changes continues during later steps, so that a progress thread must move it.
   bool changes_overlap() const;
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
   /// The same strategy with another number of servers. Errors: UsageError where it has none.
   std::shared_ptr<const StrategyChoice> with_servers(int) const;
-  /// The strategy in its form for one rank, which must train: without ranks that only serve.
+  /// The strategy in its form for one rank: without ranks that only serve, since that rank must train.
   std::shared_ptr<const StrategyChoice> alone() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logs of other benchmarks as runs of our result file, so that compare and report work over them. Values that a log
-// does not give are null, and `not_stated` lists them. A format is one file and one row of the table.
+// Turns logs of other benchmarks into runs of our result file, for compare and report. Values that a log does not give
+// are null, and `not_stated` lists them. A format is one file and one row of the table.
 #pragma once
 #include <span>
 #include <string>
@@ -20,14 +20,14 @@ struct Hints {
 };
 
 struct Imported {
-  std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< one for each launch, in the log's order
+  std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< one for each launch, in the order of the log
   std::string not_stated;                                   ///< "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
   std::string faults;
-  /// True where all rows are of kinds that gradmeter does not have, so a run without points is complete.
+  /// True where all rows are of kinds that gradmeter does not have, so that a run without points is complete.
   bool is_of_other_kinds = false;
   core::Run& run() { return runs.back(); }  ///< the run that is being read
-  /// Must be called at the next head in a log of several programs, or of one in a loop.
+  /// Must be called at each further head in a log of several programs, or of a program in a loop.
   void begin_run() {
     if (!run().points.empty()) runs.emplace_back();
     run() = {};
@@ -36,17 +36,17 @@ struct Imported {
 
 struct Format {
   std::string_view name, about, source;
-  /// Whether a log is in this format, by its tool's first output.
+  /// Whether a log is in this format, judged by the first output of its tool.
   bool (*recognises)(std::string_view log);
-  /// Errors: UsageError "line N: what is wrong", for a row that is cut or no row of this format; and for a log without
-  /// rows, unless all that it has are of other kinds.
+  /// Reads a log. Errors: UsageError "line N: what is wrong" for a row that is cut or not of this format; UsageError
+  /// for a log without rows, unless all its rows are of other kinds.
   Imported (*read)(std::string_view log, const Hints&);
 };
 std::span<const Format* const> formats();
 
-/// Reads with the named format; "auto" takes the first that recognises the log. `label`: the file, for errors and for
-/// the runs' ids. A row whose factors its run already has begins the next run, so that no row replaces another. Errors:
-/// UsageError "FILE: line N: …", and for a log of no known format.
+/// Reads a log in the named format; "auto" takes the first that recognises it. `label`: the file's name, for errors and
+/// for the ids of the runs. A row whose factors the present run already has begins the next run, so that no row
+/// replaces another. Errors: UsageError "FILE: line N: …", also for a log of no known format.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
 // Each format is defined in the source that has its name.

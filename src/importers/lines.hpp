@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A log's lines as its tool printed them, without the text that launchers, collectors of logs and NCCL print before and
-// within them.
+// The lines of a log as its tool printed them. Text that launchers, collectors of logs and NCCL print before and within
+// them is removed.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -12,15 +12,16 @@ namespace gradmeter::importers {
 
 inline constexpr std::string_view digits = "0123456789";
 
-/// Visits each line of the tool itself, with its number from 1: without its end, colours, and prefixes of launchers and
-/// collectors of logs (mpirun's tags, srun's labels, times); without messages of NCCL: if one stands within a line, the
-/// line's two sides are joined. A line that begins with # has no blanks before it.
+/// Visits each line of the tool itself, with its number from 1. Line ends, colours, and prefixes of launchers and
+/// collectors of logs (mpirun's tags, srun's labels, times) are removed. So are messages of NCCL: if one stands within
+/// a line, the two sides of it are joined. Blanks before a line that begins with # are removed too.
 void each_line(std::string_view text, const std::function<void(std::string_view line, std::size_t number)>&);
 /// "line 1: 'node01 says ...'": the first line that is neither blank nor begins with #; empty: there is none.
 std::string first_plain_line(std::string_view text);
 
 std::vector<std::string> words_of(std::string_view line);
-/// Whether a word is digits alone; and whether a line begins with such a word, and another number if it goes on.
+/// is_count: whether a word has digits only. begins_with_count: whether a line begins with such a word, and the next
+/// word, if there is one, begins a number too.
 bool is_count(std::string_view word);
 bool begins_with_count(std::string_view line);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a log's tables: joining their pieces, reading their numbers, and counting their faults.
+// Rows of a log's tables: joins pieces of rows, reads numbers, and counts faults.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,17 +14,18 @@
 
 namespace gradmeter::importers {
 
-/// The usual reason why a table's rows are left out.
+/// The usual reason why rows of a table are left out.
 constexpr const char* no_kind = "no kind of gradmeter's";
 
 /// The counted faults of a log that can still be read.
 struct Faults {
-  std::size_t without_time = 0;   ///< rows without a point: their time or rate is 0 or less
-  std::size_t without_bytes = 0;  ///< rows without a point: our sizes begin at one
+  std::size_t without_time = 0;   ///< rows that give no point, since their time or rate is 0 or less
+  std::size_t without_bytes = 0;  ///< rows that give no point, since their size is 0
   std::size_t contradictory = 0;  ///< points that are mistrusted, since their columns contradict each other
-  std::size_t cut_line = 0;       ///< line of the last row, if it is too short, or may be since it has no end; 0: none
-  std::size_t torn = 0;           ///< rows that were broken up by other output
-  std::string why_torn = {};      ///< reason of the first: "line 12: 'x' is no number"
+  /// Line of the last row, if it is too short, or may be because its line has no end; 0: none.
+  std::size_t cut_line = 0;
+  std::size_t torn = 0;       ///< rows that were broken up by other output
+  std::string why_torn = {};  ///< reason of the first such row: "line 12: 'x' is no number"
   /// Rows that this format leaves out, by the name of their table.
   struct OtherKind {
     std::size_t rows = 0, line = 0;
@@ -33,7 +34,7 @@ struct Faults {
   std::map<std::string, OtherKind> other_kinds = {};
   /// Counts a row of the table `name`, which is not read.
   void add_other(const std::string& name, std::size_t line, const std::string& why = no_kind);
-  /// Counts a row that cannot be read, and keeps the first one's reason.
+  /// Counts a row that cannot be read, and keeps the reason of the first.
   void add_unreadable(std::string why);
   /// Whether rows were left out, all of them because gradmeter does not have their kind.
   bool has_only_other_kinds() const;
@@ -45,7 +46,7 @@ struct CutRow : core::UsageError {
   using core::UsageError::UsageError;
 };
 
-/// A log of tables. Other output may stand between two pieces of a row: the pieces are joined, or counted as torn.
+/// A log of tables. Where other output stands between two pieces of a row, these are joined, or counted as torn.
 class LogReader {
  public:
   explicit LogReader(std::string_view text, std::string_view own_format);
@@ -53,16 +54,17 @@ class LogReader {
   void each_line(const std::function<void(std::string_view line, std::size_t number)>& use) const {
     importers::each_line(text_, use);
   }
-  /// Whether the line belongs to another tool's output in the log, which lasts from that tool's first line to the next
-  /// line with which the format's own tool begins. Its rows are counted as left out, under that tool's name.
+  /// Whether the line belongs to another tool's output in the log. That begins with that tool's first line, and ends
+  /// before the next line with which the format's own tool begins. Its rows are counted as left out, under that tool's
+  /// name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
-  /// Reads a whole row, or takes nothing of it. joined: the row was joined from pieces, so that it should be believed
+  /// Reads a whole row, or leaves everything as it was. joined: the row was joined from pieces, so it may be believed
   /// only if its columns agree. Errors: UsageError if it is no row.
   using Read = std::function<void(std::string_view row, bool joined)>;
-  /// Reads a row from a line, or from pieces of a row. begins: whether the line could begin a row. hides: whether a row
-  /// may follow other text on the line; it is then counted as not readable, as is a line that ends with four numbers.
+  /// Reads a row from a line, or from pieces of a row. begins: the line could begin a row. hides: a row may stand
+  /// behind other text on the line; it is then counted as unreadable, as is a line that ends with four numbers.
   void add_row(std::string_view line, std::size_t number, bool begins, const Read&, bool hides = false);
-  /// Must be called at a head's line and at the end of the log: rows above it do not continue below.
+  /// Must be called at the line of a head and at the end of the log, since a row above it does not continue below.
   void end_rows(bool of_log = false);
   /// Ends the log's rows, and reports their faults.
   void finish(Imported&);
@@ -70,19 +72,19 @@ class LogReader {
 
  private:
   std::string_view text_, own_format_;
-  std::string_view other_format_;  // the tool whose output this is; empty: the format's own
-  std::size_t unended_line_ = 0;   // number of the last line if its end is missing
+  std::string_view other_format_;  // the tool whose output this is; empty: the format's own tool
+  std::size_t unended_line_ = 0;   // number of the last line, if its line end is missing
   std::string piece_, why_;
   std::size_t piece_line_ = 0;
   bool piece_is_cut_ = false;  // the piece is cut and has no other fault
 };
 
-/// Errors: UsageError "line N: 'word' is no number".
+/// Reads a number. Errors: UsageError "line N: 'word' is no number".
 double number_of(const std::string& word, std::size_t line);
-/// Reads a number of a tool that prints `decimals` decimals: a number with fewer has lost its end.
+/// Reads a number of a tool that prints `decimals` decimals: one with fewer has lost its end. Errors: CutRow.
 double number_of(const std::string& word, std::size_t decimals, std::size_t line);
 std::int64_t count_of(const std::string& word, std::size_t line);
-/// "line 12: why"; for number 0, which is no line, only the reason.
+/// Throws UsageError "line 12: why"; for number 0, which means no line, only the reason.
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);
 /// Always throws CutRow.
 [[noreturn]] void refuse_cut(std::size_t number, const std::string& why);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Users' files, which may be compressed, in other encodings or with a byte-order mark; and JSON errors with their
-// place.
+// Text of users' files, which may be compressed, in another encoding or with a byte-order mark; and errors in JSON,
+// with their line.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace gradmeter::importers {
 /// UsageError for a gzip stream that is cut or damaged.
 std::string plain_text(std::string_view bytes);
 
-/// The line of the byte at `place`, from 1.
+/// The line of the byte at offset `place`, counted from 1.
 std::size_t line_at(std::string_view text, std::size_t place);
 /// Whether `first` is the first character that is not blank.
 bool begins_with(std::string_view text, char first);
-/// JSON in which, outside of texts, NaN, inf, Infinity and the like (written by Python's json and printf) become null;
-/// in texts, control characters become blanks, and bytes that are not UTF-8, such as a path of another encoding, become
+/// Repairs JSON. Outside of texts, NaN, inf, Infinity and the like (written by Python's json and printf) become null.
+/// In texts, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding, become
 /// ?.
 std::string mended_json(std::string_view json);
-/// Errors: UsageError "line 3: it is no whole JSON; ...".
+/// Parses JSON. Errors: UsageError "line 3: it is no whole JSON; ...".
 core::Json parse_json(std::string_view json);
 /// The text with this key; empty where there is none.
 std::string text_of(const core::Json& object, const char* key);

@@ -13,7 +13,7 @@
 
 namespace gradmeter::kernels {
 
-/// An operation that the processor of this process computes, on memory that the host can reach while its work runs. A
+/// An operation that the processor of this process computes, in memory that the host can reach while the work runs. A
 /// backend derives from it and writes `compute`.
 class HostOp : public Op {
  public:
@@ -46,7 +46,7 @@ class HostOp : public Op {
   std::vector<std::byte*> written_;
 };
 
-/// An operation of the host that converts one operand from one format to another; neither is packed.
+/// A conversion of one operand from one format to another, as an operation of the host; neither form is packed.
 using HostConversion = std::function<void(const std::byte* from, std::byte* to)>;
 std::unique_ptr<Op> make_host_conversion(const Operand& from, const Operand& to, std::string_view implementation,
                                          HostConversion);
@@ -57,7 +57,8 @@ Operand in_plain_floats(const Operand&);
 
 /// Refuses the products that no backend takes.
 std::string gemm_shape_refusal(const Problem&);
-std::string lns_shape_refusal(const Problem&);  ///< refuses further products in a logarithmic precision
+/// Refuses also the products that a logarithmic precision does not take.
+std::string lns_shape_refusal(const Problem&);
 std::string conv_shape_refusal(const Problem&);
 std::string rnn_shape_refusal(const Problem&);
 
@@ -70,11 +71,11 @@ std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Devi
 std::string lns_op_refusal(const Problem&);
 std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
 
-/// Refuses in bf16 what is refused in fp32.
+/// Refuses in bf16 the same problems as in fp32.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
 
-/// Takes what fp32 takes, in a precision whose row says `emulated`.
+/// Takes the same problems as fp32, in a precision whose row says `emulated`.
 std::string emulated_op_refusal(const Problem&);
 std::unique_ptr<Op> make_emulated_op(const Problem&, const OpOptions&, runtime::Device&);
 
@@ -88,7 +89,7 @@ std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Devic
 
 namespace gradmeter::kernels::cuda {
 
-// The functions behind add_cuda_ops() that kernels of our own compute, one group for each file of operations.
+// The functions behind add_cuda_ops() whose operations our own kernels compute, one group for each file of operations.
 
 std::string own_gemm_refusal(const Problem&);
 std::unique_ptr<Op> make_own_gemm(const Problem&, const OpOptions&, runtime::Device&);
@@ -106,7 +107,8 @@ std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Devi
 
 /// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, and the modes tf32, fp8_e4m3_fast and fp8_e5m2_fast.
 std::string cublaslt_refusal(const Problem&);
-/// scratch_bytes: the workspace of the algorithm, 32 MiB at most on devices of 9.0 and later, else 4.
+/// scratch_bytes: the most workspace of the algorithm: 32 MiB on devices of compute capability 9.0 and later, else 4
+/// MiB.
 std::unique_ptr<Op> make_cublaslt_op(const Problem&, const OpOptions&, runtime::Device&);
 
 /// Takes fp32, bf16 and fp16.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks operations while they run as part of something larger: of a training step or a forward pass that is verified.
+// Checks operations while they run within something larger: a training step or a forward pass that is verified.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,16 +12,17 @@
 namespace gradmeter::kernels {
 
 /// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whoever
-/// submitted them: some elements of each result, drawn at random, are overwritten before the call and afterwards held
-/// against float64 on the operands as they are in memory. So a call is found that writes nothing, only half, or an
-/// older result.
-/// - Products, convolutions and what packs their operands, in fp32, bf16 and int8: numbers must be right within what
-///   rounding may do.
-/// - Products whose operands have up to 2^20 elements together: each row of the result, times a drawn vector of ±1,
-///   must be the product of the operands with it (Freivalds 1977), so that one wrong element among all is found.
+/// submitted them. Some elements of each result, drawn at random, are overwritten before the call, and afterwards
+/// compared with float64 arithmetic on the operands in memory. So calls that write nothing, or only half, or an older
+/// result, are found.
+/// - Products, convolutions and the packing of their operands, in fp32, bf16 and int8: numbers must be right within the
+///   errors of rounding.
+/// - Products whose operands have up to 2^20 elements together: also, each row of the result, times a drawn vector of
+///   ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a single wrong element is
+///   found.
 /// - Other operations in floats, which are the recurrent layers: elements must have been written.
-/// Cost: about a hundredth of the operation's FLOP, and 4 to 16 elements of the result in any case; a pass over the
-/// operands. At most one check at a time lives on a thread.
+/// Cost: about a hundredth of the operation's FLOP, for at least 4 to 16 elements of the result, and a pass over the
+/// operands. A thread has at most one check at a time.
 class CallCheck {
  public:
   explicit CallCheck(std::uint64_t seed);

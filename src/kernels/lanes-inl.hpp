@@ -45,7 +45,7 @@ HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
 }
 // Rounds each lane to bf16, to nearest with ties to even. The result is the lane's upper half; the lower half is
-// undefined. To round, it adds 0x7fff, and one more if the lowest bit that stays is set. A NaN stays a NaN.
+// undefined. It adds 0x7fff, and one more if the lowest bit of the upper half is set. A NaN stays a NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> upper_halves([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<std::uint32_t, D> whole;
@@ -61,15 +61,15 @@ HWY_INLINE void store(hn::Vec<D> v, D d, std::uint16_t* to) {
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(number, hn::ShiftRight<16>(upper_halves(d, v)))), half, to);
 }
 
-/// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows. The relative error is at most 8·2^-24 where the result is
-/// at least 2^-126.
+/// 1 / (1 + exp(-x)), computed from exp(-|x|), which never overflows. The relative error is at most 8·2^-24 where the
+/// result is at least 2^-126.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0F), e = hn::Exp(d, hn::Or(x, hn::SignBit(d)));
   const auto share = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
   return hn::IfThenElse(hn::IsNaN(x), x, share);  // Exp makes 0 of a NaN.
 }
-/// The relative error is at most 8·2^-24.
+/// tanh(x). The relative error is at most 8·2^-24.
 template <class D>
 HWY_INLINE hn::Vec<D> hyperbolic_tangent(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));

@@ -33,18 +33,17 @@ class Loops {
   virtual void copy(ConstBuffer from, Buffer to) const;  ///< for one element type; either buffer may be the host's
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
-  /// to = a + b; to may be either.
+  /// to = a + b; to may be a or b.
   virtual void add(ConstBuffer a, ConstBuffer b, Buffer to) const;
-  /// to = (a + b)·factor; to may be either.
+  /// to = (a + b)·factor; to may be a or b.
   virtual void add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const;
-  /// Adds `row` to each row of x [rows × row's length] and writes to `to`, which may be x; is_relu: negative results
-  /// become zero.
+  /// to = x + row, for each row of x [rows × row's length]; `to` may be x. is_relu: negative results become zero.
   virtual void add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const;
   /// Sums the columns of a matrix [rows × sums' length], in row order.
   virtual void column_sums(ConstBuffer matrix, Buffer sums) const;
-  /// Images [samples × channels × pixels], bias [channels]: x = max(x + bias, 0), in place.
+  /// images = max(images + bias, 0), in place; images [samples × channels × pixels], bias [channels].
   virtual void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const;
-  /// sums [channels]: sums each plane in order, then over the samples in order.
+  /// sums [channels]: the sum of each plane in order, then over the samples in order.
   virtual void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const;
   virtual void relu_backward(ConstBuffer activation, Buffer gradient) const;
 
@@ -58,22 +57,23 @@ class Loops {
   virtual void causal_softmax_backward(ConstBuffer probabilities, Buffer gradient, std::size_t steps,
                                        float scale) const;
 
-  /// Words are whole numbers in fp32; table [words × width]. Errors: std::out_of_range for a number that is none of
-  /// the table's, which a device shows as NaN instead.
+  /// Writes each word's row of the table [words × width]. Words are whole numbers stored as fp32. Errors:
+  /// std::out_of_range for a number outside the table; a GPU writes NaN instead.
   virtual void embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffer to) const;
-  /// Adds each word's row of `delta` to the table's gradient, in the order of the words; clears it first.
+  /// Adds each word's row of `delta` to the gradient of the table, in the order of the words. clears: sets that to 0
+  /// first.
   virtual void embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t width, bool clears, Buffer table) const;
-  /// [rows × columns × width] to [columns × rows × width].
+  /// Transposes [rows × columns × width] to [columns × rows × width].
   virtual void swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_t columns, std::size_t width,
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor of weights before the update, 1 - step·decay
-  /// for AdamW; 1: Adam.
+  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor of the weights before the update, which is 1 -
+  /// step·decay for AdamW and 1 for Adam.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
-  /// As `adam`, with the epsilon of algorithm 1 and for the given update number.
+  /// As `adam`, with the epsilon of algorithm 1, and for the given number of the update.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
   /// The functions of kernels/pointwise/updates.hpp over many pieces. sums: two for each piece, in float64.
@@ -86,24 +86,24 @@ class Loops {
   virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
                     const UpdateNumber&) const;
 
-  /// Weights in bf16, by kernels/pointwise/updates.hpp: `to` becomes `target` rounded, which may be the same buffer.
+  /// Weights in bf16, by kernels/pointwise/updates.hpp: writes `target`, rounded, to `to`; both may be the same buffer.
   virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
-  /// place: index of the buffer's first weight among all weights; the update's number selects the draws.
+  /// place: index of the buffer's first weight among all weights; with the update's number it is the key of the draws.
   virtual void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber&) const;
   /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: empty without Kahan's sum.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
   virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
-  /// Multiplies by the inverse of a loss' scale [1], which `end_step` adapts by its counts [3] (LossScaleCounts).
+  /// Divides by a loss scale [1], which `end_step` adapts by its counts [3] (LossScaleCounts).
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
-  /// Notes in `counts` whether one of the gradients is infinite or no number.
+  /// Notes in `counts` whether one of the gradients is infinite or NaN.
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
   virtual void end_step(Buffer scale, Buffer counts, std::int64_t grow) const;
 
-  /// Does softmax_cross_entropy for the mean loss times loss_scale [1] (empty: 1). `take` is called with the loss once
-  /// it is known, on any thread; gradient may be empty.
+  /// softmax_cross_entropy for the mean loss times loss_scale [1] (empty: 1). `take` is called with the loss once it is
+  /// known, on any thread. gradient may be empty.
   using TakeLoss = std::function<void(const CrossEntropy&)>;
   virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                              const TakeLoss& take) const;
@@ -114,8 +114,8 @@ class Loops {
 
 /// The loops of the device whose work runs on this thread; the host's where the device has none of its own.
 const Loops& loops();
-/// Registers loops for devices with this DeviceAccess::kernels() name. Call it before threads begin; they live for
-/// ever.
+/// Registers loops for devices whose DeviceAccess::kernels() has this name. Call it before threads begin. The loops
+/// must live to the end of the process.
 void add_loops(std::string_view kernels, const Loops&);
 
 }  // namespace gradmeter::kernels

@@ -18,7 +18,7 @@ struct NumberFormat {
   std::size_t bytes;
   double (*load)(const std::byte*);
   void (*store)(std::byte*, double);  ///< rounds to the format
-  /// Random data is uniform over this many whole numbers from `lowest`; 0: Gaussian of mean 0 and variance 1.
+  /// Random data is uniform over this many whole numbers, from `lowest` on; 0: Gaussian of mean 0 and variance 1.
   double lowest = 0;
   std::size_t levels = 0;
 
@@ -27,58 +27,60 @@ struct NumberFormat {
 
 /// Formats of fp32, bf16, fp16, int32 and int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
-/// The byte that fills memory so that an operation cannot have written it: bytes of ones are a NaN that no arithmetic
-/// makes; for whole numbers 0x5a… exceeds sums of small ones.
+/// A byte that no operation writes, by which memory is filled first. For floats, bytes of ones make a NaN that no
+/// arithmetic produces; for whole numbers 0x5a… exceeds sums of small ones.
 std::byte never_written(const NumberFormat&);
 /// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
-/// The format of 8-bit whole numbers without sign, as quantized activations have.
+/// The format of 8-bit unsigned whole numbers, which quantized activations have.
 const NumberFormat& format_u8();
 
-/// Draws random numbers from the operand's own seed, times `scale` and rounded to the format; numbers without sign are
-/// not scaled. `memory` has a whole number of elements.
+/// Draws random numbers from a seed, times `scale`, rounded to the format; unsigned numbers are not scaled. `memory`
+/// has a whole number of elements.
 void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
-/// As `fill_random`, but repeating after 2^16 elements: a quick draw for much memory whose numbers no check compares.
+/// As `fill_random`, but repeats after 2^16 elements: a fast draw for much memory whose numbers no check compares.
 void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
-/// The root mean square of the format's random numbers.
+/// The root mean square of the random numbers of a format.
 double usual_size(const NumberFormat&);
 
-/// Rounds to numbers of e4m3 or e5m2 times one scale: the largest becomes the format's largest (current scaling).
-/// Infinities and NaN stay, so that they are seen.
+/// Rounds to numbers of e4m3 or e5m2 times one scale, by which the largest number becomes the format's largest (current
+/// scaling). Infinities and NaN stay, so that they are seen.
 void round_to_fp8(std::span<float>, core::Element);
 
 // Quantization of numbers to 8 bits.
 
-/// The mapping of real to whole numbers: an activation is (u8 - zero_point) · quantum, a weight s8 · the quantum of its
-/// output.
+/// How whole numbers represent real ones: an activation is (u8 - zero_point) · quantum, a weight s8 · the quantum of
+/// its output.
 struct Quantization {
   float quantum = 1;
   int zero_point = 0;
-  std::vector<float> weight_quanta = {};  ///< one for each column of a product, filter, or gate × hidden unit of an rnn
+  /// One for each output: column of a product, filter, or gate × hidden unit of an rnn.
+  std::vector<float> weight_quanta = {};
 };
 
-/// Divides the range from the least to the greatest number into 255 steps, one of which is exactly zero. A number of
-/// the range is at most half a quantum off. Errors: std::invalid_argument for a range without zero, or that is not
-/// finite. Source: Jacob et al., CVPR 2018, section 2.1.
+/// Divides the range from the least to the greatest number into 255 steps, such that zero is exact. The error of a
+/// number in the range is at most half a quantum. Errors: std::invalid_argument for a range without zero, or that is
+/// not finite.
+/// Source: Jacob et al., CVPR 2018, section 2.1.
 Quantization quantize_range(float least, float greatest);
-/// Raises `largest` to the largest magnitude among each output's weights [… × outputs × inner].
+/// Raises each element of `largest` to the largest magnitude among its output's weights [… × outputs × inner].
 void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
-/// Makes symmetric quanta in place: the largest magnitude becomes largest_int8_weight(); 1 for an output without
-/// weights.
+/// Turns largest magnitudes into symmetric quanta, in place: the largest becomes largest_int8_weight(). An output
+/// without weights gets 1.
 void to_weight_quanta(std::span<float> largest);
 
-/// A u8 stands for (u8 − 128)·quantum in recurrent layers; the quantum is a power of two, so that every value is exact
-/// as a float.
+/// In recurrent layers a u8 stands for (u8 − 128)·quantum. The quantum is a power of two, so that every value is
+/// exactly a float.
 inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 
-/// 127 where products of 8-bit integers are summed exactly (VNNI); 63 where a pair of products of 255·127 would
+/// 127 where products of 8-bit integers are summed exactly (VNNI); 63 where the sum of two products of 255·127 would
 /// saturate at 16 bits.
 double largest_int8_weight();
-/// The s8 steps per unit of a recurrent layer's weight of variance 1/hidden, a power of two: six standard deviations
-/// still fit.
+/// The s8 steps for each unit of a recurrent layer's weight, whose variance is 1/hidden. It is a power of two such that
+/// six standard deviations still fit.
 float rnn_weights_scale(const RnnShape&);
 
-// A quick source of much random data: each element is taken from a random place in a table of draws, in a few cycles.
+// A fast source of much random data: each element is taken from a random place in a table of draws, in a few cycles.
 
 constexpr std::size_t draw_table_size = std::size_t{1} << 14;
 
@@ -96,7 +98,8 @@ class TablePlaces {
   std::uint64_t state_;
 };
 
-/// Draws of mean 0, variance 1, |x| <= 6; made once a process: cold kernels of small shapes have thousands of sets.
+/// Draws of mean 0, variance 1, |x| <= 6. They are made once a process, since cold kernels of small shapes need
+/// thousands of operand sets.
 std::span<const double> gaussian_draws();
 
 /// Draws numbers of mean 0, variance 1, |x| <= 6, times `scale`; the same for the same seed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operation prepared for a device. Models, kernel cases and benchmarks run the same operations, so a time measured
-// alone holds for training.
+// for one alone also holds in training.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -17,8 +17,8 @@
 
 namespace gradmeter::kernels {
 
-/// Something that an operation reads or writes. Plain form: dense and row-major, as the problem's shape defines it.
-/// Stored form: as `run` takes it. They differ where the backend has a layout of its own (`packed`).
+/// An input or output of an operation. Plain form: dense and row-major, as the problem's shape defines it. Stored form:
+/// as `run` takes it. The two differ where the backend has a layout of its own (`packed`).
 struct Operand {
   std::string_view name;         ///< "filters"; a gradient is "filters gradient"
   const NumberFormat* format;    ///< format of the plain form; null: there is no plain form, only the backend reads it
@@ -30,8 +30,8 @@ struct Operand {
   std::size_t plain_bytes() const { return elements * format->bytes; }
 };
 
-/// The buffers of a call, listed in braces or as a container. The list and the buffers outlive the call: nothing is
-/// copied.
+/// The buffers of a call, listed in braces or as a container. The list and the buffers must outlive the call, since
+/// nothing is copied.
 template <class AnyBuffer>
 class BufferList : public std::span<const AnyBuffer> {
  public:
@@ -62,20 +62,20 @@ class Op {
   const std::optional<Problem>& problem() const { return problem_; }
   /// The operation's cost by its definition.
   virtual runtime::Cost cost() const = 0;
-  /// Memory that belongs to the operation and that every call uses.
+  /// The bytes of memory that belong to the operation and that every call uses.
   virtual std::size_t scratch_bytes() const = 0;
   /// The backend's choice of algorithm: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
-  /// Converts an input from its plain into its stored form, or an output back. Layers pay for these in each step.
-  /// Errors: std::logic_error when the operand is not packed.
+  /// Makes the operation that converts an input from its plain into its stored form (for `unpacking`: an output back).
+  /// Layers pay for these in each step. Errors: std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
-  /// As `packing`, but from and to fp32, whatever the operation's own format: for parameters and gradients that are
-  /// kept in fp32. Errors: std::logic_error when the operand is plain fp32 itself.
+  /// As `packing`, but from and to fp32 whatever the operation's own format, for parameters and gradients that are kept
+  /// in fp32. Errors: std::logic_error when the operand is plain fp32 already.
   virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
-  /// The place of a plain element of one of `inputs()` or `outputs()` in its stored form [bytes]. A check of single
-  /// elements thus needs no packing, which may be the library's that is checked. Empty: not known.
+  /// The offset of an element of an operand in its stored form [bytes]; empty: unknown. By it single elements can be
+  /// checked without packing, which may be done by the library that is being checked.
   virtual std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const;
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
@@ -83,7 +83,8 @@ class Op {
   /// Runs the operation; called within work of a queue of the device. Errors: std::invalid_argument when a buffer's
   /// length is not its operand's.
   virtual void execute(Inputs, Outputs) = 0;
-  /// Makes, within such work, what the backend keeps for these buffers: their first call then takes as long as others.
+  /// Makes, within such work, the objects that the backend keeps for these buffers, so that the first call with them
+  /// takes no longer than others.
   virtual void bind(Inputs, Outputs) = 0;
 
   /// Submits a call, which reads its operands only when it runs. The operation must live until the work is done.
@@ -91,8 +92,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that knows the cost. So the operation, which has left the caches since its last
-  /// call, is read only within the work.
+  /// As the other `run`, for a caller that knows the cost. The operation itself, which has left the caches since its
+  /// last call, is then read only within the work.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -109,13 +110,13 @@ void require_lengths(std::span<const Operand>, Op::Inputs);
 void require_lengths(std::span<const Operand>, Op::Outputs);
 
 struct OpOptions {
-  /// Prepares passes that depend on one another: forward also writes what its backward reads besides inputs and outputs
-  /// (rnn: `kept`); backward takes images in the layouts of its forward, not in those that would be best for it alone
-  /// (conv).
+  /// Prepares passes that depend on one another. Forward also writes the data that its backward reads besides inputs
+  /// and outputs (rnn: `kept`). Backward takes images in the layouts of its forward, not in those that would be best
+  /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
-  /// int8: how packing_floats makes whole numbers, and unpacking_floats makes their sums real numbers again. Empty:
-  /// whole numbers stand for themselves; an rnn uses rnn_quantum, rnn_zero_point and rnn_weights_scale.
+  /// For int8: how packing_floats makes whole numbers from real ones, and unpacking_floats real numbers from their
+  /// sums. Empty: whole numbers stand for themselves; an rnn uses rnn_quantum, rnn_zero_point and rnn_weights_scale.
   std::optional<Quantization> quantization = {};
   AlgorithmSearch algorithm = AlgorithmSearch::estimated;
 };
@@ -139,11 +140,11 @@ void add_op_backend(const OpBackend&);
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// Whether software rounds to the precision, so that a time says nothing of it. On GPUs this is so where they have no
-/// such products. device: as for `op_refusal`.
+/// Whether software rounds to the precision, so that a time tells nothing about it. On GPUs this is so where they have
+/// no products in it. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
-/// Begins the implementation's name where the device leaves an operation to the host, on copies: its time does not
-/// describe the device.
+/// The implementation's name begins with it where the device leaves an operation to the host, on copies. The time then
+/// does not describe the device.
 inline constexpr std::string_view left_to_host = "on the host: ";
 /// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason, or with the known
 /// backends; BackendError when the library refuses; std::bad_alloc.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network as the training strategies see it: parameters and gradients in two flat buffers, tensors in the order in
-// which their gradients become ready, a forward pass, and a backward pass that announces each ready tensor.
+// A network as training strategies see it: parameters and gradients in two flat buffers, tensors in the order in which
+// their gradients become ready, a forward pass, and a backward pass that announces each tensor when it is ready.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,39 +28,39 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
-  bool is_part = false;  ///< other tensor ranks hold the rest, cut so that all have parts of the same tensors
-  /// place in the whole model; columns 0: the model is not split, and offset and count are the place
+  bool is_part = false;  ///< other tensor ranks hold the rest of it; if so, they all do for the same tensors
+  /// place in the whole model; columns 0: the model is not split, so offset and count give the place
   WholePlace whole = {};
 };
 
-/// The result of a forward pass over this rank's batch. One of the ranks of a split model's replica has it and the
-/// others have zeros, so sums over all ranks are right.
+/// The result of a forward pass over this rank's batch. In a split model one rank of the replica has it, and the others
+/// have zeros, so that sums over all ranks are right.
 struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's labels, float64
   std::size_t correct = 0;  ///< number of right top-1 predictions
   std::size_t samples = 0;  ///< number of labels; a sentence has one for each token
-  /// 0 on ranks that do not have the loss.
+  /// The mean over labels; 0 on ranks without the loss.
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 
-/// The outcome, known when the queue has done the pass.
+/// An outcome that becomes known when the queue has done the pass.
 using PendingOutcome = runtime::Pending<Outcome>;
-/// The place to which the work of a pass adds its result.
+/// Where the work of a pass adds its result.
 using OutcomePlace = std::shared_ptr<Outcome>;
 
-/// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. They are on the host or on a
-/// device, as the model is.
+/// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. They are on the same device as
+/// the model.
 struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
   std::size_t labels_each = 1;  ///< labels of a sample; a sentence has one for each token
-  /// The factor of the loss' gradient, [1] fp32, read when the pass runs; empty: 1.
+  /// The factor of the loss's gradient, [1] fp32, which is read when the pass runs; empty: 1.
   runtime::ConstBuffer loss_scale = runtime::no_floats;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
 
-/// The flat buffers, of element_count floats each. The owner chooses where they are (an arena that peers can read, a
-/// device).
+/// The flat buffers, with element_count floats each. Their owner decides where they are (in an arena that peers can
+/// read, on a device).
 struct Buffers {
   runtime::Buffer parameters;
   runtime::Buffer gradients;
@@ -95,18 +95,19 @@ class Model {
   virtual bool learns() const { return true; }
   /// A note that readers of its times need; empty: none.
   virtual std::string note() const { return {}; }
-  /// Names of its layers, by the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
+  /// Names of its layers, indexed by the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
-  /// The operations of a pass and of a forward pass alone, as they run here; their FLOP are step_flops.
+  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. Their FLOP are
+  /// those of step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }
   virtual std::vector<RepeatedProblem> forward_problems(std::size_t n) const {
     return (void)n, std::vector<RepeatedProblem>();
   }
-  /// Bytes of activations and work space at this batch, the flat buffers not counted.
+  /// Bytes of activations and work space for so many samples, without the flat buffers.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// Its needs of the ranks that hold other parts of it; nothing when it is whole.
+  /// What it needs from the ranks that hold its other parts; nothing when it is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
@@ -114,22 +115,22 @@ class Model {
   /// Sets the first weights, equal on every rank for equal seeds.
   virtual void initialise(Queue&, Buffers, std::uint64_t seed) const = 0;
 
-  /// Buffers.gradients may be empty here: validation needs none. Cost: 2·params FLOP a sample.
+  /// Buffers.gradients may be empty here, since validation needs no gradients. Cost: 2·params FLOP a sample.
   PendingOutcome forward(Queue& queue, Buffers b, const Batch& batch) {
     PendingOutcome outcome(queue);
     run_forward(queue, b, batch, outcome.place());
     return outcome;
   }
-  /// Runs forward and backward, in any order (micro-batches, stages). Overwrites the gradients with those of the
-  /// batch's *mean* loss, times its scale; calls `ready(i)`, i ascending from 0, once the work that makes tensor i's
-  /// gradient final is submitted. The first layer's input gradient is not computed.
+  /// Runs forward and backward, in an order of its own (micro-batches, stages). Overwrites the gradients with those of
+  /// the batch's *mean* loss, times its scale. Calls `ready(i)`, for i from 0 upwards, once the work is submitted that
+  /// makes the gradient of tensor i final. The gradient by the model's input is not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
     run_pass(queue, b, batch, ready, outcome.place());
     return outcome;
   }
 
-  /// Adds to an outcome, so that passes over parts of a batch make one.
+  /// The two functions below add to an outcome, so that passes over parts of a batch have one outcome.
   virtual void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) = 0;
   virtual void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) = 0;
 };

@@ -30,35 +30,37 @@ struct ModelRequest {
 /// One row of the table that `gradmeter list models` prints.
 struct ModelEntry {
   std::string_view name, description, source;
-  /// The meaning of the bare name on 28 × 28 images of ten digits, or on the built-in language.
+  /// What the bare name means for 28 × 28 images of ten digits, or for the built-in language.
   std::string_view default_name;
   std::unique_ptr<Network> (*make)(const core::ParsedName&, const ModelRequest&);
-  bool reads_text = false;  ///< its data are sentences, each token to be predicted
+  bool reads_text = false;  ///< its data are sentences, in which each token is to be predicted
 };
 std::span<const ModelEntry> model_table();
 
-/// "mlp" takes its outer widths from the data and two hidden layers of 1024; "mlp:784-100-10" gives all widths.
-/// "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp), with shrink=2 their widths are halved.
-/// Errors: UsageError on an unknown name, on parameters it does not take, when the model does not fit the data or has
-/// no such precision, and when it cannot be split into such parts.
+/// Makes the model of a name. "mlp" takes its outer widths from the data and has two hidden layers of 1024;
+/// "mlp:784-100-10" gives all widths. "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp); shrink=2
+/// halves their widths.
+/// Errors: UsageError for an unknown name, for parameters that the model does not have, when it does not fit the data
+/// or lacks the precision, and when it cannot be split into such parts.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
-/// Whether software rounds to the precision in some of the model's operations, so that its times say nothing of it.
+/// Whether software rounds to the precision in some of the model's operations, so that its times tell nothing about it.
 bool is_rounded_by_software(std::string_view name, const ModelRequest&);
 
-/// A model that is a list of layers (mlp too), as inference takes it: tensors have the same places as make_model's.
-/// Null: the name is a layer table. Errors: those of `make_model`.
+/// A model that is a list of layers (also mlp), for inference; its tensors are where make_model's are. Null: the name
+/// is that of a layer table. Errors: those of `make_model`.
 std::unique_ptr<Network> make_network(std::string_view name, const ModelRequest&);
 
-/// "mlp:784-100-10": a fully connected network with ReLU between its layers and softmax cross-entropy on top. Almost
-/// all of its time is matrix products, so it suits experiments with batch, precision and exchange. widths: features,
-/// hidden layers, classes.
+/// "mlp:784-100-10", the name of a fully connected network with ReLU between its layers and softmax cross-entropy on
+/// top. Nearly all of its time is matrix products, so it suits experiments with batch, precision and exchange. widths:
+/// features, hidden layers, classes.
 /// Errors: UsageError for fewer than 2 widths, more than 64, or a width outside 1 … 65536.
 std::string mlp_name(std::span<const std::size_t> widths);
-/// A weight lies as [out × in], as in most frameworks: measured with oneDNN 2.6 on AVX-512 at batch 16 and 256, a
-/// step's products take as long as with [in × out] within 2 %, and the narrow last layer's gradient 0.6 times as long.
+/// The layers of such a network. Weights are stored as [out × in], as in most frameworks. With oneDNN 2.6 on AVX-512 at
+/// batch 16 and 256, the products of a step take as long as with [in × out], within 2 %, and the gradient of the narrow
+/// last layer 0.6 times as long.
 std::vector<std::unique_ptr<Layer>> mlp_layers(std::span<const std::size_t> widths, kernels::Precision);
 
-/// A small decoder in the manner of GPT-2.
+/// A small decoder like GPT-2.
 struct TransformerOptions {
   std::size_t steps = 0, words = 0;  ///< those of the data
   std::size_t hidden = 64, layers = 2, heads = 4, ff = 256;
@@ -66,10 +68,10 @@ struct TransformerOptions {
   kernels::Precision precision = kernels::Precision::fp32;
 };
 
-/// Embedding, learned positions, `layers` blocks, layer norm, dense to all words at each step. A block is
-/// x += project(attention(project(norm(x)))), then x += dense(gelu(dense(norm(x)))) with `ff` units: norms come first
-/// (pre-norm), as in GPT-2. No dropout. Initial weights of dense layers are uniform within ±1/√in, a variance near
-/// GPT-2's at its width; embeddings and positions within ±0.1.
+/// The layers: embedding, learned positions, `layers` blocks, layer norm, and a dense layer to all words at each step.
+/// A block is x += project(attention(project(norm(x)))), then x += dense(gelu(dense(norm(x)))) with `ff` units: norms
+/// come first (pre-norm), as in GPT-2. There is no dropout. Initial weights of dense layers are uniform within ±1/√in,
+/// with a variance near GPT-2's at its width; embeddings and positions are within ±0.1.
 /// Cost: products of 2·(4·hidden² + 2·hidden·ff) + 4·steps·hidden FLOP a block and token forward, and 2·hidden·words a
 /// token; twice that backward. Source: Vaswani et al. 2017; Radford et al. 2019 (GPT-2).
 /// Errors: UsageError when the heads do not divide the width.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that tables share: values as the text of cells, columns of tables and of CSV, and groups of points.
+// What tables share: values as the text of cells, columns of tables and of CSV, and groups of points.
 #pragma once
 #include <concepts>
 #include <functional>
@@ -21,12 +21,12 @@ namespace gradmeter::report {
 std::string text(const core::Value&);
 /// Three significant digits where there are decimals, "-" where the number is not finite.
 std::string digits(double);
-/// An interval of times in a unit of which a second has `per_second`: "1.20–1.24"; "-" where there is no interval.
+/// An interval of times, in a unit of which a second has `per_second`: "1.20–1.24"; "-" where there is no interval.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
-/// The value as a whole number; 0 where it is none.
+/// The value as a whole number; 0 where it is not one.
 std::int64_t integer(const core::Value&);
-/// The codec's short name, where the point has one; the file has every parameter.
+/// The codec's short name, if the point has it; else its canonical name, with every parameter.
 const core::Value& codec_label(const core::Point&);
 /// The text of an error with three digits; "0" for no error at all, "-" where it is not finite.
 std::string error_text(double);
@@ -36,23 +36,24 @@ std::string csv_quoted(const std::string&);
 std::string csv_text(const std::string&);
 /// The value as a cell of CSV; empty for null and for numbers that are not finite.
 std::string csv_cell(const core::Value&);
-/// The text as XML and HTML have it, also in attributes, without the characters that XML 1.0 does not have
+/// The text with the escapes of XML and HTML, also for attributes, without characters that XML 1.0 does not allow
 /// (core::printable).
 std::string markup_text(std::string_view);
 /// The reason for a row's note: "skipped: why"; empty where the point was measured.
 std::string why_not(const core::Point&);
-/// The part of a legend that stands below tables.
+/// How much of the legend is printed below tables.
 enum class Legend {
-  brief,  ///< at most three lines: the facts that are misread most easily, the marks, and how to see the rest
+  brief,  ///< at most three lines: the facts that are misread most easily, the marks, and how to get the rest
   whole,
 };
 /// The last line of a brief legend.
 inline constexpr std::string_view whole_legend_line = "--legend explains all columns and marks\n";
-/// A line above a table of these points: how steady the machine was, by the canary in their turns, the cores that
-/// others took and the points' own waiting for a core. It says how many points are disturbed, and by what.
+/// The line above a table of these points: how steady the machine was, by the canary during their turns, which share of
+/// the cores others took, and for how long the points waited for a core. It says how many points are disturbed, and by
+/// what.
 std::string machine_line(std::span<const core::Point* const>);
-/// A row's note: "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. For a point on
-/// several nodes that waited for cores, it names the host whose cores other programs used.
+/// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. If the point
+/// is on several nodes and waited for cores, it also names the host whose cores other programs used.
 std::string slow_and_busy(const core::Point&);
 /// A number with its noun: "1 rank", "2 ranks".
 std::string counted(std::integral auto n, std::string_view what) {
@@ -60,14 +61,15 @@ std::string counted(std::integral auto n, std::string_view what) {
 }
 /// True where busy threads outnumber cores, which tables mark "*".
 bool oversubscribed(const core::Point&);
-/// Short names by canonical name. They are as short as keeps the points distinct: "qsgd4", else "qsgd4:bucket=128".
+/// Short names by canonical name, as short as they can be and still distinguish the points: "qsgd4", else
+/// "qsgd4:bucket=128".
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
-/// The exchange of a point: "ring/shm", with a codec "ring/shm qsgd4"; a vendor has no transport; "-" where nothing is
-/// exchanged.
+/// The exchange of a point: "ring/shm"; with a codec "ring/shm qsgd4"; for a vendor without the transport; "-" where
+/// nothing is exchanged.
 std::string exchange(const core::Point&, const Labels&);
 
-/// The factors that tell apart points whose rows look alike. rows: the text of each point's row.
+/// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
 std::vector<core::Factor> telling_apart(std::span<const core::Factors>, std::span<const std::string> rows);
 /// The values of these factors that are not null: " precision=bf16 threads=2".
 std::string values_text(const core::Factors&, std::span<const core::Factor>);
@@ -76,13 +78,13 @@ std::string values_text(const core::Factors&, std::span<const core::Factor>);
 struct CodecPair {
   const core::Point* coded;
   const core::Point* plain;
-  /// The median time without the codec, divided by that with it. The interval follows from those of both times.
+  /// The median time without the codec, divided by that with it. The interval follows from the intervals of both times.
   analysis::Estimate gain() const;
 };
-/// Pairs in the order of the points. Where several points have no codec the last one counts.
+/// Pairs in the order of the points. If several points have no codec, the last of them is used.
 std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
 
-/// Points of one name; names are in order of appearance.
+/// Points of one name. A list of these is in the order in which names first appear.
 struct NamedPoints {
   std::string name;
   std::vector<const core::Point*> points;
@@ -91,7 +93,7 @@ std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::functi
 
 // Columns of tables and of CSV, each described once by its head and by its cell in a row.
 
-/// Columns of a text table whose rows are made from `Row`: a point, or points that stand in one row together.
+/// Columns of a text table whose rows are made from `Row`: a point, or points that share one row.
 template <class Row>
 class Columns {
  public:
@@ -113,20 +115,20 @@ class Columns {
   std::vector<Cell> cells_;
 };
 
-/// Columns of a CSV file of points, after `status` and `reason`. Their names have units; null gives an empty cell.
+/// The columns of a CSV file of points, behind `status` and `reason`. Their names have units; null gives an empty cell.
 class CsvColumns {
  public:
   CsvColumns();
   CsvColumns& add(std::initializer_list<core::Factor>);
   CsvColumns& add(std::initializer_list<core::Metric>);
-  /// Adds columns for keys of core::statistics. A time's metric ends in "_s", before which the statistic stands:
-  /// "time_median_s".
+  /// Adds columns for keys of core::statistics. The name of a time's metric ends in "_s", and the statistic is put
+  /// before that: "time_median_s".
   CsvColumns& statistics(core::Metric time, std::initializer_list<std::string_view> keys);
   /// Adds the number of samples of the time, and the reason why sampling ended.
   CsvColumns& samples(core::Metric time, const std::string& name);
   CsvColumns& stop(core::Metric time);
 
-  /// Each is a line with its line end.
+  /// Each function returns a line with its line end.
   std::string header() const;
   std::string row(const core::Point&) const;
 

@@ -11,22 +11,24 @@
 
 namespace gradmeter::report {
 
-/// The counts in a line: "42 points: 3 slower, 1 faster, 38 same".
+/// The counts in one line: "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
-/// The verdict. Its sentence says what is slower and what is faster, each where the difference is largest, with both
-/// geometric means; or that no difference is shown. Its figures are the counts of points by verdict, and the ratios
-/// "most_slower" and "most_faster"; a comparison over several experiments names none of these.
+/// The verdict. Its sentence says what is slower and what is faster, naming for each the point with the largest
+/// difference and both geometric means; or it says that no difference is shown. Its figures are the counts of points by
+/// verdict, and the ratios "most_slower" and "most_faster". For a comparison over several experiments it names none of
+/// these.
 analysis::Finding comparison_verdict(const analysis::Comparison&);
-/// A table: first the values that the points have in common, then a row for each of the first `most` points, of which
-/// those that matter come first.
+/// A table: first the values that all points have in common, then a row for each of the first `most` points, the
+/// important ones first.
 std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);
-/// The factors in which the point differs from others.
+/// The factors in which the point differs from the others, as text.
 std::string comparison_label(const analysis::Comparison&, const analysis::ComparedPoint&);
 std::string comparison_legend(double tolerance, Legend);
 /// CSV of all points, one a line.
 std::string comparison_csv(const analysis::Comparison&);
 
-/// JUnit's XML: a suite for each comparison, a case for each point, a failure for each that does not pass the bar.
+/// JUnit's XML: a suite for each comparison, a case for each point, a failure for each point that does not pass the
+/// bar.
 std::string comparison_junit(std::span<const analysis::Comparison>, double bar);
 
 }  // namespace gradmeter::report

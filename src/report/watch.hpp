@@ -12,11 +12,11 @@
 
 namespace gradmeter::report {
 
-/// gone: the run holds no lock any more and has left no end. silent: the lock's state is unknown, and the run has
-/// written nothing for long.
+/// gone: the run does not hold the lock any more, and has written no end. silent: the state of the lock is unknown, and
+/// the run has written nothing for a long time.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
-/// Facts that an observer knows besides the file. Times are in seconds since 1970.
+/// What an observer knows besides the file. Times are in seconds since 1970.
 struct Observation {
   double now = 0, last_growth = 0;
   bool is_held = false;   ///< somebody has the writer's lock
@@ -30,12 +30,12 @@ struct Progress {
   std::size_t done = 0;               ///< number of points of this run
   std::optional<core::RunPlan> plan;  ///< empty for files of earlier programs
   double elapsed_s = 0;
-  std::optional<double> left_s;  ///< empty before the first point, and without a plan
-  double quiet_s = 0;            ///< time since the file grew
+  std::optional<double> left_s;  ///< expected time to the end [s]; empty before the first point, and without a plan
+  double quiet_s = 0;            ///< time since the file last grew [s]
 };
-/// Finds how far the run is. The time left supposes that the other points take as long as those that are done.
-/// A writer on another host counts as gone only where its lock is seen. It is silent after five times the time that a
-/// point took so far, and a minute at least.
+/// Finds how far the run is. The time left assumes that the other points take as long as those that are done. A writer
+/// on another host counts as gone only if its lock can be seen. A run is silent after five times the time that a point
+/// has taken so far, and after at least a minute.
 Progress progress_of(const core::ResultFile&, const Observation&);
 
 enum class Style : std::uint8_t { plain, heading, good, bad };
@@ -43,21 +43,21 @@ struct ScreenLine {
   std::string text;
   Style style = Style::plain;
 };
-/// The screen has no more lines than `height`, none of them longer than `width` terminal cells; control characters are
-/// made visible.
+/// The lines of the screen: at most `height`, each at most `width` terminal cells long; control characters are made
+/// visible.
 std::vector<ScreenLine> watch_screen(const core::ResultFile&, const Observation&, std::size_t width,
                                      std::size_t height);
 
-/// The text, cut to so many terminal cells; control characters become '?', so that a file's text cannot command the
-/// terminal.
+/// The text, shortened to so many terminal cells. Control characters become '?', so that text from a file cannot
+/// control the terminal.
 std::string truncated_to(std::string_view text, std::size_t width);
 /// The progress in a line: "5 of 24 points · 01:10 elapsed · 03:20 left".
 std::string progress_text(const Progress&);
 /// The state of the run in one line.
 ScreenLine state_text(const core::ResultFile&, const Progress&);
-/// A point in one line, for a terminal that cannot be drawn on.
+/// A point in one line, for a terminal on which nothing can be redrawn.
 std::string point_line(const core::Point&);
-/// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". The share is the
+/// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". The percentage is the
 /// efficiency, or the part of the roofline that is reached.
 std::string short_line(const core::Point&);
 /// A table of the last `most` points: the factors in which the run's points differ, and the results.

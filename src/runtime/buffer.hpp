@@ -16,7 +16,8 @@
 
 namespace gradmeter::runtime {
 
-/// A place in a queue, reached when all work before it is done, as by cudaEventRecord. Any thread may ask for it.
+/// A point in a queue's work. It is reached when all work before it is done, as with cudaEventRecord. Any thread may
+/// ask.
 class Event {
  public:
   virtual ~Event() = default;
@@ -25,44 +26,45 @@ class Event {
   virtual void wait() const {
     while (!reached()) std::this_thread::yield();
   }
-  /// Seconds by the device's own clock from this event to a later one of the same device, both reached. Errors:
-  /// std::logic_error for an event without a clock of its own.
+  /// Seconds from this event to a later one of the same device, by the device's own clock; both must be reached.
+  /// Errors: std::logic_error for an event without a clock of its own.
   virtual double until(const Event& later) const {
     (void)later;
     throw std::logic_error("an event of a queue without a clock was asked for times");
   }
 };
-using EventPtr = std::shared_ptr<const Event>;  ///< null: reached
+using EventPtr = std::shared_ptr<const Event>;  ///< null: an event that is reached
 
-/// Gives work of a queue access to its device, only while the work runs and on its thread. The defaults suit a device
+/// Gives work of a queue access to its device, only while the work runs, and on its thread. The defaults suit a device
 /// whose work runs on the host.
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
-  /// `written`: the caller may write there. Errors: std::logic_error for an address that is not the device's.
+  /// The address at which the host reaches device memory. `written`: the caller may write there. Errors:
+  /// std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// The name of the kernels that work launches. On a device with kernels of its own, work touches memory itself only
-  /// for operations without a kernel.
+  /// The name of the set of kernels that work launches. On a device with its own kernels, work touches memory itself
+  /// only in operations without a kernel.
   virtual std::string_view kernels() const { return "host"; }
-  /// Copies device or host memory as the queue's next work. False: the caller must copy.
+  /// Copies device or host memory as the next work of the queue. False: it cannot, and the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
     return (void)to, (void)from, (void)bytes, false;
   }
-  /// Copies device memory to where transports reach it, and back. Does nothing where both places are one.
+  /// Copies device memory to the memory that transports reach, and back. Does nothing where the two are the same.
   virtual void to_transport(const std::byte* device_address, std::size_t bytes) const {
     (void)device_address, (void)bytes;
   }
   virtual void from_transport(std::byte* device_address, std::size_t bytes) const { (void)device_address, (void)bytes; }
-  /// An event at this point of the work, for its time. Null: work is done when it returns, so the host's clock times
-  /// it.
+  /// An event at this point of the work, by which the work is timed. Null: work is done when it returns, so the host's
+  /// clock times it.
   virtual EventPtr mark() const { return nullptr; }
 };
-/// The access of the work that runs on this thread. Null: it can reach no device.
+/// The access of the work that runs on this thread. Null: the thread can reach no device.
 inline thread_local const DeviceAccess* device_access = nullptr;
 
-/// Memory that somebody else owns. Byte: std::byte, or const std::byte for memory that is only read. Errors:
-/// std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or for another type
-/// than it holds. So code that cannot reach the device says so instead of crashing.
+/// A view of memory that somebody else owns. Byte: std::byte, or const std::byte for memory that is only read. Errors:
+/// std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or another type
+/// than it holds. So code that cannot reach the device gets an error instead of crashing.
 template <class Byte>
 class BasicBuffer {
  public:
@@ -88,14 +90,15 @@ class BasicBuffer {
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
       : address_(other.address_), count_(other.count_), element_(other.element_), on_device_(other.on_device_) {}
 
-  /// Compares places, not contents.
+  /// Compares addresses, not contents.
   bool operator==(const BasicBuffer&) const = default;
 
   core::Element element() const { return element_; }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * core::size_of(element_); }
   bool on_device() const { return on_device_; }
-  /// The address on either side, for `DeviceAccess::copy` and comparisons. The host cannot read at a device's address.
+  /// The address, of the host or the device, for `DeviceAccess::copy` and comparisons. The host cannot read at a
+  /// device's address.
   Byte* address() const { return address_; }
 
   Byte* host() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of ranks that work together, as processes of MPI or as threads of one process: their numbers, and the small
-// messages by which they agree. Measured data travels over a Transport.
+// messages by which they agree. Measured data is sent over a Transport.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -25,14 +25,14 @@ std::string_view name(RanksAs);
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// Whether memory that ranks free together may be freed now. While an exception propagates it stays, since the peers
-/// may not come; the rank is about to end then.
+/// Whether memory that ranks free together may be freed now. While an exception propagates it may not, since the peers
+/// may never come; the rank is then about to end.
 bool may_free() noexcept;
 
 /// Each rank's part of shared memory begins at a multiple of this.
 inline constexpr std::size_t page_bytes = 4096;
 
-/// The parts of memory that all ranks of a group see, by rank, and the owner that keeps them mapped. Freeing is
+/// The parts of memory that all ranks of a group can read, by rank, and the owner that keeps them mapped. Freeing is
 /// collective where ranks are processes.
 struct SharedParts {
   std::vector<std::span<std::byte>> parts;
@@ -60,20 +60,22 @@ class GroupMember {
   virtual void sleeping_barrier() const = 0;
   virtual void broadcast(std::span<std::byte> bytes, int root) const = 0;
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// `all` is empty on every rank but 0.
+  /// Gathers on rank 0; `all` is empty on the other ranks.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// Combines in place, element by element, in the order of recursive doubling, the same for processes and threads: so
-  /// bits are equal on all ranks.
+  /// Combines in place, element by element, in the order of recursive doubling. The order is the same for processes and
+  /// threads, so bits are equal on all ranks.
   virtual void combine(std::span<double> values, Combine) const = 0;
-  /// Both block. Between two ranks there is one message at a time, and `receive` must name its exact size.
+  /// `send` and `receive` block. Between two ranks there is one message at a time, and `receive` must give its exact
+  /// size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
   /// The parts are zero-filled and aligned to 4096 bytes.
   virtual SharedParts share(std::size_t bytes) const = 0;
-  /// Connects a transport between buffers of the group. `node_of`: the node by rank, to count the bytes that leave a
-  /// node. Errors: UsageError for threads, which only have shm.
+  /// Connects a transport between buffers of the group. `node_of`: the node by rank, by which bytes between nodes are
+  /// counted.
+  /// Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
-  /// True once a rank of the group has ended by an error. Null where a launcher then ends the others.
+  /// True once a rank of the group has ended by an error. Null where a launcher ends the others in that case.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
@@ -130,10 +132,10 @@ class Communicator {
     return all;
   }
   double max(double value) const { return combined(value, Combine::max); }
-  /// In place, element by element. Collective.
+  /// Works in place, element by element. Collective.
   void max(std::span<double> values) const { member_->combine(values, Combine::max); }
   double sum(double value) const { return combined(value, Combine::sum); }
-  /// In place, element by element. Collective.
+  /// Works in place, element by element. Collective.
   void sum(std::span<double> values) const { member_->combine(values, Combine::sum); }
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
@@ -162,7 +164,7 @@ class Communicator {
   int rank_ = 0, size_ = 0;
 };
 
-// Three functions by which ranks compare or collect values, without any rank holding all of them.
+// Functions by which ranks compare or collect values without any rank holding all of them.
 
 /// Collective: whether the values are equal on all ranks that give one. Cost: one all-reduce of 32 bytes.
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices, which own the memory that models, optimizers and codecs compute on, and their queues. All work on that
-// memory goes through the queue of its task, so that it can be timed, simulated, or run later by a device.
+// Devices, which own the memory of models, optimizers and codecs, and their queues. All work on that memory goes
+// through the queue of its task, so that it can be timed, simulated, or run later by a device.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -31,20 +31,21 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host"
   /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Gives this device a view of process memory that transports reach, so that its queues can work on it. The memory
-  /// stays the caller's and outlives the result.
+  /// Gives this device a view of process memory that transports reach, so that its queues can work on that memory. It
+  /// stays the caller's and must outlive the result.
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
-  /// Makes this device copy fastest from and to `memory` of this process while the result lives. Null: all memory is
-  /// alike.
+  /// Makes copies between this device and `memory` of this process as fast as possible while the result lives. Null:
+  /// all memory is equally fast.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
-  /// Whether it is a stand-in for tests: its results are right, its times mean nothing.
+  /// Whether it is a stand-in for tests: its results are right, but its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach a copy of its memory, which `DeviceAccess::to_transport` and `from_transport` update.
+  /// Whether transports reach only a copy of its memory, which `DeviceAccess::to_transport` and `from_transport`
+  /// update.
   virtual bool is_staged() const { return false; }
-  /// The address at which transports, and sums on the way, reach a buffer of this device or of the host.
+  /// The address at which transports reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
-  /// Makes a queue for one task of the calling thread. Its work runs in parallel with that of other queues.
+  /// Makes a queue for one task, to be used by the calling thread. Its work runs in parallel with that of other queues.
   virtual std::unique_ptr<Queue> make_queue() = 0;
   /// The size of its largest cache; 0: unknown.
   virtual std::size_t last_cache_bytes() const { return 0; }
@@ -64,8 +65,8 @@ struct Cost {
 using StoredWork = std::function<void()>;
 
 /// A piece of work as its submitter has it: a reference to a callable, so that a queue that runs it at once allocates
-/// nothing. What the callable refers to must live until the work is done: buffers and objects that compute, never the
-/// caller's locals.
+/// nothing. What the callable refers to must live until the work is done, so it refers to buffers and to objects that
+/// compute, never to the caller's locals.
 class Work {
  public:
   template <class Callable>
@@ -77,8 +78,8 @@ class Work {
   Work& operator=(const Work&) = delete;
 
   void operator()() const { run_(callable_); }
-  /// A copy for a queue that runs it later. A callable that refers to the submitter's own memory has a `stored` that
-  /// copies it.
+  /// A copy for a queue that runs the work later. If a callable refers to memory of the submitter, it has a function
+  /// `stored` that returns a copy of it.
   StoredWork stored() const { return stored_(callable_); }
 
  private:
@@ -96,22 +97,22 @@ class Work {
   StoredWork (*stored_)(const void*);
 };
 
-/// Work of a queue that a device takes by one submission, however many pieces it has. The queue outlives it.
+/// Work of a queue that is submitted to a device as one, however many pieces it has. The queue must outlive it.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
   virtual void submit() const = 0;
 };
 
-/// An ordered sequence of work on one device, for one task and its thread alone. Work runs in the order of its
-/// submission, at the latest when `synchronise` returns; the host's queue runs it at once.
+/// An ordered sequence of work on one device, for one task; only the task's thread uses it. Work runs in the order of
+/// submission, at the latest when `synchronise` returns. The host's queue runs it at once.
 class Queue {
  public:
   virtual ~Queue() = default;
   /// The device whose memory its work may use.
   virtual Device& device() { return host_device(); }
-  /// Submits work under a label, which is a literal ("forward.gemm"). The work is a kernel call, nothing else, so that
-  /// times of work add up to the time inside kernels. Buffers give their memory only within the work.
+  /// Submits work under a label, which is a literal ("forward.gemm"). The work is only the call of a kernel, so that
+  /// the times of work add up to the time inside kernels. Buffers give access to their memory only within work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
   /// Assigns work that is submitted from now on to this layer of the model, counted from 0, or with `no_layer` to none.
   virtual void enter_layer(int) {}
@@ -123,19 +124,19 @@ class Queue {
   /// Waits until all work submitted so far is done.
   virtual void synchronise() {}
 
-  /// Captures the work that `body` submits to this queue, without running it, to submit it any number of times. Null:
-  /// it cannot be captured, because the device has no such thing, or the host must do some of it.
+  /// Captures the work that `body` submits to this queue, without running it, so that it can be submitted again and
+  /// again. Null: it cannot be captured, because the device cannot do that, or the host must do some of the work.
   virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) { return (void)body, nullptr; }
 
-  /// Runs work after all work submitted so far and waits for it: for a few words that the caller reads or writes, so
-  /// the work may refer to locals. It is not timed as a kernel on a queue of the host, which just runs it.
+  /// Runs work after all work submitted so far, and waits for it. It is for a few words that the caller reads or
+  /// writes, so the work may refer to locals. A queue of the host just runs it, and does not time it as a kernel.
   void at_once(const Work& work) {
     if (&device() == &host_device()) return work();
     submit("host", {}, work);
     synchronise();
   }
-  /// Copies results of work to where transports reach them, and received data to where work computes. Does nothing
-  /// where the two places are one.
+  /// Copies results of work to the memory that transports reach, and received data to the memory where work computes.
+  /// Does nothing where the two are the same.
   void to_transport(const ConstBuffer& b) {
     if (!has_twin(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
@@ -160,20 +161,20 @@ class Queue {
   bool has_twin(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 
-/// Runs work at once and nothing else.
+/// Runs work at once, and does nothing else.
 class HostQueue final : public Queue {
  public:
   void submit(std::string_view, Cost, const Work& work) override { work(); }
 };
 
-/// A value that work on a queue computes: a loss, a norm. The caller knows it only after that work.
+/// A value that work on a queue computes, such as a loss or a norm. The caller can read it only after that work.
 template <class T>
 class Pending {
  public:
   /// Value-initialised until work sets it. The queue must outlive the calls of `get`.
   explicit Pending(Queue& queue) : queue_(&queue), value_(std::make_shared<T>()) {}
 
-  /// The place to write to; the work captures it by value.
+  /// Where the work writes the value. The work captures it by value.
   std::shared_ptr<T> place() const { return value_; }
   /// Waits for all work submitted so far.
   const T& get() const {
@@ -186,8 +187,8 @@ class Pending {
   std::shared_ptr<T> value_;
 };
 
-/// Work that was submitted once, kept to be submitted again, like a stream capture on a device: for a sequence that
-/// recurs on the same memory.
+/// Work that was submitted once, kept to be submitted again, like a device's stream capture: for a sequence that recurs
+/// on the same memory.
 struct RecordedWork {
   std::string_view label;
   Cost cost;
@@ -195,7 +196,7 @@ struct RecordedWork {
   int layer = Queue::no_layer;
 };
 
-/// Passes work on and keeps a copy of it. It keeps only the order of work: events belong outside. Errors:
+/// Passes work on to another queue and keeps a copy of it. It records only the order of work, not events. Errors:
 /// std::logic_error when an event is recorded or waited for, and from `synchronise`.
 class RecordingQueue final : public Queue {
  public:

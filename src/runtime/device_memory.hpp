@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device as a type of its own: device spans do not mix with host spans, and the host cannot index them.
+// Memory of a device as a type of its own: device spans cannot be mixed with host spans, and the host cannot index
+// them.
 #pragma once
 #include <cassert>
 #include <cstddef>

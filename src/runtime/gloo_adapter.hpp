@@ -19,8 +19,9 @@ std::string gloo_version();
 /// Whether gloo has its own operators for this type: fp64, fp32, fp16, int64, int32 and int8.
 bool gloo_has(core::Element);
 
-/// A full mesh of TCP connections between the ranks: over loopback where all share a host, else over the interface that
-/// the host's name resolves to. Addresses are exchanged over the communicator, so no file and no server is needed.
+/// A full mesh of TCP connections between the ranks: over loopback if all share a host, else over the interface to
+/// which the host's name resolves. Addresses are exchanged over the communicator, so neither a file nor a server is
+/// needed.
 class GlooGroup {
  public:
   /// Collective. Errors: UsageError with gloo_refusal; BackendError with gloo's own text.

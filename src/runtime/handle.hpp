@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One owner for every C handle: MPI_Comm, MPI_Win, CUDA streams and events, file descriptors, hwloc topologies. Also
-// whole writes to file descriptors.
+// An owner for every C handle: MPI_Comm, MPI_Win, CUDA streams and events, file descriptors, hwloc topologies. Also
+// functions that write whole texts to file descriptors.
 #pragma once
 #include <concepts>
 #include <source_location>
@@ -38,7 +38,7 @@ class Handle {
 
   type get() const noexcept { return value_; }
   explicit operator bool() const { return !(value_ == Traits::null()); }
-  /// Gives the handle away: the caller frees it.
+  /// Returns the handle and stops owning it: the caller must free it.
   type release() noexcept { return std::exchange(value_, Traits::null()); }
   void reset() noexcept { reset(Traits::null()); }
   void reset(type value) noexcept {
@@ -67,7 +67,8 @@ using Descriptor = Handle<DescriptorTraits>;  ///< a file descriptor that closes
 Descriptor checked_descriptor(int result, const char* call,
                               std::source_location where = std::source_location::current());
 
-/// Writes all of `text`, over interruptions and short writes. False where the descriptor takes no more (closed pipe).
+/// Writes all of `text`, whatever interrupts or shortens single writes. False where the descriptor takes no more
+/// (closed pipe).
 bool write_all(int descriptor, std::string_view text) noexcept;
 
 /// Writes a line and its line end to standard error in one write, so that lines of several ranks do not mix.

@@ -53,6 +53,16 @@ std::size_t lines(const std::string& text, std::string_view part) {
   return n;
 }
 
+TEST(CollectiveTable, PointsThatDifferInAFactorWithoutAColumnHaveTablesOfTheirOwn) {
+  auto one = point("ring", false, 12.3e-6), other = point("ring", false, 45.6e-6);
+  one.factors[Factor::threads] = std::int64_t{1};
+  other.factors[Factor::threads] = std::int64_t{2};
+  EXPECT_THAT(collective_tables(std::vector{one, other}),
+              AllOf(HasSubstr("max over ranks · threads=1\n"), HasSubstr("12.3"),
+                    HasSubstr("max over ranks · threads=2\n"), HasSubstr("45.6")));
+  EXPECT_THAT(collective_tables(std::vector{one}), HasSubstr("max over ranks\n"));
+}
+
 TEST(CollectiveTable, SaysAboveTheRowsHowSteadyTheMachineWas) {
   auto steady = point("ring", false, 1e-3), shaken = point("mpi", false, 1e-3);
   EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("machine:"))) << "not known";

@@ -150,7 +150,6 @@ TEST(ManyRanksBookkeeping, NodesPlacementsAndPlansStaySmall) {
                  .strategies = {dataparallel::find_strategy("sync")},
                  .algorithms = {allreduce::find_algorithm("ring")},
                  .overlaps = {Overlap::none},
-                 .buckets = {std::size_t{25} << 20},
                  .transports = {dataparallel::TransportKind::automatic},
                  .scalings = {Scaling::weak, Scaling::strong},
                  .threads = {1},

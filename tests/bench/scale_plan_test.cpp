@@ -20,7 +20,6 @@ ScaleFactors usual_factors() {
           .strategies = {dataparallel::find_strategy("independent"), dataparallel::find_strategy("sync")},
           .algorithms = {allreduce::find_algorithm("mpi"), allreduce::find_algorithm("ring")},
           .overlaps = {Overlap::bucketed},
-          .buckets = {std::size_t{25} << 20},
           .transports = {dataparallel::TransportKind::automatic},
           .scalings = {Scaling::weak},
           .threads = {1},
@@ -97,9 +96,13 @@ TEST(ScalePlan, AFurtherFactorIsCrossedWithAllOthersAndStandsInItsRow) {
 TEST(ScalePlan, APointWithoutAnExchangeHasNothingOfOne) {
   auto f = usual_factors();
   f.codecs = {compression::find_codec("qsgd4")};
-  f.buckets = {4096};
+  f.settings = {{"--bucket", {[](TrainingConfig& c) { c.bucket_bytes = 4096; }}, &Applies::bucket}};
   f.common.overlap = Overlap::bucketed;
-  for (const auto& p : plan_scale(f)) {
+  const auto points = plan_scale(f);
+  EXPECT_EQ(count_if(points, [](const auto& p) { return p.bucket_bytes == 4096; }),
+            count_if(points, [](const auto& p) { return p.applies.bucket; }));
+  EXPECT_GT(count_if(points, [](const auto& p) { return p.applies.bucket; }), 0);
+  for (const auto& p : points) {
     for (const auto& q : {p.strategy->communicates() && p.ranks > 1 ? control_of(p) : p, alone_of(p)}) {
       EXPECT_EQ(q.overlap, Overlap::none);
       EXPECT_EQ(q.algorithm, nullptr);

@@ -15,10 +15,10 @@
 
 namespace gradmeter::allreduce {
 
-/// Splits a call that exchanges several tensors into one call for each tensor. Such a call has its part of the buffers,
-/// of the residuals and of the difference; the tensor's place among all exchanged elements is the key of its draws and
-/// of its state. Without tensors, the buffer counts as one tensor. The object cannot be copied, since the calls refer
-/// to its members. Cost: O(tensors).
+/// Splits a call that exchanges several tensors into one call for each tensor. Each of these calls has the tensor's
+/// part of the buffers, the residuals and the difference. The tensor's offset among all exchanged elements is the key
+/// of its random draws and its state. Without tensors, the buffer counts as one tensor. The object cannot be copied,
+/// since the calls refer to its members. Cost: O(tensors).
 class TensorCalls {
  public:
   TensorCalls() = default;
@@ -54,8 +54,8 @@ class CollectiveSequence : public Collective {
   std::optional<CodingTime> coding() const override;
 
  protected:
-  /// A stage is one part's call. A stage without a part means that the collective is done, or with `comes_back`, that
-  /// `next` is called again after the local work.
+  /// A stage is the call of one part. Without a part, `comes_back` says that `next` is to be called again once the
+  /// local work is done; otherwise the collective is done.
   struct Stage {
     Collective* part = nullptr;
     Call call{};
@@ -68,18 +68,18 @@ class CollectiveSequence : public Collective {
   }
   /// Called before the first stage.
   virtual void begin(const Call&) = 0;
-  /// Returns the stage with this number, which counts from 0 in each call. It is called once the stage before is
-  /// complete, and reads and writes memory only in local work.
+  /// Returns the stage with this number, which counts from 0 in each call. It is called when the previous stage is
+  /// complete. It may read and write buffers only in local work.
   virtual Stage next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
-  // Runs local work. The work captures members only, and those that it uses must not change until it is done.
+  // Runs local work. The work captures only members, which must not change until it is done.
   template <class Work>
   void local(std::string_view label, const Work& work) {
     if (!work_) return work();
     work_->run(label, 0, work);
   }
-  /// Fills in each tensor's difference by `note` where the call asks for its difference.
+  /// Calls `note` for each tensor to fill in its difference, if the call asks for differences.
   template <class Note>
   void differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;
@@ -122,8 +122,8 @@ class CollectiveSequence : public Collective {
 /// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
-/// Fills in the difference of a call that asks for one. `sent`: this rank's term of the sum, before an average divides
-/// it. The call's input must not be overwritten before.
+/// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, before the division of
+/// an average. It must be called before the call's input is overwritten.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();
@@ -135,14 +135,14 @@ inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   }
 }
 
-// The state that a collective with a codec keeps from call to call, as a value that can be taken out and put back.
+// The state that a collective with a codec keeps from call to call, as a value that can be moved out and back in.
 
-/// Takes the state out of `from`, which is then as newly made.
+/// Moves the state out of `from`, which is then as newly made.
 template <class T>
 CodecState take_values(T& from) {
   return std::make_shared<T>(std::exchange(from, T{}));
 }
-/// Puts a state back that `take_values` of the same type has taken out.
+/// Puts back a state that `take_values` has taken out of an object of the same type.
 template <class T>
 void restore_values(const CodecState& state, T& to) {
   to = std::move(*static_cast<T*>(state.get()));

@@ -15,8 +15,8 @@ namespace gradmeter::allreduce {
 /// decodes its own tensor, and these are summed dense. Cost: (p-1)·wire_bytes sent by each rank; p·n decoded by each.
 extern const CodedExchange gathered_exchange;
 
-/// True where the lengths of encodings are known beforehand, so that a GPU's exchange need not wait for the host. That
-/// is not so for DGC, which keeps momentum on the host, nor where tensors are summed dense.
+/// True where the lengths of encodings are known beforehand, so that a GPU's exchange need not wait for the host. It is
+/// false for DGC, which keeps momentum on the host, and where decoded tensors are summed as fp32.
 bool gathers_on_gpu(const ExchangeSpec&);
 
 /// As gathered_exchange, but encoded and decoded by kernels in the stream of a GPU's queue, with the same bits, for
@@ -25,10 +25,10 @@ bool gathers_on_gpu(const ExchangeSpec&);
 std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const Site&, const AlgorithmChoice& gatherer,
                                           std::span<std::byte> slots);
 
-/// For a gathered codec with `warmup` steps, whose density decreases over its first calls. There is one gathered
-/// collective for each density, and each hands the codec's state to the next. A call counts as one step of the pack,
-/// which is known by the place of its first tensor. `parts` gives the calls of the final density; those of the first
-/// steps follow from compression::warm_up_phases.
+/// The exchange of a gathered codec with `warmup` steps, whose density decreases over its first calls. It has one
+/// gathered collective for each density, and each hands the codec's state to the next. Each call on a pack is one step
+/// of that pack, which is identified by the offset of its first tensor. `parts` gives the calls at the final density;
+/// those of the first steps follow from compression::warm_up_phases.
 extern const CodedExchange warm_up_exchange;
 
 /// random-k: all ranks draw the same places, so any all-reduce can sum the values on their way.
@@ -36,16 +36,17 @@ extern const CodedExchange warm_up_exchange;
 extern const CodedExchange random_k_exchange;
 
 /// TernGrad as a sum of integers: all ranks quantise with the largest of their scales, so that codes add up. Each
-/// contribution is rounded once and the sum never, by any all-reduce that has int8, also a vendor's.
+/// contribution is rounded once, and the sum is exact. Any all-reduce of int8 serves, also a vendor's.
 /// Cost: an all-reduce of one fp32 (max), then one of n int8 (sum).
-/// It sends 8 bits an element where `terngrad:exchange=gather` sends 2, but its bytes do not grow with the ranks: they
-/// are fewer from 9 ranks on. Refused beyond 127 ranks, since int8 may not hold their sum.
+/// It sends 8 bits an element where `terngrad:exchange=gather` sends 2, but its bytes do not grow with the number of
+/// ranks: from 9 ranks on they are fewer. Refused beyond 127 ranks, since int8 may not hold their sum.
 extern const CodedExchange tern_grad_exchange;
 
-/// PowerSGD: a gradient as a matrix, compressed to two thin factors that any all-reduce sums one after the other. Q is
-/// kept for each tensor from call to call (warm start); the first Q is drawn from a seed that all ranks share. A tensor
-/// without rows and columns counts as a nearly square matrix. This rank's residual takes the loss of its share of the
-/// sum. Tensors that would shrink less than 2x go dense, up to 1 MiB of a bucket's together with the first factors.
+/// PowerSGD: a gradient is treated as a matrix M and compressed to two thin factors P and Q, which any all-reduce sums
+/// one after the other. Q is kept for each tensor from call to call (warm start); the first Q is drawn from a seed that
+/// all ranks share. A tensor without rows and columns counts as a nearly square matrix. Each rank adds to its residual
+/// the loss of its own share of the sum. Tensors that would shrink less than 2x are exchanged as fp32: up to 1 MiB of
+/// them together with the first factors of their bucket.
 /// Cost: 2 all-reduces for all tensors of a call, of rank·rows and rank·columns of each; 3·rank·n multiply-adds by each
 /// rank.
 extern const CodedExchange power_sgd_exchange;

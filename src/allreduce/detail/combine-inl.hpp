@@ -31,7 +31,7 @@ template <Op op, class D, class V>
 HWY_INLINE V extreme(D d, V a, V b) {
   if constexpr (of_floats<D>) {
     const auto first = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
-    // Of equal numbers, only zeros differ in their bits: for min -0 is chosen, for max +0.
+    // Equal numbers can differ in their bits only when they are zeros: min chooses -0, max +0.
     const V same = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
     const V chosen = hn::IfThenElse(hn::Eq(a, b), same, hn::IfThenElse(first, a, b));
     return nan_unless(d, hn::And(hn::Eq(a, a), hn::Eq(b, b)), chosen);
@@ -47,7 +47,7 @@ HWY_INLINE V combine(D d, V a, V b) {
   if constexpr (op == Op::sum) return hn::Add(a, b);
 }
 
-/// Settles the NaNs after the last combination: until then their sign and payload depend on the operands' order.
+/// Gives every NaN one sign and payload, after the last combination. Until then they depend on the operands' order.
 template <Op op, class D, class V>
 HWY_INLINE V settled(D d, V v) {
   if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);

@@ -17,8 +17,8 @@
 namespace gradmeter::allreduce {
 
 /// Encodes and decodes the blocks of one lane. All addresses are of host memory, or all of device memory. Blocks have n
-/// elements of fp32; a wire begins at a multiple of 16 bytes and is Codec::wire_bytes long. Sources and destinations do
-/// not overlap, except that the addend may be `out`.
+/// elements of fp32. A wire begins at a multiple of 16 bytes and is Codec::wire_bytes long. Sources and destinations do
+/// not overlap, except that `addend` may be `out`.
 class BlockCodec {
  public:
   BlockCodec() = default;
@@ -45,8 +45,8 @@ std::string gpu_block_codec_refusal(const compression::CodecChoice&);
 /// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
 std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice&, runtime::Device&, std::size_t longest);
 
-// A codec's work on one slice of a coded plan. Each block is kept in its encoded form, so that a finished block is sent
-// on byte for byte.
+// A codec's work on one slice of a coded plan. Each block is kept as it was encoded, so that ranks forward a finished
+// block byte for byte.
 
 /// The addresses at which the work reads and writes a call's numbers.
 struct CallMemory {
@@ -55,29 +55,29 @@ struct CallMemory {
 };
 
 /// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
-/// `launch`, `message` and `message_bytes` do not touch memory; all other functions are work, done in the order of
-/// submission.
+/// `launch`, `message` and `message_bytes` do not touch memory. All other functions are work that is done in the order
+/// of submission.
 class CodedSlice {
  public:
-  /// `wire` holds a slice in encoded form, at least `most_wire_bytes`; peers may read it. blocks: does the work of the
-  /// same codec, in the kind of memory that calls and `wire` use.
+  /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
+  /// decodes by the same codec, in the same kind of memory (host or device) as the calls and `wire`.
   CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
              std::span<std::byte> wire)
       : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
   void launch(const Call&, CallMemory, const Slice&);
-  /// Divides the values of an average before all other work. This rank's share is then in `out`, where the other steps
-  /// read it.
+  /// Divides this rank's contribution to an average, before all other work, and writes it to `out`, from where the
+  /// other steps read it.
   void divide();
   /// The memory that holds these blocks in encoded form, one after another.
   std::span<std::byte> message(Blocks) const;
   std::size_t message_bytes(Blocks) const;
   /// Encodes a partial sum or this rank's own contribution, to be sent in this round.
   void encode(const LocalStep&, std::uint32_t round);
-  /// Takes finished blocks as another rank encoded them, at `from`.
+  /// Stores finished blocks that another rank has encoded, from the address `from`.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' encoded ones. views: the encodings by operand, null for the own value.
-  /// They are added in the operands' order, except that an own value that was not encoded comes first.
+  /// Sums this rank's own value and the peers' encoded ones. views: the encodings by operand; null: the rank's own
+  /// value. They are added in the operands' order, except that an own value that was not encoded comes first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> views);
   void finish(const LocalStep&);
   CodingTime time() const { return blocks_->time(); }
@@ -90,7 +90,7 @@ class CodedSlice {
  private:
   Extent extent(std::uint32_t block) const { return slice_.extent({block, 1}); }
   float* result(const Extent& e) const { return reinterpret_cast<float*>(memory_.out) + e.offset; }
-  /// The place of a block's values: in the result, or in the caller's input.
+  /// The address of a block's values: in the result, or in the caller's input.
   const float* values(const Extent&, Place) const;
   void encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual);
   void decode_block(std::uint32_t block, const std::byte* from);
@@ -103,7 +103,7 @@ class CodedSlice {
   CallMemory memory_;
   bool divides_ = false;
   Slice slice_;
-  std::vector<std::size_t> begins_;  ///< by block: the place where it begins in `wire_`; the last entry is the end
+  std::vector<std::size_t> begins_;  ///< the offset in `wire_` at which each block begins; the last entry is the end
 };
 
 }  // namespace gradmeter::allreduce

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of all our own algorithms, and its pipelines: each runs one slice through a plan, and several run side
-// by side on channels of their own.
+// The executor of all our own algorithms. Its pipelines each run one slice through a plan, and several run side by side
+// on channels of their own.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -23,8 +23,8 @@
 
 namespace gradmeter::allreduce {
 
-/// Runs slices one after another on one channel. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step alone, as
-/// bench_executor prints it; results/allreduce.md has the figures.
+/// Runs slices one after another on one channel. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step, without
+/// transfers, as bench_executor prints it; results/allreduce.md has the figures.
 template <class Submit>
 class Pipeline {
  public:
@@ -90,9 +90,9 @@ class Pipeline {
   std::uint32_t next_receive_ = 0,
                 next_reduction_ = 0;  ///< numbers of receives and reductions that are done in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
-  std::vector<const std::byte*> views_;  ///< by receive of this round: its data; null: not arrived
+  std::vector<const std::byte*> views_;  ///< the data of each receive of this round; null: it has not arrived
   Sources sources_;
-  std::uint32_t left_ = 0;  ///< number of own sends that have left, in their order
+  std::uint32_t left_ = 0;  ///< number of this rank's sends that have left, in the order in which they were posted
 };
 
 /// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
@@ -108,37 +108,37 @@ struct ExchangeSpec {
   Placement placement = Placement::in_place;
   std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
   std::size_t message_bytes = 0;  ///< bytes of values in a message, before any codec; 0: as many as suit the transport
-  /// In an exchange with a codec: the algorithm that the codec is combined with.
+  /// The algorithm with which a codec is combined; null without a codec.
   std::shared_ptr<const AlgorithmChoice> algorithm = {};
-  compression::CodecChoicePtr codec = {};  ///< what is sent in place of the values; null: the values themselves
-  Shape shape = {};                        ///< in an exchange with a codec: the shape of the ranks
-  /// Copies, sums and the codec's work are submitted to this queue, and only its work reads and writes buffers; null:
-  /// the caller's thread does them at once. The queue must outlive the executor, and its events are polled. A caller
-  /// that gives up a call which is not complete synchronises the queue before the executor and the buffers are freed.
-  /// Where the queue's device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through
-  /// the host's (StagedTransport).
+  compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are
+  Shape shape = {};                        ///< shape of the ranks, used with a codec
+  /// Copies, sums and the codec's work are submitted to this queue, and only that work reads and writes buffers; null:
+  /// the caller's thread does them at once. The queue must outlive the executor. A caller that abandons a call which is
+  /// not complete synchronises the queue before it frees the executor and the buffers. Where the queue's device
+  /// `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
+  /// (StagedTransport).
   runtime::Queue* queue = nullptr;
-  /// As Network::takes_device_memory: messages are then sent from the device's memory, not staged.
+  /// As Network::takes_device_memory: messages are then sent directly from the device's memory.
   bool transport_takes_device = false;
 
   std::size_t max_elements() const { return max_bytes / sizeof(float); }
-  /// The device whose kernels sum and encode. Null: buffers are host memory, or memory of a device that runs the host's
-  /// code.
+  /// The device whose kernels sum and encode; null: host code does, since the buffers are host memory or memory of a
+  /// device that runs host code.
   runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
-  /// The description by which an exchange with a codec binds its inner calls, on memory from the arena.
+  /// The description of the inner calls of an exchange with a codec, whose memory comes from the arena.
   ExchangeSpec inner(std::size_t longest) const {
     return {.placement = Placement::in_place, .max_bytes = longest, .message_bytes = message_bytes, .queue = queue};
   }
 };
 
-/// Scratch is kept between calls. Values that are summed into `alternate` may be read by peers, so their memory is
-/// taken from `scratch`, for at most as many slices as are under way; data that are received for a reduction go to
+/// Scratch is kept between calls. The memory of `alternate` is taken from `scratch`, since peers may read values that
+/// are summed into it; there is enough for the slices that are under way at once. Data received for a reduction go to
 /// private memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels
 /// there are fewer lanes.
-/// With a codec, calls are sums or averages of fp32, buffers may be any memory, and each lane keeps an encoded slice.
-/// With a queue, a message is sent once the work before it is done, and a received one is released once it has been
-/// read.
-/// On a device that `is_staged`, work that was submitted to its queue before a call is done before the call's.
+/// With a codec, calls are sums or averages of fp32, buffers may be in any memory, and each lane keeps an encoded
+/// slice. With a queue, a message is sent once the work before it is done, and a received message is released once it
+/// has been read. On a device that `is_staged`, work that was submitted to its queue before a call is done before the
+/// call's work.
 /// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
 class Executor final : public Collective {
  public:
@@ -155,11 +155,12 @@ class Executor final : public Collective {
 
   /// The bytes that the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
-  /// The slices into which a buffer is cut, and the bytes that the buffer has on the wire. message_bytes must be given.
+  /// slices: those into which a buffer is cut; message_bytes must be given. buffer_bytes: what the buffer has on the
+  /// wire.
   static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
-  /// The bytes of a slice's alternate, for any buffer up to max_bytes, and the bytes that land for the reductions of
-  /// one round. message_bytes must be given.
+  /// alternate_bytes: the bytes of a slice's alternate, for any buffer up to max_bytes. landing_bytes: the most bytes
+  /// that are received for the reductions of one round. message_bytes must be given.
   static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
   static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
   /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.
@@ -190,23 +191,24 @@ class Executor final : public Collective {
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
   // True for a device that is staged. The scratch is then device memory. If messages pass through host memory, the
-  // device maps the scratch beside memory of the host's arena.
+  // device maps its scratch to memory of the host's arena.
   bool on_device_ = false;
   std::shared_ptr<void> pinned_landings_;
   std::vector<runtime::OwnedBuffer> device_scratch_;
   std::unique_ptr<runtime::StagedTransport> staged_;
-  bool whole_ = false;  ///< the buffer is one slice, since a message spans blocks whose places matter
+  bool whole_ = false;  ///< the buffer is one slice, since a message holds several blocks whose positions matter
   std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
   Call call_{};
   CallMemory memory_;
   Slices slices_;
   std::size_t finished_ = 0;
   bool running_ = false;
-  runtime::EventPtr ready_;  ///< for a staged device: reached when its queue has done the work from before the call
+  /// For a staged device: reached when its queue has done all work submitted before the call.
+  runtime::EventPtr ready_;
   runtime::Traffic before_, sent_;
   std::uint64_t bytes_due_ = 0;
-  /// The bytes due, by a buffer's number of elements and their width. Training repeats a handful of bucket sizes, so
-  /// they are computed once for each.
+  /// Results of `bytes_due` by a buffer's number of elements and bytes of an element. Training repeats a handful of
+  /// bucket sizes, so each is computed once.
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> known_due_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a plan's copies, sums and codecs' work: by the host's functions, or by a GPU's kernels in the stream of the
+// Runs the copies, sums and codec work of a plan: by functions of the host, or by a GPU's kernels in the stream of the
 // queue that runs the work.
 #pragma once
 #include <cstddef>
@@ -18,7 +18,8 @@
 
 namespace gradmeter::allreduce {
 
-/// Functions of the host, or launches of a GPU's kernels with equal bits, for memory that they can reach.
+/// The functions that a plan's work calls: host functions, or launches of GPU kernels that give equal bits. Each works
+/// on memory that it can reach.
 struct SliceKernels {
   void (*copy)(std::byte* to, const std::byte* from, std::size_t n);
   void (*reduce)(core::Element, core::Element accumulate, Op, std::byte* to, std::span<const std::byte* const> sources,
@@ -35,8 +36,8 @@ std::string gpu_kernels_refusal(std::uint32_t ranks);
 /// The launches for a GPU. Errors: BackendError without CUDA.
 const SliceKernels& gpu_kernels();
 
-// Copies, sums and codecs' work are done at once on the caller's thread (AtOnce), or submitted to a queue (Submitter).
-// A pipeline is compiled for one of the two.
+// Work is done at once on the caller's thread (AtOnce), or submitted to a queue (Submitter). A pipeline is compiled for
+// one of the two.
 
 /// The addresses that a sum reads.
 using Sources = std::vector<const std::byte*>;
@@ -76,7 +77,7 @@ class Submitter {
     queue_->submit(label, {.flops = 0, .bytes = static_cast<double>(bytes)}, work);
     ++submitted_;
   }
-  /// Submits `add(sources)`, which reads messages where they have landed.
+  /// Submits `add(sources)`, which reads messages in the memory where they were received.
   template <class Add>
   void sum(std::size_t bytes, const Sources& sources, const Add& add) {
     run("reduce", bytes, [add, sources] { add(sources); });
@@ -84,7 +85,7 @@ class Submitter {
   }
   /// True once all submitted work is done.
   bool done() { return done(submitted_); }
-  /// True once the landing may be overwritten, since the work that reads it is done.
+  /// True once the memory of received messages may be overwritten, since the work that reads them is done.
   bool landing_read() { return done(landing_read_); }
   /// Releases the message once all work that was submitted so far is done, since it may read the message. The transport
   /// must outlive this object.
@@ -96,7 +97,7 @@ class Submitter {
   }
 
  private:
-  /// An event is recorded only when somebody asks, and it then covers all work submitted before.
+  /// True once work number `work` is done. An event is recorded only here; it covers all work submitted before it.
   bool done(std::uint64_t work) {
     if (done_ >= work) return true;
     if (recorded_ < work) event_ = queue_->record(), recorded_ = submitted_;

@@ -13,8 +13,8 @@
 
 namespace gradmeter::allreduce {
 
-/// The row `gpu-direct:small=262144`: one shot up to `small` bytes, two shots beyond (kernels of peer_kernels.hpp).
-/// A call is one kernel, which copies its buffer to memory that peers have opened: the host has no part in it.
+/// The row `gpu-direct:small=262144`: one shot up to `small` bytes, two shots beyond (kernels of peer_kernels.hpp). A
+/// call is one kernel, which first copies its buffer to memory that peers have opened. The host takes no part in it.
 /// Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
@@ -42,7 +42,7 @@ struct PeerOptions {
   std::size_t max_bytes = 0;    ///< the longest buffer that will be given
   core::Seconds patience{600};  ///< the longest wait for a peer
 };
-// Both as their rows bind them. Only where CUDA is compiled in.
+// The collectives that gpu_direct_row and gpu_ring_row bind. They exist only where CUDA is compiled in.
 std::unique_ptr<Collective> make_gpu_direct(const Site&, runtime::Queue&, PeerOptions, std::size_t small = 262144);
 std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOptions, CollectiveKind,
                                           std::uint32_t root = 0);
@@ -51,14 +51,16 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 
 /// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
 /// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host. The
-/// host adds a group when NCCL has taken the group before. Bits: those of an Executor with as many bytes a message.
+/// host submits each group when NCCL has accepted the one before. Bits: those of an Executor with as many bytes a
+/// message.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
 ///         Memory: an alternate for each slice under way, and the data that land for the sums of a round, taken here.
 /// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
 
-/// The row `nccl-messages:schedule=ring,message=4M`. schedule: any row with a schedule of ours, by its name and at most
-/// one parameter ("torus2d:rows=2"); message: the bytes of a block's message, by which buffers are cut into slices.
+/// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most
+/// one parameter ("torus2d:rows=2"). message: the bytes of a block's message, which decide how buffers are cut into
+/// slices.
 /// Errors: BackendError without a queue of a GPU.
 extern const AlgorithmInfo nccl_messages_row;
 

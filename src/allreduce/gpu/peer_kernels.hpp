@@ -14,19 +14,20 @@
 namespace gradmeter::allreduce::cuda {
 
 inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that read each other's memory
-/// The most blocks of a kernel: all of them spin, so all must be resident at once.
+/// The most thread blocks of a kernel. All blocks wait at barriers, so all of them must run on the GPU at the same
+/// time.
 inline constexpr unsigned most_peer_blocks = 36;
 
-/// The window that each GPU shows its peers. It holds flags for barriers between blocks of one number, two slots used
-/// in turn for the data that it gives, further places that peers read, and the GPU's own counts. It is zeroed before
-/// the first call.
+/// The memory that each GPU shows its peers. It holds flags for barriers between thread blocks of one number, two slots
+/// that calls use in turn for the data they send, further places that peers read, and counts that only the GPU itself
+/// uses. It is zeroed before the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
-  /// The bytes of two counts (of the GPU's calls, and of the current call's blocks that are done) and of the word that
-  /// says whether a barrier was given up.
+  /// The bytes of two counts (this GPU's calls; the thread blocks of the current call that are done) and of the word
+  /// that says whether a barrier was given up.
   static constexpr std::size_t count_bytes = 16;
   std::size_t room;     ///< bytes of each place, a multiple of 16
-  unsigned places = 2;  ///< number of places, with the two slots
+  unsigned places = 2;  ///< number of places, including the two slots
 
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
   GRADMETER_HOST_DEVICE constexpr std::size_t given(unsigned slot) const {
@@ -36,11 +37,11 @@ struct PeerWindow {
   GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return given(places); }
 };
 
-/// Memory of the host that a rank's own GPU reaches: how the host ends kernels that wait for peers, and learns that
-/// one has given up.
+/// Host memory that a rank's own GPU can reach. By it the host ends kernels that wait for peers, and learns that a
+/// kernel has given up waiting.
 struct PeerWatch {
-  std::uint32_t leave;       ///< by the host: 1: kernels leave
-  std::uint32_t waited_for;  ///< by a kernel: 1 + the rank whose flag did not come in time; 0: none
+  std::uint32_t leave;       ///< written by the host; 1: kernels end without a result
+  std::uint32_t waited_for;  ///< written by a kernel: 1 + the rank whose flag did not come in time; 0: none
 };
 
 struct PeerCall {
@@ -48,11 +49,11 @@ struct PeerCall {
   unsigned ranks, rank;
   PeerWindow window;
   unsigned blocks;         ///< the most blocks of a call, up to most_peer_blocks; the same on all GPUs
-  std::uint32_t barriers;  ///< the numbers of barriers that each call on the window takes, whether it uses them or not
+  std::uint32_t barriers;  ///< number of barriers that each call on the window counts, even where it uses fewer
   PeerWatch* watch;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
-  /// Multicast memory of three places of the window's room each: this GPU's part, and the address of all parts. Null
-  /// where a call has none.
+  /// Multicast memory of three places of `room` bytes each: this GPU's own part, and the address that reaches all
+  /// parts. Null in calls that use none.
   std::byte *multicast_own = nullptr, *multicast_all = nullptr;
 };
 
@@ -79,14 +80,14 @@ void reduce_in_switch(core::Element, Op, const PeerCall&, const std::byte* from,
 
 // Collectives in one kernel a GPU, in which each reads its left neighbour's memory alone.
 
-/// The most barriers that a call uses.
+/// The most barriers that a call of `ring_over_peers` uses.
 constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
 
-/// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank passes on,
-/// in its slot, the data that it has taken from its left neighbour. Each block of threads works on its slice of every
-/// step, and does not wait for the other blocks. in == out: in place. Blocks of the buffer are cut by `block_begin`
-/// over the whole buffer, and bits are those of the schedule `ring` in one slice. `root` matters in a broadcast only,
-/// which travels from it round the ring in pieces.
+/// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank copies to
+/// its slot the data that it has read from its left neighbour, from where the next rank reads them. Each block of
+/// threads works on its own part of every step, and does not wait for the other blocks. in == out: in place. Blocks of
+/// the buffer are cut by `block_begin` over the whole buffer, and bits are those of the schedule `ring` in one slice.
+/// `root` matters only in a broadcast, whose data travel round the ring in pieces.
 /// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce, each of a barrier between neighbours and n/p
 /// elements read and written; broadcast: as many steps as pieces and p-2 more; send-receive: 1 barrier of all.
 void ring_over_peers(CollectiveKind, core::Element, Op, const PeerCall&, unsigned root, const std::byte* in,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on a GPU's memory: those that consist of work in their queue's stream, so that CUDA graphs can capture
-// them, and those of the host's memory with a copy before and after.
+// Collectives on a GPU's memory: those that are work in their queue's stream, which CUDA graphs can capture, and those
+// that copy to host memory, exchange there, and copy back.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,8 +18,9 @@ class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
   bool reads_device() const override { return true; }
-  /// Puts a whole call into the queue's stream, which may be in capture, and returns. It leaves no call under way: the
-  /// stream says when it is done. All ranks make equal calls in the same order, captured on all ranks or on none.
+  /// Puts a whole call into the queue's stream, which may be in capture, and returns. `advance` has nothing to do for
+  /// it: the stream's events say when it is done. All ranks make equal calls in the same order, captured on all ranks
+  /// or on none.
   /// Errors: as `start`.
   virtual void enqueue(const Call&) = 0;
 
@@ -40,7 +41,7 @@ class StreamCollective : public Collective {
     return true;
   }
   virtual int late_peer() const { return -1; }
-  /// Ends the work under way on this rank, so that its stream goes on.
+  /// Ends the calls under way on this rank without a result, so that its stream can go on.
   virtual void abort() noexcept {}
   /// Sets a function that is called before every abort. Null: none is called.
   virtual void before_abort(const std::function<void()>&) {}
@@ -48,14 +49,14 @@ class StreamCollective : public Collective {
 
 // Runs calls of a collective as CUDA graphs.
 
-/// An iteration is a graph of so many calls, one after another, launched so many times.
+/// The shape of an iteration: a graph of `calls` calls, one after another, which is launched `launches` times.
 struct GraphShape {
   std::size_t calls = 1, launches = 1;
 };
 
 /// Two collectives that capture a call when it is first made on its buffers, and launch the graph for every later call.
-/// Graphs are kept for calls of one length. The first call is launched too, so a caller that times calls makes one
-/// before.
+/// They keep graphs for calls of one length. The first call is slower, since it captures and then launches, so a caller
+/// that times calls makes one before.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
@@ -66,7 +67,7 @@ struct GraphedCollectives {
 /// other, and a launch may block until the one before is done.
 /// Source: NCCL User Guide, "Using NCCL with CUDA Graphs", "Requirements and Limitations"
 std::string graph_refusal(const runtime::Communicator&, runtime::Queue&);
-/// The same for the GPUs that the ranks of one process drive.
+/// The same, from the numbers of the GPUs that the ranks of one process drive.
 std::string graph_refusal(std::span<const int> gpus_of_process);
 /// Only one call of the two collectives may be under way at a time. The queue must outlive them. Errors: BackendError
 /// where the collective does not run in its queue's stream, or without CUDA; a call that cannot be captured throws.
@@ -74,10 +75,9 @@ GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, G
 
 // Runs a collective of the host's memory on buffers of a device, by way of memory that transports reach.
 
-/// A call copies its input to memory that transports reach, exchanges it, and copies the result back: three parts one
-/// after another, each of the whole buffer. A call begins and ends in the queue's order: work submitted before it is
-/// done first, and `advance` is true once the device holds the result. All other functions are those of the inner
-/// collective.
+/// A call copies its input to memory that transports reach, exchanges it, and copies the result back: three steps one
+/// after another, each on the whole buffer. Work that was submitted to the queue before the call is done first, and
+/// `advance` is true once the device holds the result. All other functions are those of the inner collective.
 class StagedCollective final : public Collective {
  public:
   /// The queue is that of a device that `is_staged`, and outlives this object.

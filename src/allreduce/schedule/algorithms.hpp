@@ -26,14 +26,15 @@ extern const AlgorithmInfo ring_row;
 /// Source: MPI_Sendrecv round a ring, as nccl-tests' sendrecv does it.
 extern const AlgorithmInfo neighbour_row;
 
-/// In every round a binomial broadcast doubles the number of ranks that have the answer, in one block. Any p, any root.
-/// Cost:   ceil(log2 p) rounds, of which the longest chain of messages has floor(log2 p); p-1 messages; the root sends
+/// In every round a binomial broadcast doubles the number of ranks that have the whole buffer, which is one block. Any
+/// p, any root.
+/// Cost:   ceil(log2 p) rounds, though the longest chain of messages has floor(log2 p); p-1 messages; the root sends
 ///         ceil(log2 p) buffers.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
-/// In every round a binomial reduction halves the number of ranks that still hold a part. Any p; rank 0 ends with the
-/// finished sum. The buffer is one block. Sums are in rank order, since each adds the values of neighbouring ranges of
-/// ranks. It is a part of other schedules, and completes no collective alone.
+/// In every round a binomial reduction halves the number of ranks that still hold a part of the sum. Any p; rank 0 ends
+/// with the finished sum. The buffer is one block. Sums are in rank order, since each adds the values of neighbouring
+/// ranges of ranks. It is a part of other schedules: alone it completes no collective.
 /// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
@@ -47,9 +48,9 @@ extern const AlgorithmInfo binomial_tree_row;
 /// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
 extern const AlgorithmInfo double_tree_row;
 
-/// The exchange in levels behind rabenseifner, bcube and direct. Ranks are numbers of `levels` digits in a base; on
-/// each level, ranks that differ in one digit exchange all with all. It is an all-reduce, a reduce-scatter or an
-/// all-gather.
+/// The butterfly exchange on which rabenseifner, bcube and direct are built. It writes ranks as numbers of `levels`
+/// digits in `base`. On each level, all ranks that differ only in that level's digit exchange with each other. It is an
+/// all-reduce, a reduce-scatter or an all-gather.
 SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
@@ -68,9 +69,9 @@ extern const AlgorithmInfo rabenseifner_row;
 SchedulePtr recursive_doubling(std::uint32_t ranks);
 extern const AlgorithmInfo recursive_doubling_row;
 
-/// The all-reduce of gloo: ranks are numbers in some base, and there is one exchange for each digit. Serves all-reduce,
-/// reduce-scatter and all-gather. Parameter base, 2 or more. p that is no power of the base runs as `direct`, as in
-/// gloo.
+/// The all-reduce of gloo: it writes ranks as numbers in a base and makes one exchange for each digit. Serves
+/// all-reduce, reduce-scatter and all-gather. Its parameter `base` is 2 or more. Where p is no power of the base, it
+/// runs as `direct`, as gloo does.
 /// Cost:   p = base^k: 2k rounds of base-1 messages by each rank; 2n(p-1)/p sent by each. Else the cost of direct.
 /// Source: Facebook's gloo, gloo/allreduce.cc (allreduceAlgorithm bcube).
 extern const AlgorithmInfo bcube_row;
@@ -78,8 +79,8 @@ extern const AlgorithmInfo bcube_row;
 /// Swing: recursive halving whose partners lie left and right in turn, near each other on a ring or torus. Serves
 /// all-reduce for powers of two. In round s rank r exchanges with r ± (1 - (-2)^(s+1)) / 3, plus for even ranks, minus
 /// for odd ones: distances 1, 1, 3, 5, 11 … instead of 1, 2, 4, 8, 16.
-/// Blocks are numbered such that each message is one run of them: a rank reaches a set of ranks from round s on, and
-/// all ranks of that set reach the same set (see butterfly.cpp). So the sets nest, and the numbering follows them.
+/// Blocks are numbered such that each message is one run of consecutive blocks. That is possible because the ranks that
+/// a rank reaches from round s on form a set whose members all reach the same set (see butterfly.cpp).
 /// Cost:   2·log2 p rounds of one message by each rank; 2n(p-1)/p sent by each.
 /// Source: De Sensi, Bonato, Saam, Hoefler, NSDI 2024 (arXiv:2401.09356).
 extern const AlgorithmInfo swing_row;
@@ -87,21 +88,23 @@ extern const AlgorithmInfo swing_row;
 /// Direct exchange: every rank sends to every other, in as few rounds as possible. Serves all-reduce (every rank sends
 /// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), its two phases,
 /// broadcast (the root to all) and all-to-all. Any p.
-/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a phase or all-to-all takes half of the
-/// rounds and bytes; broadcast: 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once (incast).
+/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; one phase, or an all-to-all, takes half of
+/// the rounds and bytes; a broadcast takes 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once
+/// (incast).
 /// Source: Markov et al., CGX, Middleware 2022 (scatter-reduce-allgather, SRA).
 extern const AlgorithmInfo direct_row;
 
 /// One shot: every rank sends its whole buffer to every other, and each adds up all of them. There is one round for any
-/// number of ranks: the least latency, the most bytes. With a codec, contributions are encoded once and sums never.
+/// number of ranks: the least latency, the most bytes. With a codec, contributions are encoded once, and sums are not
+/// encoded.
 /// Cost:   1 round of p-1 messages; n(p-1) sent by each rank; p·n added up by each.
 /// Source: as "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local
 /// sum).
 extern const AlgorithmInfo one_shot_row;
 
 /// All-to-all by swaps between pairs: a rank exchanges with one other at a time. In round k ranks a and b with a + b =
-/// k (mod p) swap the blocks that each has for the other, so a block's place is emptied and filled in the same round,
-/// for any p, in place too.
+/// k (mod p) swap the blocks that each has for the other. A block's memory is thus read and overwritten in the same
+/// round, so it also works in place, for any p.
 /// Cost:   p rounds (p = 2: 1), in one of which a rank rests; n(p-1)/p sent by each rank.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4 (pairwise exchange, there with r XOR k).
 extern const AlgorithmInfo pairwise_row;
@@ -113,9 +116,9 @@ extern const AlgorithmInfo pairwise_row;
 /// Source: Traeff and Hunold, CLUSTER 2020 (lane decomposition); UCC's split rail.
 extern const AlgorithmInfo hierarchical_lane_row;
 
-/// Rings along the rows and columns of a torus. Serves all-reduce on rows × columns = p, rank r in row r / columns.
-/// Parameter rows: 0 takes the most nearly square torus, both sides above 1, and refuses p that has none (1 and
-/// primes).
+/// Rings along the rows and columns of a torus. Serves all-reduce on rows × columns = p ranks; rank r is in row r /
+/// columns. Parameter rows: 0 takes the most nearly square torus with both sides above 1, and refuses p without one (1
+/// and primes).
 /// Cost:   2(rows + columns - 2) rounds; 2n(p-1)/p sent by each rank.
 /// Source: Mikami et al., arXiv:1811.05233 (2D-torus all-reduce); Ying et al., arXiv:1811.06992 (TPU pods).
 extern const AlgorithmInfo torus2d_row;

@@ -14,9 +14,9 @@ namespace gradmeter::allreduce {
 /// latency + n/bandwidth of its link; a rank sends one at a time and receives one at a time, and nodes' ports and the
 /// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at core::Machine::reduce_bytes_per_s.
 /// Each slice of the buffer is a pipeline of its own on one of `lanes_for` lanes. A slice begins when the slice before
-/// it on its lane is done. A slice's round begins on a rank when the slice's round before is done, and the rank's port
-/// and core are done with earlier work. Slice s runs schedule s mod count. world_ranks: the ranks' places on the
-/// machine; empty: 0, 1, 2, …
+/// it on its lane is done. A round of a slice begins on a rank when the slice's previous round is done, and the rank's
+/// port and core are free. Slice s runs schedule s mod count. world_ranks: the ranks' numbers on the machine; empty: 0,
+/// 1, 2, …
 /// Cost: O(steps · slices). Source: Hockney, Parallel Computing 1994.
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,
                                          const std::vector<double>& begin, const core::Machine&,

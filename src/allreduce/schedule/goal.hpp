@@ -29,15 +29,15 @@ struct GoalSource {
 /// "j7" is a `calc 0` at which all receives and sums of a round come together.
 /// Dependencies: those of the executor. A round of a slice requires the receives and sums of the slice's round before,
 /// but not its sends; a slice requires the slice before it on its lane (`lanes_for`).
-/// The file leaves out copies inside a rank, the division of an average, and that a receive waits until the place that
-/// it overwrites has been sent.
+/// The file leaves out copies inside a rank and the division of an average. It also leaves out that a receive waits
+/// until the memory that it overwrites has been sent.
 /// Cost:   O(steps) time; memory for one rank's steps of one round.
 /// Source: Hoefler, Siebert, Lumsdaine, ICPP 2009 (GOAL); Hoefler, Schneider, Lumsdaine, LSAP 2010 (LogGOPSim), whose
 /// converter txt2bin states the grammar.
 void write_goal(const GoalSource&, const std::function<void(std::string_view)>& write);
 
-/// The bytes that `write_goal` writes at most. messages: by all ranks together for one slice, as
-/// AlgorithmInfo::cost states them. Cost: O(schedules).
+/// The upper bound of the bytes that `write_goal` writes. messages: the number sent by all ranks together for one
+/// slice, as AlgorithmInfo::cost states it. Cost: O(schedules).
 std::uint64_t goal_bytes_at_most(const GoalSource&, std::uint64_t messages);
 
 }  // namespace gradmeter::allreduce

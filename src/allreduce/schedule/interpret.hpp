@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (interpret.hpp). This
-// defines what a schedule means, without transports, memory places or overlap.
+// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (below). This defines
+// what a schedule means, without transports, memory or overlap.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -40,8 +40,8 @@ struct CountedCost {
   double buffers_sent(std::size_t rank) const { return static_cast<double>(blocks_sent[rank]) / blocks; }
 };
 
-/// values [ranks × blocks], rank-major: the contributions before, the results after.
-/// Cost: O(steps), memory for one round's messages.
+/// Plays a schedule on values [ranks × blocks], rank-major, which hold each rank's contribution before `play` and its
+/// result after. Cost: O(steps), memory for one round's messages.
 template <Algebra A>
 class Player {
  public:
@@ -52,8 +52,8 @@ class Player {
     cost_.blocks_sent.assign(s.ranks(), 0);
   }
 
-  /// Returns an empty text where messages match (every message has a receiver, and both sides name the same blocks);
-  /// else what is wrong.
+  /// Plays all rounds. Returns an empty text where messages match (every message has a receiver, and both sides name
+  /// the same blocks); else what is wrong.
   std::string play() {
     for (std::uint32_t k = 0; k < s_.rounds() && fault_.empty(); ++k) play_round(k);
     cost_.rounds = *std::max_element(chain_.begin(), chain_.end());
@@ -180,10 +180,10 @@ class Player {
 // Runs a schedule on numbers, all ranks in one place. It is the ground truth for the executor, and moves the data of
 // the virtual-time fabric. It adds the same sums in the same order as the executor, so bits are equal.
 
-/// buffers[r] is rank r's, in place; all have one length. Returns the bytes that each rank has sent. Slices are cut and
-/// run as in the executor: slice s by schedule s mod count. Where ranks own blocks there must be one slice.
-/// Cost: O(elements moved). Errors: std::logic_error when a schedule is not sound, or for several slices where ranks
-/// own blocks.
+/// buffers[r] is the buffer of rank r, worked on in place; all have one length. Returns the bytes that each rank has
+/// sent. Slices are cut and run as in the executor: slice s runs schedule s mod count. Collectives in which ranks own
+/// blocks need one slice. Cost: O(elements moved). Errors: std::logic_error when a schedule is not sound, or for
+/// several slices where ranks own blocks.
 std::vector<std::uint64_t> interpret(std::span<const SchedulePtr>, const Slices&,
                                      std::span<const std::span<float>> buffers, Op);
 

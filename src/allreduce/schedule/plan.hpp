@@ -11,9 +11,10 @@
 
 namespace gradmeter::allreduce {
 
-/// `alternate` is scratch of the buffer's size. While a peer reads a block in `out`, the block is summed into
-/// `alternate`, and the other way round, since a sum in place would need a fence that deadlocks. `wire` holds blocks as
-/// a codec encoded them. With a codec all messages are sent from there, so sums need no alternate.
+/// Where a value lies. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
+/// still reads, and waiting for that peer could deadlock. So while a peer reads a block in `out`, the block is summed
+/// into `alternate`, and while a peer reads it there, into `out`. `wire` holds blocks as a codec encoded them. With a
+/// codec all messages are sent from there, so sums need no alternate.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
@@ -26,7 +27,8 @@ struct LocalStep {
   Blocks blocks;
   Place from;
   std::uint32_t fence = 0;
-  bool encodes = false;  ///< coded: the finish encodes the sum once, to the wire, and the rank takes the decoded value
+  /// Coded plans: this finish encodes the sum to the wire, once; the rank itself also takes the decoded value.
+  bool encodes = false;
 };
 struct SendStep {
   std::uint32_t peer;
@@ -37,18 +39,18 @@ struct ReceiveStep {
   std::uint32_t peer;
   Blocks blocks;
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
-  Place to;     ///< wire: the values are decoded to `out` as well
+  Place to;     ///< where the values go; wire: they are also decoded to `out`
   std::uint32_t fence;
   bool forwards = false;  ///< coded: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
-/// to = operands summed in rank order; an operand is a receive of this round (by index) or our own value.
+/// to = operands summed in rank order. An operand is a receive of this round (by its index) or this rank's own value.
 struct ReduceStep {
   Blocks blocks;
   Place own, to;
   std::uint32_t fence, first_operand, operands;
 };
-/// The part of one of the plan's lists of steps that belongs to one round.
+/// The range of one of the plan's lists of steps that belongs to one round.
 struct StepRange {
   std::uint32_t first = 0, count = 0;
   template <class Step>
@@ -56,8 +58,8 @@ struct StepRange {
     return std::span(all).subspan(first, count);
   }
 };
-/// A round is executed in this order: encodings; sends are posted; receives are posted; reductions and direct receives
-/// as their data arrive; finishes.
+/// The order within a round: blocks are encoded, sends posted, receives posted; then reductions and direct receives are
+/// executed as their data arrive; finishes come last.
 struct PlanRound {
   std::uint32_t number;  ///< the schedule's round
   StepRange encodes, sends, receives, reductions, finishes;
@@ -68,30 +70,31 @@ struct Plan {
   std::uint32_t blocks = 0;
   std::vector<PlanRound> rounds;
   /// Coded plans: encodings before the round's sends, of blocks that are not on the wire yet. Such a block is a partial
-  /// sum, which later rounds add to.
+  /// sum, to which later rounds add.
   std::vector<LocalStep> encodes;
   std::vector<SendStep> sends;
   std::vector<ReceiveStep> receives;
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round, which bring blocks beside received ones that later leave in the same message.
+  /// Copies before the first round. They bring own blocks next to received ones with which they later leave in one
+  /// message.
   std::vector<LocalStep> first_copies;
-  std::vector<LocalStep> copies;     ///< after the last round: values that are not yet in `out`
-  std::uint32_t landing_blocks = 0;  ///< most blocks that land for reduction in one round
+  std::vector<LocalStep> copies;     ///< after the last round: copies of values that are not yet in `out`
+  std::uint32_t landing_blocks = 0;  ///< the most blocks that one round receives for reductions
   bool uses_alternate = false;
 };
 
-/// Compiles the plan; of the ways to use `alternate` it takes the one with the fewest copies at the end.
-/// Errors: std::logic_error when a message would span two places or two reductions overlap in part, or when a coded
-/// plan is refused (`coded_refusal`).
+/// Compiles the plan. Among the possible uses of `alternate` it takes the one with the fewest copies at the end.
+/// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
+/// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
 /// The plan's `uses_alternate`, without compiling the whole plan. In place, true is known after a round or two.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal
-/// where one rank finishes each block and encodes it once, and all others get those bytes. They are also equal where
-/// there is one round, so that all ranks decode the same contributions.
+/// in two cases: one rank finishes each block and encodes it once, and all others get those bytes; or there is only one
+/// round, so that all ranks decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

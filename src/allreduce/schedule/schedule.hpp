@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Schedule says which rank sends which blocks to which rank in which round: it is global and lazy, made of plain
-// values, and needs no communicator.
+// A Schedule says which rank sends which blocks to which rank in which round. It is global (all ranks share one
+// description), lazy (steps are computed when asked for), made of plain values, and needs no communicator.
 // The same schedule is verified (verify.hpp), executed (plan.hpp, executor.hpp) and interpreted (interpret.hpp).
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace gradmeter::allreduce {
 
 enum class StepKind : std::uint8_t {
-  send,         ///< the value from before the round goes to `peer`
+  send,         ///< the peer gets the value from before the round
   recv,         ///< the peer's value replaces ours
   recv_reduce,  ///< the peer's value is added to ours; all such steps on one block in a round make one sum of many
                 ///< operands in rank order
@@ -132,13 +132,14 @@ struct GroupRank {
   std::uint32_t group, rank;
 };
 
-/// Disjoint groups of equal size. `in_group` is empty for a rank that takes no part; `in_whole` is its inverse.
+/// Disjoint groups of equal size. `in_group` gives a rank's group, empty where it takes no part; `in_whole` is its
+/// inverse.
 struct Groups {
   std::function<std::optional<GroupRank>(std::uint32_t rank)> in_group;
   std::function<std::uint32_t(GroupRank)> in_whole;
 };
-/// The groups of ranks in a grid that is filled row after row, each `width` long: its rows, its columns, or its first
-/// column as the only group.
+/// The groups of ranks in a grid that is filled row by row, with rows of `width` ranks: its rows, its columns, or its
+/// first column as the only group.
 Groups grid_rows(std::uint32_t width);
 Groups grid_columns(std::uint32_t width);
 Groups first_grid_column(std::uint32_t width);
@@ -149,7 +150,8 @@ struct Embedding {
   std::uint32_t ranks, blocks;
   Groups groups;
   std::uint32_t width = 1, stride = 0;
-  bool finishes = true;  ///< false: the inner sums are only part of the answer, so inner `finish` steps are left out
+  /// False: the inner sums are only part of the answer, so the inner `finish` steps are left out.
+  bool finishes = true;
 };
 
 /// Cost: that of `inner` in each group, all groups at once.

@@ -27,8 +27,9 @@ inline ElementRange block_range(std::size_t n, std::uint32_t blocks, std::uint32
   return {begin, block_begin(n, blocks, b + 1) - begin};
 }
 
-/// How a slice is cut from the buffer. run: consecutive elements of the buffer, which are cut into blocks of their own.
-/// of_each_block: a share of every block of the whole buffer, for collectives in which a block's place matters.
+/// How a slice is cut from the buffer. run: a slice is a run of consecutive elements, which is cut into blocks of its
+/// own. of_each_block: a slice has a share of every block of the whole buffer, for collectives in which ranks own
+/// blocks.
 enum class Cut : std::uint8_t { run, of_each_block };
 /// The cut for a collective kind: of_each_block where the kind says which rank owns which block, else run.
 Cut cut_for(CollectiveKind);
@@ -43,9 +44,10 @@ struct Slice {
   Cut cut = Cut::run;
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
-  std::size_t number = 0, count = 1;  ///< index among `count` slices; of_each_block takes that share of each block
-  std::size_t grain = 1;              ///< for run: its blocks begin at multiples of this [elements]
-  /// For of_each_block, several blocks at once are allowed only where there is one slice.
+  /// Index of this slice among `count`; for of_each_block it is that part of each block.
+  std::size_t number = 0, count = 1;
+  std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
+  /// For of_each_block, an extent of several blocks is allowed only where there is one slice.
   Extent extent(Blocks) const;
 };
 
@@ -53,8 +55,8 @@ struct Slice {
 class Slices {
  public:
   Slices() = default;
-  /// Cuts slices whose messages have about `message_bytes` a block. `whole`: there is one slice, of any size. grain:
-  /// for runs only, slices and blocks begin at multiples of it, as a codec needs.
+  /// Cuts slices whose messages have about `message_bytes` bytes a block. `whole`: there is one slice, of any size.
+  /// grain: for runs only; slices and blocks begin at multiples of it, as a codec needs.
   Slices(Cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
          bool whole, std::size_t grain = 1);
   std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
@@ -70,16 +72,17 @@ class Slices {
 };
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
-/// other. A slice is in one round at a time. With one schedule every rank that decides the time is busy in each round,
-/// so four lanes fill the links. With several trees a rank works in a few rounds only, so it is busy when about as many
-/// slices are under way as all trees have rounds. At P = 8 to 14, with four lanes, a double tree takes 1.5 to 1.9 times
-/// as long.
+/// other, and each slice is in one round at a time. With one schedule the busiest ranks work in every round, so four
+/// lanes fill the links. In a schedule of several trees a rank has work in only a few of the rounds, so there is a lane
+/// for each round of each tree, up to most_lanes(). With four lanes a double tree takes 1.5 to 1.9 times as long at P =
+/// 8 to 14.
 std::size_t lanes_for(std::span<const SchedulePtr>);
-/// The most lanes that an algorithm takes on so many ranks: 4 to 16, by the depth of a binary tree.
+/// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
 
-/// The length of a block's messages [bytes], `message_bytes` at most. Several trees want short slices, since the first
-/// slice goes up and down before the pipeline is full; none is shorter than a message that is worth sending.
+/// The length of a block's messages [bytes], `message_bytes` at most. Several trees want short slices, since the
+/// pipeline is full only when the first slice has gone up and down. No slice is shorter than a message that is worth
+/// sending.
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// The number of elements that `rank` sends when the schedule runs over one slice, summed over its messages; and the
@@ -90,8 +93,8 @@ std::uint64_t elements_sent(const Schedule&, std::uint32_t rank, const Slice&);
 std::uint64_t coded_bytes_sent(const Schedule&, std::uint32_t rank, const Slice&,
                                const std::function<std::size_t(std::size_t)>& wire_bytes);
 
-// The static order of a sliced collective, which is the same on every rank: the order of all rounds of all slices. It
-// serves users that cannot poll: streams, groups of messages without tags, recorded graphs, the cost model.
+// The static order of all rounds of all slices of a collective, the same on every rank. It serves users that cannot
+// poll: streams, groups of messages without tags, recorded graphs, the cost model.
 
 /// One round of one slice: its sends and receives go together, as one group.
 struct Turn {
@@ -99,10 +102,10 @@ struct Turn {
   bool operator==(const Turn&) const = default;
 };
 
-/// Slice s runs schedule s mod count, and begins after slice s - depth has ended: no more than `depth` are under way.
-/// Slices of one schedule follow each other one round apart; those of different schedules go side by side. Ranks that
-/// take the turns in this order, leaving out those in which they have no step, do not deadlock, and messages between
-/// two ranks match without tags. Cost: O(slices · rounds).
+/// The turns in order. Slice s runs schedule s mod count, and begins after slice s - depth has ended, so that no more
+/// than `depth` slices are under way. Slices of one schedule follow each other one round apart; those of different
+/// schedules go side by side. Ranks that take the turns in this order, without those in which they have no step, do not
+/// deadlock, and messages between two ranks match without tags. Cost: O(slices · rounds).
 std::vector<Turn> linearise(std::span<const SchedulePtr>, std::size_t slices, std::size_t depth);
 
 }  // namespace gradmeter::allreduce

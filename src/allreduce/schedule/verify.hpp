@@ -13,8 +13,8 @@
 
 namespace gradmeter::allreduce {
 
-/// `sum` adds up the contributors' hashes, so it shows which are in and how often; `tree` hashes the order of the
-/// additions; `count` is the number of summands (0: there is no value here).
+/// `sum` adds up the contributors' hashes, so it shows which ranks contributed and how often; `tree` hashes the order
+/// of the additions; `count` is the number of summands (0: there is no value here).
 struct Fingerprint {
   std::uint64_t sum = 0, tree = 0;
   std::uint32_t count = 0, finishes = 0;
@@ -26,7 +26,7 @@ struct FingerprintAlgebra {
   std::string fault;  ///< the last meaningless operation, empty when there was none
   Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
   Fingerprint finish(Fingerprint v);
-  /// The value that others decode from rank `rank`'s encoding; another rank's encoding of the same value would differ.
+  /// The value that others decode from rank `rank`'s encoding. Another rank's encoding of the same value would differ.
   Fingerprint encode(Fingerprint v, std::uint32_t rank);
 };
 

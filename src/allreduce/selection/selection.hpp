@@ -30,31 +30,32 @@ class SelectedCollective final : public Collective {
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
-  /// Sums over the members. Null for good once a member without counters (a vendor's) has served a call, since the
-  /// count would be incomplete.
+  /// Adds up what the members have sent. Null for good once a member that does not count bytes (a vendor's) has served
+  /// a call, since the sum would be incomplete.
   std::optional<runtime::Traffic> sent() const override;
   std::optional<std::uint64_t> bytes_due() const override;
 
  private:
   std::shared_ptr<const SizeTable> table_;
-  std::vector<std::unique_ptr<Collective>> members_;  ///< by the table's candidates
+  std::vector<std::unique_ptr<Collective>> members_;  ///< in the order of the table's candidates
   Collective* current_ = nullptr;                     ///< the member that serves the last call
   bool running_ = false, counted_ = true;
 };
 
-/// Selects by the request's table, or by the shipped one where there is none. Members with a schedule share one scratch
-/// area. Without a table the row takes from the arena the most bytes that the shipped table of any transport takes.
+/// Selects by the request's table, or by the shipped one where the request has none. Members with a schedule share one
+/// scratch area. Without a table, the row takes as many bytes from the arena as the most demanding shipped table of any
+/// transport.
 extern const AlgorithmInfo auto_row;
 
-/// The text of the table that `auto` ships with for this transport and so many ranks, with the algorithms that serve
-/// this request. Errors: UsageError when a range has none.
+/// The text of the table that `auto` ships with for this transport and number of ranks, restricted to algorithms that
+/// serve this request. Errors: UsageError when a range of sizes has none.
 std::string shipped_table(const Request&, runtime::TransportKind);
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
 
-/// The table in which each power of two from 1 KiB to 64 MiB has the algorithm whose slowest rank ends first by
-/// `hockney_finish_times`, among those with a schedule that the request allows. Errors: UsageError when it allows none.
-/// Cost: O(steps of all schedules) a size.
+/// The table that names, for each power of two from 1 KiB to 64 MiB, the algorithm whose slowest rank ends first by
+/// `hockney_finish_times`, among the algorithms with a schedule that can serve the request. Errors: UsageError when
+/// none can. Cost: O(steps of all schedules) a size.
 std::string predicted_table(const core::Machine&, const Request&);
 
 /// Reads a machine's description. Errors: UsageError naming the file, where it cannot be read or does not describe one.

@@ -20,8 +20,8 @@ struct SizeRange {
   std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
 };
 
-/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. Where a cost model chooses, its
-/// choice for each size is written as such a table.
+/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. The choices of a cost model are
+/// written as such a table, too.
 class SizeTable {
  public:
   /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size up to below the second; K, M, G are
@@ -50,7 +50,8 @@ class SizeTable {
 
 /// True where the text begins with a range of sizes ("0-64K:ring").
 bool is_table(std::string_view text);
-/// Rejoins the items of a split comma list that are ranges of one table; a range from 0 opens a new table.
+/// Rejoins the items of a list that was split at commas, where they are ranges of one table; a range from 0 opens a new
+/// table.
 /// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
 std::vector<std::string> join_tables(std::vector<std::string> items);
 
@@ -63,10 +64,10 @@ struct MeasuredSize {
   double median_s = 0;
 };
 
-/// The text of the table that has the fastest algorithm at each size. Where the fastest changes between two sizes, the
-/// boundary is their geometric mean, rounded to whole K or M where the result stays between them. Measured sizes whose
-/// algorithm is itself a selection are left out.
-/// Errors: UsageError when nothing is left.
+/// The text of the table that names the fastest algorithm at each size. Where the fastest changes between two measured
+/// sizes, the boundary is their geometric mean, rounded to whole K or M if it then still lies between them.
+/// Measurements of selections are ignored.
+/// Errors: UsageError when no measurement remains.
 std::string fit_table(std::span<const MeasuredSize>);
 
 /// The text of a table file. Each comment is a line "# comment": the ranks, the transport, the machine's fingerprint.

@@ -13,17 +13,18 @@
 
 namespace gradmeter::allreduce {
 
-/// Buffers in the arena are read and written in place, in one pass over all of them. Other buffers go through chunks in
-/// the arena that stay in cache. Up to `small` bytes every rank copies its buffer to shared memory, and every rank sums
-/// all of them, with one barrier instead of two.
+/// Buffers in the arena are read and written in place, in one pass over all of them. Other buffers are copied in chunks
+/// to memory of the arena, which stay in cache. For calls of up to `small` bytes every rank copies its buffer to shared
+/// memory, and every rank sums all of them, with one barrier instead of two.
 /// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
 /// on all ranks.
 /// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together.
 /// Errors: BackendError when a call overlaps the last one.
 class ShmDirect final : public Collective {
  public:
-  static constexpr std::size_t small = 8192;                    ///< bytes
-  static constexpr std::size_t chunk = std::size_t{256} << 10;  ///< bytes of a foreign buffer staged at a time
+  static constexpr std::size_t small = 8192;  ///< bytes
+  /// Bytes that a buffer outside the arena stages at a time.
+  static constexpr std::size_t chunk = std::size_t{256} << 10;
 
   /// The state that a rank shows to the others, on cache lines of its own.
   struct alignas(128) SharedState {

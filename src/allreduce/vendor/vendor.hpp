@@ -34,20 +34,20 @@ extern const AlgorithmInfo gloo_row;
 // The collectives of the MPI library, which are the baseline to beat.
 
 /// The MPI calls that are made. Where the number of ranks divides the count, blocks are exchanged by MPI_Allgather and
-/// MPI_Reduce_scatter_block, which a user would call; else by MPI_Allgatherv and MPI_Reduce_scatter, which take blocks
-/// of any lengths.
+/// MPI_Reduce_scatter_block, which a user would call. Otherwise MPI_Allgatherv and MPI_Reduce_scatter are called, which
+/// take blocks of any lengths.
 enum class MpiMode : std::uint8_t {
-  blocking,     ///< `advance` returns when the call is complete, which is what most MPI libraries do best
-  nonblocking,  ///< begun by `start`, moved on by MPI_Test in `advance`
+  blocking,     ///< `advance` returns when the call is complete; most MPI libraries do this best
+  nonblocking,  ///< `start` begins the call, and `advance` moves it on by MPI_Test
   any_lengths   ///< blocking, and always the calls for blocks of any lengths
 };
 
 /// MPI's collective of any kind. Blocks are cut by `block_begin` over the whole buffer. An average is a sum, then one
-/// pass that divides. Types that MPI lacks go through operators made from our own `reduce`, which round after every
-/// operation. With MPI's own operators the vendor decides what becomes of NaN and of zeros of both signs in min and
-/// max, and of integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Counts above 2^30 elements go in
-/// pieces where blocks stay whole (all-reduce, broadcast, send-receive). Errors: BackendError for other collectives
-/// above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of the ranks.
+/// pass that divides. Types that MPI lacks use operators made from our own `reduce`, which round after every operation.
+/// With MPI's own operators the vendor decides the results of NaN, of zeros of both signs in min and max, and of
+/// integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Counts above 2^30 elements are split into
+/// several calls where blocks stay whole (all-reduce, broadcast, send-receive). Errors: BackendError for other
+/// collectives above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of the ranks.
 class MpiCollective final : public Collective {
  public:
   /// No other object may use `communicator`.
@@ -79,7 +79,7 @@ class MpiCollective final : public Collective {
   std::vector<KnownReduction> reductions_;
   runtime::MpiCuts cuts_;
   std::size_t cut_count_ = 0;
-  std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive in place
+  std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place
   runtime::MpiRequests requests_;
   Call call_{};
   std::size_t posted_ = 0;  ///< number of elements whose call was made
@@ -117,7 +117,7 @@ class NcclCollective final : public StreamCollective {
   /// Collective. The queue must outlive the object. landing_bytes: scratch that is taken now, not at the first call.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
                  std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
-  /// Aborts a call that is given up, and waits for the queue, so that buffers may be freed.
+  /// Aborts a call that is not complete, and waits for the queue, so that buffers may be freed.
   ~NcclCollective() override;
   const std::string& name() const override { return name_; }
   void start(const Call&) override;

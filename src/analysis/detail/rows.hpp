@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows from which findings are concluded: merged over launches, grouped by equal factors, named by the factors that
-// differ.
+// The rows from which findings are drawn: merged over launches, grouped by equal factors, and named by the factors in
+// which they differ.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -23,10 +23,10 @@ struct MergedRow {
   std::size_t origin = 0;  ///< index of its machine and build
 
   double number(core::Metric m) const { return point.metrics.number(m); }
-  /// The value as text, which is empty for null.
+  /// The factor's value as text; empty for null.
   std::string text(core::Factor) const;
   std::string text(core::Metric) const;
-  /// The factor as a whole number; 0 if it is none.
+  /// The factor's value as a whole number; 0 if it is not one.
   std::int64_t whole(core::Factor) const;
   bool is_true(core::Metric) const;
   bool is_ok() const { return point.status == core::Status::ok; }
@@ -41,7 +41,7 @@ Estimate efficiency_of(const MergedRow&);
 /// The outcome of comparing two intervals. If one is missing, nothing is decided, not even that they overlap.
 enum class Relation : std::uint8_t { less, greater, not_shown, unknown };
 Relation compare(const Estimate& a, const Estimate& b);
-/// a/b with the widest interval that both intervals allow.
+/// a/b with the widest interval that the intervals of a and b allow.
 Estimate ratio(const Estimate& a, const Estimate& b);
 
 /// Whether the efficiency is too high to be true: its interval lies above 105 %, or without one it is above 110 %.
@@ -62,8 +62,8 @@ class MergedRows {
   /// The facts that tell the origin from the others: "node1, commit 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
-  /// Rows of an experiment that are ok and wanted, in groups that agree in origin and in all factors but `axes`, in
-  /// order of first appearance.
+  /// The rows of an experiment that are ok and wanted. A group's rows agree in origin and in all factors but `axes`;
+  /// groups come in order of first appearance.
   std::vector<Group> groups(std::string_view experiment, const Axes& axes,
                             const std::function<bool(const MergedRow&)>& wanted) const;
 
@@ -82,7 +82,7 @@ class MergedRows {
 
  private:
   void label_origins(const std::vector<std::string>& origins);
-  /// The factors that differ among rows of an experiment, except those that follow from earlier ones.
+  /// The factors that differ among the rows of an experiment, except those that follow from earlier factors.
   const Axes& telling(const std::string& experiment) const;
 
   std::span<const core::Run> runs_;
@@ -103,7 +103,7 @@ std::string seconds(const Estimate&);
 /// "× 1.56 (1.50–1.60)".
 std::string times(const Estimate&);
 
-/// The rules: each adds its findings.
+/// The rules. Each adds its findings to the vector.
 void find_mixed_machines(const MergedRows&, std::vector<Finding>&);
 void find_outlier_launches(const MergedRows&, std::vector<Finding>&);
 void find_shared_cores(const MergedRows&, std::vector<Finding>&);

@@ -29,7 +29,7 @@ struct CollectiveListener {
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(); the same on every rank.
-/// Gives the number of wrong points. Errors: Interrupted.
+/// Returns the number of wrong points. Errors: Interrupted.
 std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, const FinishedRows& finished,
                             const CollectiveListener&);
 
@@ -43,11 +43,12 @@ std::string collective_tables(std::span<const core::Point>, std::size_t width = 
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// The fastest algorithm of each size and placement with the vendor's beside it, where several were measured, from the
-/// findings "fastest_exchange". Empty where there is nothing to choose.
+/// The fastest algorithm of each size and placement, with the vendor's beside it, where several were measured, from the
+/// findings "fastest_exchange". Empty where no size has several algorithms.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
-/// Compares each point with a codec with the point without it at otherwise equal factors; empty without such pairs.
+/// Compares each point that has a codec with the point without one at otherwise equal factors; empty without such
+/// pairs.
 std::string codec_comparison(std::span<const core::Point>, std::size_t width = core::any_width);
 std::string codec_comparison_legend();
 

@@ -20,8 +20,8 @@
 
 namespace gradmeter::bench {
 
-/// The values that the input's first element gets before each call of an iteration but the first, so that no call finds
-/// the data of the last one. Only the store of that element is within the time.
+/// The values that the input's first element gets before each call of an iteration except the first, so that each call
+/// has other data than the call before. Only the store of that element is within the measured time.
 struct FirstElements {
   std::byte* at = nullptr;
   std::size_t width = 0;
@@ -32,7 +32,7 @@ struct FirstElements {
 class CollectiveCaller {
  public:
   /// `call` may change between iterations. iteration: makes all calls of an iteration as one; null: they are made one
-  /// after another. firsts: null where the first element stays. All arguments must outlive this object.
+  /// after another. firsts: null where the first element keeps its value. All arguments must outlive this object.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
                    const char* label, const allreduce::Call& call, std::size_t calls,
                    allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
@@ -55,8 +55,8 @@ class CollectiveCaller {
       run(collective_);
     }
   }
-  /// Makes calls that leave the result of one call: a whole iteration, where its calls are made as one and every call
-  /// finds the same data; else a single call.
+  /// Makes the fewest calls after which `out` holds one call's result: a whole iteration, where its calls are made as
+  /// one and every call reads the same input; else a single call.
   void run_one() { run(iteration_ && !call_.in_place() ? *iteration_ : collective_); }
   std::size_t calls() const { return calls_; }
   /// The number of calls that `run_one` makes.
@@ -93,8 +93,9 @@ struct Pace {
   Reduction reduction;
 };
 
-/// The times of iterations on all ranks, reduced to one time each. Iterations that any rank began too late for its
-/// window are left out. An iteration may have several timed parts (alone, together): `parts` of them, iteration-major.
+/// The times of iterations on all ranks, reduced to one time each. Iterations that some rank began too late for its
+/// window are left out. An iteration may have several timed parts (alone, together). Times are stored iteration by
+/// iteration, with `parts` times each.
 class TimeTable {
  public:
   TimeTable(const Pace& p, std::size_t parts) : pace_(p), parts_(parts) {}
@@ -105,7 +106,7 @@ class TimeTable {
     end_.push_back(end);
     in_time_.push_back(in_time ? 1 : 0);
   }
-  /// Collective. Returns the times [s] of the parts of those iterations that count, [iterations that count × parts].
+  /// Returns the times of the iterations that count [iterations × parts], in seconds. Collective.
   std::vector<std::vector<double>> reduce() const;
 
  private:
@@ -117,7 +118,7 @@ class TimeTable {
   std::vector<char> in_time_;
 };
 
-// The work of one point in its turns: the call alone, or the call during a matrix product.
+// The work that one point does in its turns: the call alone, or the call during a matrix product.
 
 /// Work between timed calls, outside their times; empty: there is none.
 struct BetweenCalls {
@@ -133,8 +134,8 @@ class CollectiveTask {
   void set_between(BetweenCalls b) { between_ = std::move(b); }
   /// Runs iterations and returns the times of those that count [s], equal on all ranks. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
-  /// This rank's own times of the iterations kept since the last call, for one call [s], including its waits for
-  /// others.
+  /// This rank's own times of the iterations kept since `take_own_times` was last called, for one call [s], including
+  /// waits for other ranks.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;
@@ -155,8 +156,8 @@ class CollectiveTask {
   BetweenCalls between_;
 };
 
-/// Runs blocks of so many calls an iteration, for `Rounds`. A window is 1.5 times as long as the last block's median
-/// iteration.
+/// Makes the function that runs blocks of iterations for `Rounds`; an iteration has so many calls. A window is 1.5
+/// times as long as the median iteration of the block before.
 RunBlock blocks_of(CollectiveTask&, std::size_t calls);
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);

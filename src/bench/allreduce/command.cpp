@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of the collective sweep: nccl-tests' names where it has them.
+// The subcommand allreduce: collectives in turn with the vendor's, with nccl-tests' flags and columns.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,26 +17,16 @@
 #include "bench/engine/flags.hpp"
 #include "bench/engine/measuring.hpp"
 #include "bench/engine/output.hpp"
-#include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/name.hpp"
 #include "core/print.hpp"
 #include "core/result.hpp"
 #include "core/table.hpp"
 #include "report/cells.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/host/environment.hpp"
 #include "runtime/mpi/session.hpp"
 
 namespace gradmeter::bench {
-
-FlagList describe_allreduce();
-/// Everything that the flags alone decide; the same on every rank. `threads`: of the matrix product that overlaps the
-/// exchange. Errors: UsageError of one line.
-CollectiveOptions read_collective_options(const Flags&, int ranks, int threads);
-/// By rank; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
-std::vector<int> read_fake_nodes(const Flags&, int ranks);
 
 // Writes what a sweep has measured as a table for --algorithm auto:table=FILE.
 
@@ -52,235 +42,7 @@ namespace {
 
 using core::UsageError;
 
-std::vector<std::size_t> read_collective_sizes(const Flags& f) {
-  if (f.has("set")) {
-    check_only("--set", f.text("set"), {"deepbench"});
-    if (f.has("sizes")) throw UsageError("give one of --set and --sizes");
-    return deepbench_sizes();
-  }
-  if (f.has("sizes")) {
-    std::vector<std::size_t> out;
-    for (const auto& item : split_list("--sizes", f.text("sizes"))) out.push_back(parse_size("--sizes", item));
-    return out;
-  }
-  const std::size_t step = f.has("stepbytes") ? parse_size("--stepbytes", f.text("stepbytes")) : 0;
-  if (f.has("stepbytes") && step == 0) throw UsageError("--stepbytes 0: the sweep would never end; give at least 1");
-  return sweep_sizes(parse_size("--minbytes", f.text("minbytes")), parse_size("--maxbytes", f.text("maxbytes")), step,
-                     parse_number("--stepfactor", f.text("stepfactor"), 1, 1e6));
-}
-
-template <class T, class NameOf>
-std::vector<T> choose_from(const std::string& flag, std::string_view what, const std::string& text,
-                           std::span<const T> all, NameOf name_of) {
-  return choose<T>(flag, what, text, std::vector<T>(all.begin(), all.end()), name_of);
-}
-
-std::vector<const CollectiveInfo*> read_collectives(const Flags& f) {
-  std::vector<const CollectiveInfo*> all;
-  for (const auto& c : collectives()) all.push_back(&c);
-  return choose("--collective", "collective", f.text("collective"), all,
-                [](const auto* c) { return std::string(c->name); });
-}
-
-std::vector<allreduce::Op> read_ops(const Flags& f) {
-  using enum allreduce::Op;
-  return choose("--op", "operation", f.text("op"), std::vector{sum, product, min, max, average},
-                [](auto op) { return std::string(allreduce::name(op)); });
-}
-
-std::vector<core::Element> read_elements(const Flags& f) {
-  std::vector<core::Element> out;
-  const auto add = [&](core::Element e) {
-    if (std::find(out.begin(), out.end(), e) == out.end()) out.push_back(e);
-  };
-  for (const auto& item : split_list("--datatype", f.text("datatype"))) {
-    if (item == "all") {
-      for (const auto& e : core::elements) add(e.element);
-    } else {
-      add(core::parse_element(item));
-    }
-  }
-  return out;
-}
-
-std::vector<Reduction> read_reductions(const Flags& f) {
-  constexpr std::array as_nccl{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max};
-  if (f.has("reduction") && f.has("average")) throw UsageError("give one of --average and --reduction");
-  if (f.has("average")) return {as_nccl.at(parse_count("--average", f.text("average"), 0, 3))};
-  if (!f.has("reduction")) return {Reduction::max};
-  return choose_from("--reduction", "reduction", f.text("reduction"), reductions(),
-                     [](auto r) { return std::string(name(r)); });
-}
-
-std::vector<bool> read_placements(const Flags& f) {
-  std::vector<bool> out;
-  for (const auto& item : split_list("--in-place", f.text("in-place"))) {
-    if (item != "out" && item != "in" && item != "both" && item != "all") {
-      core::refuse_unknown("in-place", item, std::vector<std::string>{"both", "in", "out"});
-    }
-    for (const bool in : {false, true}) {
-      const bool wanted = item == "both" || item == "all" || (item == "in") == in;
-      if (wanted && std::find(out.begin(), out.end(), in) == out.end()) out.push_back(in);
-    }
-  }
-  return out;
-}
-
-std::vector<bool> read_accumulation(const Flags& f) {
-  const auto names = choose("--accum-dtype", "accumulation type", f.text("accum-dtype"),
-                            std::vector<std::string>{"same", "fp32"}, [](const auto& n) { return n; });
-  std::vector<bool> out;
-  for (const auto& n : names) out.push_back(n == "fp32");
-  return out;
-}
-
-std::vector<int> read_roots(const Flags& f, int ranks) {
-  std::vector<int> out;
-  const auto most = static_cast<std::uint64_t>(ranks - 1);
-  if (f.text("root") == "all") {
-    for (int r = 0; r < ranks; ++r) out.push_back(r);
-    return out;
-  }
-  for (const auto r : parse_counts("--root", f.text("root"), 0, most)) out.push_back(static_cast<int>(r));
-  return out;
-}
-
-core::Injection read_injection(const std::string& text, int ranks, const CollectiveOptions& o) {
-  const auto injection = core::parse_injection(text);
-  injection.check_ranks(ranks);
-  injection.check_lasting();
-  const bool clocks_matter = std::ranges::count(o.reductions, Reduction::span) > 0 ||
-                             std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
-  if (injection.drift && !clocks_matter) {
-    throw UsageError("--inject drift: these points compare no clocks; take --reduction span or --cadence window");
-  }
-  return injection;
-}
-
-void refuse_overlap_on_a_device(const Flags& f) {
-  if (f.text("device") != "cpu" && f.text("overlap") != "none")
-    throw UsageError(
-        "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
-}
-
-/// `all` are those of the device.
-std::vector<BufferKind> read_buffers(const Flags& f) {
-  const auto is_of_gpus = [](BufferKind b) { return b == BufferKind::registered; };
-  std::vector<BufferKind> known(buffer_kinds().begin(), buffer_kinds().end());
-  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(known, is_of_gpus);
-  auto chosen = choose("--buffers", "buffers", f.text("buffers"), known, [](auto b) { return std::string(name(b)); });
-  if (f.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
-    throw UsageError("--buffers registered: NCCL registers memory of a GPU; it needs --device cuda");
-  return chosen;
-}
-
-/// 0: not captured.
-std::vector<std::size_t> read_cudagraphs(const Flags& f) {
-  std::vector<std::size_t> out;
-  for (const auto& item : split_list("--cudagraph", f.text("cudagraph"))) {
-    const std::size_t launches = item == "none" ? 0 : parse_count("--cudagraph", item, 0, 1'000'000);
-    if (std::ranges::count(out, launches) == 0) out.push_back(launches);
-  }
-  if (f.given("cudagraph") && f.text("device") == "cpu")
-    throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
-  return out;
-}
-
-/// Reads the flags that hold lists: the factors that points are planned from.
-CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
-  CollectiveOptions o;
-  o.collectives = read_collectives(f);
-  o.algorithms = parse_algorithms(f.text("algorithm"));
-  o.codecs = compression::as_timed(naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
-  o.transports = parse_transports(f.text("transport"));
-  o.buffers = read_buffers(f);
-  o.in_place = read_placements(f);
-  o.sizes = read_collective_sizes(f);
-  o.elements = read_elements(f);
-  o.ops = read_ops(f);
-  o.accumulate_wide = read_accumulation(f);
-  o.cadences = parse_cadences(f.text("cadence"));
-  o.reductions = read_reductions(f);
-  o.overlaps = choose("--overlap", "overlap", f.text("overlap"), std::vector{OverlapLoad::none, OverlapLoad::gemm},
-                      [](auto u) { return std::string(name(u)); });
-  o.roots = read_roots(f, ranks);
-  o.cudagraphs = read_cudagraphs(f);
-  o.repeats = read_repeats(f);
-  o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
-  o.threads = threads;
-  o.device = f.text("device");
-  if (f.has("interconnect")) o.interconnect = read_label(f, "interconnect");
-  return o;
-}
-
-}  // namespace
-
-FlagList describe_allreduce() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)", 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "minbytes,b", "8", "smallest buffer of a rank, in bytes");
-  add_text(d, "maxbytes,e", "64M", "largest buffer");
-  add_text(d, "stepbytes,i", "", "step between sizes, in bytes, instead of a factor");
-  add_text(d, "stepfactor,f", "4", "factor between sizes");
-  add_text(d, "sizes", "", "sizes of your own: 1M,3M");
-  add_text(d, "set", "", "deepbench: the sizes of its all-reduce");
-  add_text(d, "iters,n", "", "timed iterations; default: until --precision-goal is reached");
-  add_text(d, "warmup_iters,w", "", "warm-up iterations; default: until times settle");
-  add_text(d, "agg_iters,m", "1", "back-to-back calls in one timed iteration");
-  add_text(d, "check,c", "1", "check results before, during and after timing; 0: never");
-  add_text(d, "op,o", "sum", "sum, prod, min, max, avg");
-  add_text(d, "datatype,d", "fp32", "element types: gradmeter's names or nccl-tests'");
-  add_text(d, "root,r", "0", "root rank of broadcast");
-  add_text(d, "average,a", "",
-           "which of the ranks' times counts: 0 rank 0's, 1 their average, 2 min, 3 max (the default)");
-  add_text(d, "reduction", "", "-a by name: rank0, avg, min, max; also span: last end - first start");
-  add_text(d, "cudagraph,G", "none",
-           "none, or N: capture an iteration's calls as a CUDA graph and launch that N times; needs --device cuda");
-  add_repeats_flag(d);
-  add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
-  add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
-  add_text(
-      d, "transport", "auto",
-      "what moves the bytes of gradmeter's own algorithms: auto, mpi, shm, hybrid (shm inside a node, mpi between), "
-      "cuda-mpi");
-  add_text(
-      d, "buffers", "arena",
-      "memory of the buffers: arena (in shared memory if the transport uses it), plain (private, on huge pages if the "
-      "kernel grants them), malloc (private), registered (with nccl; needs --device cuda)");
-  add_text(d, "in-place", "both", "out, in, both");
-  add_text(d, "accum-dtype", "same", "type in which 16-bit and 8-bit floats are summed: same, fp32");
-  add_text(d, "cadence", "barrier",
-           "how ranks are synchronised between calls: barrier; none; window: all begin at an agreed time");
-  add_text(d, "overlap", "none", "none; gemm: communicate beside a matrix product, by a progress thread");
-  add_text(d, "codec", "none",
-           "how the data are compressed: none, bf16, qsgd4:bucket=512, topk …; see gradmeter list codecs");
-  add_text(d, "device", "cpu", "whose memory holds the buffers: cpu, cuda");
-  add_text(d, "fake-nodes", "", "0,0,1,1: treat one host as several nodes, given by rank; the result records it");
-  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_text(d, "seed", "1", "random seed of the data");
-  add_stopping_flags(d, {.budget = "for all points together: 90s, 10m; default: at most 1 s a point",
-                         .samples = "minimum number of iterations for each point"});
-  add_rank_flags(d);
-  add_text(d, "write-table", "",
-           "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
-  add_text(
-      d, "inject", "",
-      "faults to inject: slow:rank=1,factor=2 (its calls take twice as long), flip:call=40,rank=0 (from that call on "
-      "one element of its results is wrong), omit:call=40,rank=0 (from that call on it contributes zeros), "
-      "drop:p=0.01,timeout=200ms (messages are lost and resent), delay:time=1ms,jitter=200us (messages are late), "
-      "cut:rank=1,at=5s,for=2s (its link is down), drift:ppm=20 (the last rank's clock is fast; with "
-      "--reduction span or --cadence window)");
-  add_switch(d, "per-rank", "add a table of ranks: the time of each one's calls, and of its own work without waiting");
-  add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
-  add_text(d, "goal", "",
-           "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; up to "
-           "65536 --thread-ranks");
-  add_text(d, "goal-sums", "10GB/s", "rate at which sums read what was received, for the times of --goal; 0: no time");
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
-}
-
+/// By rank; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
 std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
   std::vector<int> out;
   if (!f.has("fake-nodes")) return out;
@@ -293,23 +55,6 @@ std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
   }
   return out;
 }
-
-CollectiveOptions read_collective_options(const Flags& f, int ranks, int threads) {
-  refuse_overlap_on_a_device(f);
-  CollectiveOptions o = read_factors(f, ranks, threads);
-  constexpr std::uint64_t most = 10'000'000;
-  if (f.has("iters")) o.exact_samples = parse_count("--iters", f.text("iters"), 1, most);
-  if (f.has("warmup_iters")) o.exact_warmup = parse_count("--warmup_iters", f.text("warmup_iters"), 0, most);
-  o.check = parse_count("--check", f.text("check"), 0, 1) == 1;
-  read_stopping(f, o.rule, o.time_budget);
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  if (f.has("inject")) o.injection = read_injection(f.text("inject"), ranks, o);
-  return o;
-}
-
-// gradmeter allreduce: collectives in turn with the vendor's, with nccl-tests' flags and columns.
-
-namespace {
 
 /// Without ranks the plan can only assume one node, unless nodes are faked.
 NodeMap planned_nodes(const std::vector<int>& fake, int world) {

@@ -19,9 +19,9 @@
 
 namespace gradmeter::bench {
 
-/// The kind of memory traffic. copy: reads `count` elements and writes them. write: writes `count` elements; those that
-/// it reads are few, or the same for all ranks, and may come from a cache that ranks share. reduce: reads `count`
-/// elements and writes a share of them.
+/// The kind of memory traffic. copy: reads `count` elements and writes them. write: writes `count` elements; the
+/// elements that it reads are few, or the same for all ranks, so they may come from a shared cache. reduce: reads
+/// `count` elements and writes a share of them.
 enum class Traffic : std::uint8_t { none, copy, write, reduce };
 /// The name that the metric `limit` has for it: "memcpy", "write", "reduce".
 std::string_view name(Traffic);
@@ -33,12 +33,12 @@ struct LeastTraffic {
 };
 
 /// The least traffic of one rank, for a collective on buffers of `count` elements:
-///   all-reduce, send-receive   a copy: all inputs are read once, and a result of count is written on each rank
-///   all-to-all                 a copy of what moves: in place the rank's own block does not
-///   reduce-scatter             reads count (its block of every rank's input), writes a block
-///   all-gather, broadcast      writes what it did not hold: out of place count; in place all but its own block, and a
-///                              root nothing
-/// One rank alone has nothing to do in place, and makes a copy out of place.
+///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements
+///   all-to-all                 a copy of the blocks that move; in place the rank's own block does not move
+///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
+///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all, in place all
+///                              but its own block, and nothing on the root
+/// One rank alone does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
@@ -57,9 +57,9 @@ class LeastWork final : public allreduce::Collective {
   std::vector<const std::byte*> sources_;
 };
 
-// Measures the limit of one node in turn with the points: the least work of all ranks on memory at once.
+// Measures the limit of one node, taking turns with the points: all ranks do the least work on memory at once.
 
-/// Makes the same rounds as the points. The point must outlive it.
+/// Measures the limit of one point, in as many rounds as the point. The point must outlive it.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -94,16 +94,17 @@ class LimitBenchmark {
 class CodecEstimator {
  public:
   explicit CodecEstimator(Session& s) : session_(s) {}
-  /// The estimate for a point; empty where there is no formula: without a codec, on one rank, or for an exchange that
-  /// is not made of two encodings.
+  /// The estimate for a point. Empty where the formula does not apply: without a codec, on one rank, or for an exchange
+  /// that does not encode exactly twice (before the reduce-scatter, and before the all-gather).
   std::optional<compression::CodecEstimate> of(const CollectivePoint&);
 
  private:
   void measure(const compression::CodecChoice&);
 
   Session& session_;
-  std::map<runtime::TransportKind, core::Link> links_;  ///< rate at which a rank sends while all send
-  /// Has the rates of the codecs measured so far, and the link between all ranks of the last call.
+  /// The rate at which a rank sends while all ranks send, by transport.
+  std::map<runtime::TransportKind, core::Link> links_;
+  /// The input of the formula: the rates of the codecs measured so far, and the link of the last estimate.
   core::Machine machine_;
 };
 

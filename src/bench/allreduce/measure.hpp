@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurement of one point of a collective sweep, in turn with the others of its group.
+// The measurement of one point of a collective sweep, which takes turns with the other points of its group.
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,18 +31,20 @@ class CollectiveBenchmark {
   /// timed.
   void prepare();
   void warm_up();
-  /// Makes a block of timed calls, of which one at a random place is checked; a wrong one ends the point. Timed calls
-  /// have known data, which differ from call to call. Where calls in place change the data, and with a codec, other
-  /// calls are checked instead. They have data of their own, are made like the timed ones, and are no samples. Returns
-  /// whether the point has enough samples; it may be called again even then.
+  /// Makes a block of timed calls, one of which is checked, at a random place; a wrong result ends the point. Timed
+  /// calls have known data, which differ from call to call. Two kinds of timed calls cannot be checked: those with a
+  /// codec, and those in place that change the data. For these, extra calls are checked, which have data of their own,
+  /// are made like the timed ones, and are no samples. Returns whether the point has enough samples; it may be called
+  /// again even then.
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
   /// The least time that the point's blocks take; known after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
-  /// Names the point.
+  /// The key of the point's factors.
   std::string key() const { return row_.factors.key(); }
-  /// Checks again and fills the row. The blocks of disturbed turns are left out, unless the number of samples is exact.
+  /// Makes the last check and fills the row. The blocks of disturbed turns are left out, unless the number of samples
+  /// is given exactly.
   void finish(const MachineState&);
   /// The ranks' own times of calls; after `finish`, on rank 0. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }
@@ -92,14 +94,14 @@ class CollectiveBenchmark {
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
-  /// Seed of the data. No earlier point has it, so no data of an earlier point's last call can be found.
+  /// Seed of the data. No earlier point has it, so data that an earlier point has left cannot pass a check.
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;
-  std::uint64_t blocks_ = 0;  ///< number of blocks so far, which selects a block's data and its checked call
+  std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
   std::uint64_t stamp_ = 0;   ///< stamp of the last timed call's data
-  /// The first elements of the input in the next calls, in turn; empty: they must be made.
+  /// The values of the input's first element for the next calls, used in turn; empty: they are not computed yet.
   std::vector<std::vector<std::byte>> stamps_;
-  std::uint64_t first_in_turn_ = 0;  ///< the stamp of the first of `stamps_`
+  std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`
   std::size_t turn_ = 0;
   bool filled_ = false;  ///< true: the buffers hold this block's data
   bool notes_result_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a collective sweep: the factors that were asked for, in groups whose members take turns.
+// The flags of a collective sweep, and its points: the factors that were asked for, in groups whose members take turns.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allreduce/coded/coded.hpp"
+#include "bench/engine/flags.hpp"
 #include "bench/engine/node_map.hpp"
 #include "bench/engine/sweep.hpp"
 #include "core/injection.hpp"
@@ -37,7 +38,7 @@ std::string_view name(BufferKind);
 enum class OverlapLoad : std::uint8_t { none, gemm };
 std::string_view name(OverlapLoad);
 
-/// A collective as users name it. `busbw_factor`: busbw = algbw × factor(ranks), as nccl-tests has it.
+/// A collective as users name it. Bus bandwidth is algorithm bandwidth × busbw_factor(ranks), as in nccl-tests.
 struct CollectiveInfo {
   std::string_view name;
   allreduce::CollectiveKind collective_kind;
@@ -78,6 +79,12 @@ struct CollectiveOptions {
   std::uint64_t seed = 1;
 };
 
+/// Lists the flags of the sweep and of its command.
+FlagList describe_allreduce();
+/// Reads the options from the flags, the same on every rank. threads: those of the matrix product that overlaps the
+/// exchange. Errors: UsageError of one line.
+CollectiveOptions read_collective_options(const Flags&, int ranks, int threads);
+
 /// One point of the sweep with its row.
 struct CollectivePoint : SweepPoint {
   const CollectiveInfo* collective = nullptr;
@@ -104,12 +111,12 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where results grow by a factor of the ranks with every call, because in place a sum's result is the next
-  /// call's data.
+  /// True where each call multiplies the data by a factor, because a sum in place leaves its result as the next call's
+  /// data.
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
-/// The powers of ten by which sums in fp32 may grow from the data that were drawn.
+/// The powers of ten by which sums in fp32 may grow from the data that were drawn, and stay finite.
 inline constexpr double most_growth = 30;
 
 /// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
@@ -125,15 +132,15 @@ std::vector<std::size_t> deepbench_sizes();
 /// The description by which the point's buffers are exchanged, in calls of up to so many bytes.
 allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
 
-/// The factors that a row names, of the point and of all points together.
+/// The factors in a point's row: those of the point and those of all points together.
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);
 
-/// The least time of any implementation over several nodes [s]: the bytes that a node must send at least, at the rate
-/// of its port; 0: there is one node, or the rate is not known. In an all-to-all, each of the node's ranks has a block
-/// for every other rank.
+/// The least time of any implementation over several nodes [s]: the bytes that a node must send, divided by the rate of
+/// its port; 0: there is one node, or the rate is not known. In an all-to-all, each of the node's ranks has a block for
+/// every other rank.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
-/// The wire bound of a point. With a codec it is the bound of the calls of which the exchange consists, as encoded,
-/// except those whose length depends on the data.
+/// The wire bound of a point. With a codec it is that of the encoded inner calls of which the exchange consists, except
+/// those whose length depends on the data.
 double wire_bound(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 }  // namespace gradmeter::bench

@@ -9,8 +9,8 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one iteration has sent: of the rank that sent most, and of all ranks in total, between nodes, and by
-/// their schedules (`due`). All ranks have the same numbers.
+/// The bytes that one iteration has sent: by the rank that sent most, by all ranks together, between nodes, and the
+/// bytes that the schedules require (`due`). All ranks have the same numbers.
 struct SentBytes {
   std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
   bool right = true;  ///< every rank sent the sum of its schedule's messages
@@ -47,7 +47,7 @@ struct CollectiveFindings {
 /// Fills in the row. The status is wrong when elements, bits or bytes are wrong.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
 /// Fills in the limit of the group, once it is known. A row is mistrusted where its whole interval is below the
-/// limit's.
+/// interval of the limit.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

@@ -29,10 +29,10 @@ struct InjectedFaults {
   }
 };
 
-/// flip: from the call of that number on (the first is 0) one element of this rank's result is wrong. omit: from that
-/// call on the rank gives zeros to all-reduces and reduce-scatters, and its input is overwritten. slow: before a call
-/// the rank computes for factor - 1 times as long as its last call of so many bytes took, so that the call takes
-/// `factor` times as long to its peers; the first call of a length is not slowed.
+/// flip: from the call of the given number on (the first is 0), one element of this rank's result is wrong. omit: from
+/// that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its input is overwritten. slow:
+/// before each call the rank computes for factor - 1 times the duration of its last call of so many bytes, so that to
+/// its peers the call takes `factor` times as long; the first call of a length is not slowed.
 /// All other functions are those of the inner collective.
 class InjectedCollective final : public allreduce::Collective {
  public:
@@ -70,7 +70,7 @@ class InjectedCollective final : public allreduce::Collective {
 
 // The resources that the points of a collective sweep share: buffers, networks and bound algorithms.
 
-/// in == out for a call in place. Data are given and checked in the host's memory.
+/// The buffers of a call; in == out for a call in place. Data are written and checked in the host's memory.
 struct CollectiveBuffers {
   std::span<std::byte> in, out;
   /// The device buffers that calls are made on; empty: calls are made on `in` and `out`.
@@ -83,12 +83,12 @@ struct CollectiveBuffers {
 /// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
-  /// Makes all calls of a timed iteration at once, where calls are captured; null: an iteration consists of calls of
+  /// Makes all calls of a timed iteration as one, where calls are captured; null: an iteration makes calls of
   /// `collective`.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;          ///< "allreduce ring", for the watchdog
-  bool reads_device = false;  ///< true: it works on a device's memory; false: on copies in the host's
+  bool reads_device = false;  ///< true: it works on a device's memory; false: on copies in host memory
 };
 
 /// The memory that a set of points of one collective needs on a rank.
@@ -113,8 +113,9 @@ struct StageNeeds {
 using BindingKey = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t,
                               bool, std::size_t>;
 
-/// Collective over the session's world, as are `bind` and the destructor.
-/// Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is short.
+/// Buffers, networks and bindings of one sweep. Its constructor and destructor and `bind` are collective over the
+/// session's world. Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is
+/// short.
 class CollectiveStage {
  public:
   /// `faults` must outlive it.
@@ -123,8 +124,8 @@ class CollectiveStage {
   CollectiveStage(const CollectiveStage&) = delete;
   CollectiveStage& operator=(const CollectiveStage&) = delete;
 
-  /// Blocks of one point may begin at different pages, the same on all ranks. Launches differ by the pages of their
-  /// data, and so the point's interval includes these differences.
+  /// Each block of a point may use buffers that begin at another page, the same on all ranks. Launches differ by the
+  /// pages of their data; by these changes a point's interval includes the differences.
   static constexpr std::size_t first_pages = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the host's data to the device, after the host has written its memory; `download` copies back before the
@@ -132,19 +133,19 @@ class CollectiveStage {
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);
   bool is_on_device() const { return queue_ != nullptr; }
-  /// All buffers of this kind, for the plain copy that is the limit of one node.
+  /// All buffers of this kind, on which the limit of one node makes its plain copy.
   CollectiveBuffers all_buffers(BufferKind);
   struct Bound {
     core::Status status = core::Status::ok;
     std::string reason;
   };
-  /// Binds every point's algorithm. Returns for each point whether it is bound, and else the reason: it is unsupported
-  /// where this machine does not have what it needs, and has failed where it should have worked. The result is the same
-  /// on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier groups are given up; if
-  /// that is not enough, the scratch grows.
+  /// Binds every point's algorithm. Returns for each point whether it is bound, else the reason: the point is
+  /// unsupported where this machine lacks what it needs, and has failed where it should have worked. The result is the
+  /// same on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier groups are
+  /// released; if that is not enough, the scratch grows.
   std::vector<Bound> bind(std::span<CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
-  /// The work of a limit, slowed where a slow rank is injected here.
+  /// Wraps the work of a limit, so that it is slowed where a slow rank is injected on this rank.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
   const allreduce::Shape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }

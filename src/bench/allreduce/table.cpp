@@ -269,8 +269,21 @@ std::string table(const std::vector<const Point*>& points, const Labels& codecs,
 
 std::string collective_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
+  std::vector<core::Factors> factors;
+  std::vector<std::string> rows;
+  for (const Point& p : points) {
+    factors.push_back(p.factors);
+    rows.push_back(fmt::format("{} {} {} {}", collective_heading(p), text(p.factors[Factor::size_bytes]),
+                               algorithm_cell(p, codecs), text(p.factors[Factor::in_place])));
+  }
+  // Points that differ in a factor without a column have tables of their own, or one would take the other's row.
+  const auto further = telling_apart(factors, rows);
+  const auto heading = [&](const Point& p) {
+    const std::string values = values_text(p.factors, further);
+    return fmt::format("{}{}{}", collective_heading(p), values.empty() ? "" : " ·", values);
+  };
   std::string out;
-  for (const auto& [name, of] : by_name(points, collective_heading))
+  for (const auto& [name, of] : by_name(points, heading))
     out += fmt::format("{}\n{}{}\n", name, machine_line(of), table(of, codecs, width));
   return out;
 }

@@ -21,7 +21,7 @@ namespace gradmeter::bench {
 
 using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
 
-/// The dense exchange that a codec is compared with: gradients as they are, or in bf16, which costs next to nothing.
+/// The dense exchange that a codec is compared with: fp32 as it is, or cast to bf16, which costs next to nothing.
 enum class WireBaseline : std::uint8_t { fp32, bf16 };
 std::string_view name(WireBaseline);
 double wire_bits(WireBaseline);
@@ -30,7 +30,7 @@ struct CodecFactors {
   std::vector<compression::CodecChoicePtr> codecs;  ///< none of them is null
   std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
   std::vector<TestGradientPtr> distributions;
-  std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
+  std::size_t parts = 4;  ///< number of encoded gradients that are added up and encoded again
   int ranks = 8;          ///< ranks of the exchange for which the crossover is computed
   WireBaseline baseline = WireBaseline::fp32;
   std::string device = "cpu";  ///< device that encodes and decodes
@@ -73,7 +73,7 @@ struct CodecOptions {
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
 
-// The growth of the error of an encoded sum with the ranks, by exchange: the real executor runs on threads.
+// How the error of an encoded sum grows with the number of ranks, by exchange: the real executor runs on threads.
 
 struct ExchangeErrorOptions {
   std::vector<compression::CodecChoicePtr> codecs;

@@ -24,7 +24,7 @@ enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, red
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// Squared errors are those of one encoding, as the mean over `draws` encodings.
+/// The errors of a codec. Squared errors are those of one encoding, as the mean over `draws` encodings.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
@@ -37,14 +37,14 @@ struct CodecFindings {
   const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
   CodecError error;
-  std::array<core::Summary, codec_call_count> times{};  ///< without samples where this codec lacks the call
+  std::array<core::Summary, codec_call_count> times{};  ///< without samples where this codec does not have the call
   std::span<const double> encode_times;                 ///< all times of encode, kept raw
   Noise noise;
 };
 
-/// Fills in error and wire bits, and status wrong where they are not as required: a wrong codec is not timed.
+/// Fills in error and wire bits. If they are not as required, the status is wrong, and the codec is not timed.
 void fill_codec_check(const CodecFindings&, core::Point& row);
-/// Fills in times, and the crossover where the codec is used in scatter-reduce and all-gather.
+/// Fills in times, and the crossover where the codec is used in a reduce-scatter and an all-gather.
 void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
 
 // The calls of a codec that are timed, on one device.
@@ -80,12 +80,12 @@ std::unique_ptr<CodecCalls> make_device_calls(const CodecTask&, runtime::Device&
 /// The reason why the codec has no calls on the device; empty: it has.
 std::string device_calls_refusal(const compression::CodecChoice&, const runtime::Device&);
 
-// A codec that consists of collectives (dgc, powersgd, randomk) is measured as the steps of one rank. They are timed
-// where other codecs are encoded and decoded.
+// A codec that consists of collectives (dgc, powersgd, randomk) is measured by the steps that one rank makes for it.
+// They are timed in the place of encode and decode.
 
-/// The steps by which messages to servers are encoded and decoded, for one tensor of n elements, with all that its
-/// sender keeps of it (a residual, momentum, a basis). That state changes from call to call as in training, so unlike
-/// other codecs this one is not immutable. decode takes an encoding that was made with the draw of the last encode.
+/// The steps by which messages to servers are encoded and decoded, for one tensor of n elements, with the sender's
+/// state (a residual, momentum, a basis). That state changes from call to call as in training, so unlike other codecs
+/// this one is not immutable. decode takes an encoding that was made with the draw of the last encode.
 class CodecSteps final : public compression::Codec {
  public:
   /// senders: the number of ranks that a training with this codec would have.

@@ -38,8 +38,8 @@ struct Checkup {
 /// Runs the checkup. Collective. It takes about three seconds.
 Checkup check_up(Session&);
 
-/// The problems that these measurements show: workers, as many as cores, that slow each other; a machine whose state
-/// changes.
+/// The problems that the measurements show. crowding: workers, no more than there are cores, slow each other down.
+/// steadiness: the machine's state changes.
 std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
 std::vector<CheckupProblem> steadiness_findings(const Steadiness&);
 

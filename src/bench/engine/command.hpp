@@ -20,23 +20,23 @@ namespace gradmeter::bench {
 
 struct Command;
 
-/// The arguments and facts that the program was started with, without the subcommand's name.
+/// The arguments of a subcommand, without its name, and the facts of the process that runs it.
 struct Invocation {
   std::vector<std::string> arguments;
-  std::string command_line;  ///< for the record; a shell makes the same words of it
+  /// The whole command as one line, for result files; quoted such that a shell reads the same words from it.
+  std::string command_line;
   ProcessWatch process;
-  int rank = 0;                                   ///< this rank by the launcher's count, known before MPI is started
+  int rank = 0;                                   ///< this rank's number by the launcher, known before MPI is started
   const runtime::Communicator* world = nullptr;   ///< null for a command that runs without ranks
-  CommandOutput* output = nullptr;                ///< output to its result file
+  CommandOutput* output = nullptr;                ///< the result file, if the command writes one
   std::span<const Command* const> commands = {};  ///< all commands of the program
 };
 
-/// A command is defined in the folder or source of its name, and main.cpp lists all.
-/// `usage`: its flags and words, from which --help, completions and the manual are made. When `run` is called, main has
-/// read the flags and answered --help.
-/// `with_ranks`: when `run` is called, main has made the world (of MPI, or of threads). run returns the exit code.
-/// `progress_flag`: a progress thread may call MPI only when this flag is given; empty: always; null: never. MPI's
-/// calls cost less where no such thread may call it.
+/// A command is defined in the folder or source file that has its name; main.cpp lists all commands. `usage` describes
+/// its flags and words; --help, completions and the manual are made from it. `run` returns the exit code. Before main
+/// calls it, main has read the flags and answered --help, and for a command `with_ranks` has made the world (of MPI, or
+/// of threads). `progress_flag` names the flag without which no progress thread calls MPI, so that MPI may use a faster
+/// mode. Empty: such threads may always call it; null: they never do.
 struct Command {
   std::string_view name, summary;
   bool with_ranks;
@@ -60,7 +60,8 @@ void agree(const runtime::Communicator& world, Check check) {
   if (!refusal.empty()) throw core::UsageError(refusal);
 }
 
-/// The text with which every head begins: "gradmeter 0.1.0 (1f6b166b)  links  2 ranks on 1 node". what: may be empty.
+/// The text with which the head of an output begins: "gradmeter 0.1.0 (1f6b166b)  links  2 ranks on 1 node". what: a
+/// subcommand's name or other words; may be empty.
 std::string head_line(const core::RunInfo&, std::string_view what);
 
 }  // namespace gradmeter::bench

@@ -17,12 +17,12 @@ inline const std::vector<std::string> device_names{"cpu", "cuda"};
 
 struct OpenedDevice {
   std::shared_ptr<runtime::Device> device;  ///< null: the host
-  /// A note that a reader of the results must know; empty: there is none.
+  /// A note on the device that readers of the results need; empty: none.
   std::string note;
   std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
 };
-/// Opens a device for each rank, one of its node's devices that the rank sees. Collective over the world. Errors:
-/// core::Unavailable in one line when a rank has none, or the program was built without CUDA.
+/// Opens a device for each rank, one of those on its node that the rank sees. Collective over the world.
+/// Errors: core::Unavailable in one line when a rank has none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// Opens the first device that this process sees, for a process that measures alone.
 OpenedDevice open_device(const std::string& name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of a subcommand: their description, what was given, and values read from text with errors that a person can act
-// on.
+// The flags of a subcommand: their description, those that were given, and parsers whose errors tell a person what to
+// do.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -91,7 +91,7 @@ std::string read_label(const Flags&, const std::string& name);
 /// The help texts of --time-budget, --min-samples, --precision-goal and --strict, for every command that measures
 /// points until they are known well.
 struct StoppingHelp {
-  const char* budget = "";           ///< says that it is the time for all points together, and what holds without it
+  const char* budget = "";           ///< says that it is the time for all points together, and what happens without it
   const char* samples = "";          ///< says what the samples of a point are
   const char* least_samples = "10";  ///< the least number of samples of a point
   const char* goal = "a point is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %";
@@ -126,7 +126,7 @@ runtime::Launcher planned_launcher(const Flags&);
 void add_injection(FlagList&);
 /// Reads --inject. Errors: UsageError for a fault that cannot be injected, and for a rank beyond the number of ranks.
 core::Injection read_injection(const Flags&, int ranks);
-/// A line for the head of what is printed; empty where nothing is injected.
+/// The line about injected faults in the head of an output; empty where nothing is injected.
 std::string injection_line(const core::Injection&);
 /// Lets this rank's clock drift if that is injected. It is called before anything is measured.
 void start_drift(const core::Injection&, const runtime::Communicator& world);
@@ -142,7 +142,7 @@ std::size_t parse_size(const std::string& flag, const std::string& text);
 core::Seconds parse_time(const std::string& flag, const std::string& text);
 double parse_number(const std::string& flag, const std::string& text, double least, double most);
 
-/// The values of a list by name; "all" gives every value, and a value given twice counts once.
+/// The values that a comma list names; "all" stands for every value, and a value given twice counts once.
 template <class T, class NameOf>
 std::vector<T> choose(const std::string& flag, std::string_view what, const std::string& text,
                       const std::vector<T>& known, NameOf name_of) {
@@ -162,8 +162,8 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
   return out;
 }
 
-/// Returns what `parse()` returns; its UsageError then begins with the flag, which parsers of units and names do not
-/// know.
+/// Returns the result of `parse()`. If it throws a UsageError, puts the flag's name before the text, since parsers of
+/// units and names do not know the flag.
 template <class Parse>
 auto naming_flag(const std::string& flag, Parse parse) {
   try {
@@ -173,17 +173,17 @@ auto naming_flag(const std::string& flag, Parse parse) {
   }
 }
 
-/// Values of a factor by name. Errors: UsageError that lists those that exist.
-/// "all": every row except selections, which choose among the other rows; with `collective_kind`, only rows that serve
-/// this kind on some ranks.
+/// Parsers of factors whose values have names. Errors: UsageError that lists the names. "all" gives every row except
+/// selections, which choose among the other rows; with `collective_kind`, only rows that serve this kind on some number
+/// of ranks.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);
-/// Refuses every value but the known ones by name, for factors that have one value so far.
+/// Refuses every value that is not in `known`, for factors that have only one value so far.
 void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
 
-// The width that tables may have.
+// Adds the flag --wide.
 
 void add_wide_flag(FlagList&);
 
@@ -191,8 +191,8 @@ void add_wide_flag(FlagList&);
 void add_legend_flag(FlagList&);
 report::Legend read_legend(const Flags&);
 
-/// The width of a line of standard output [cells]: any number with --wide; else COLUMNS where it is set; else the
-/// terminal's; 80 where there is no terminal, or one that does not know its size (a pipe, mpirun's own).
+/// The width of a line of standard output [cells]: unlimited with --wide; else COLUMNS where it is set; else the width
+/// of the terminal; 80 where there is no terminal, or one that does not know its size (a pipe, mpirun's own).
 std::size_t table_width(const Flags&);
 
 }  // namespace gradmeter::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the best rate at which bytes reach a rank, in rounds, on the ranks whose steps are compared with it.
+// Measures the best rate at which bytes reach a rank, in rounds, on the same ranks whose steps are compared with it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -19,27 +19,29 @@ struct LeastSent {
   double rank = 0, node = 0;
 };
 
-/// A lower bound for the time of any exchange. A node's bytes go through its port. A rank's bytes arrive at best by two
-/// ways at once: from its own node, if other ranks are on it, and from other nodes, if there are any.
+/// A lower bound for the time of any exchange. The bytes that a node sends go through its port. The bytes of a rank
+/// arrive at best by two links at once: from its own node, if other ranks are on it, and from other nodes, if there are
+/// any.
 core::Seconds least_exchange_time(LeastSent, const core::Machine&);
-/// The rate that bounds an exchange [bytes/s]: that of a node's port, or on one node that of the link between its
-/// ranks.
+/// The rate that bounds an exchange [bytes/s]: with several nodes that of a node's port, else that of the link between
+/// ranks of the node.
 double link_rate(const core::Machine&);
 
-/// The rank on the next node that each rank sends to: the first of a node sends to the first of the next node, the
-/// second to the second, and so on.
+/// By rank: the rank on the next node that it sends to. The first rank of a node sends to the first of the next node,
+/// the second to the second, and so on.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
-/// The rate at which a node sends to the next while all do: partners exchange long messages by MPI, and the time of a
-/// short message is subtracted. It is the best of all rounds, because it is a bound: a lucky call may be faster than a
-/// mean.
+/// The rate at which a node sends to the next one while all nodes do. Partners exchange long messages by MPI, and the
+/// time of a short message is subtracted. As a bound it is the best of all rounds, since a lucky call may be faster
+/// than a mean.
 class PortProbe {
  public:
-  /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank, of more nodes than one.
+  /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank; there are at least two
+  /// nodes.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
   /// Measures one round, which takes up to some tens of milliseconds. Nothing else may move meanwhile.
   void round();
-  /// The rate of the ranks of a node together, the same on all ranks; 0 before the first round.
+  /// The rate of all ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
 
  private:
@@ -67,9 +69,9 @@ class LinkProbe {
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
   /// Measures one round. Collective. Nothing else may move meanwhile.
   void round();
-  /// Fills in three facts: the number of ranks on the fullest node (0 where several ranks are all on one node), the
-  /// bandwidth at which the best rank reads a peer's memory on its node, if it has one, and the rate at which a node's
-  /// port sends to another node. Collective.
+  /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node (0: several ranks are all on one
+  /// node). within_node: the bandwidth at which the best rank reads a peer's memory, if some node has two ranks.
+  /// node_port: the rate at which a node sends to other nodes, if there are any. Collective.
   void fill(core::Machine&) const;
 
  private:
@@ -82,7 +84,7 @@ class LinkProbe {
   std::span<float> own_;
   std::span<const float> neighbours_;  ///< the `own_` of another rank on this node; empty: there is none
   std::optional<PortProbe> port_;      ///< empty on one node
-  int ranks_per_node_ = 0;             ///< 1: no rank has a neighbour
+  int ranks_per_node_ = 0;             ///< 0: several ranks on one node; 1: no rank has a neighbour
   std::uint64_t rounds_ = 0;
   double best_read_ = 0;  ///< [bytes/s]
 };

@@ -24,11 +24,12 @@ namespace gradmeter::bench {
 /// The state of the machine, from times of the same work.
 class CanaryTimes {
  public:
-  static constexpr double disturbance = 1.1;  ///< a round counts as disturbed above this ratio of its time to the best
+  /// A round is disturbed if it takes more than this many times the best round's time.
+  static constexpr double disturbance = 1.1;
 
   void add(double seconds) { times_.push_back(seconds); }
   std::size_t rounds() const { return times_.size(); }
-  /// A tenth of all rounds so far took at most this time; with fewer than ten rounds it is the shortest time. The
+  /// The time that a tenth of all rounds so far did not exceed; with fewer than ten rounds the shortest time. The
   /// shortest of very many rounds is a matter of luck, and would mark all others as disturbed. Cost: O(rounds).
   double best() const;
   bool disturbed_at(std::size_t round, double best) const { return times_.at(round) > disturbance * best; }
@@ -40,13 +41,13 @@ class CanaryTimes {
   std::vector<double> times_;
 };
 
-/// The canary's work: on each rank, on one thread, a product of 128-cubed fp32 (192 KiB: it depends on the core's
-/// clock, arithmetic units and L2) and a copy of 256 KiB whose source has been flushed from all caches, so that each
-/// line of it comes from memory. Both take some tens of microseconds, and each shows a neighbour's load. A round runs
-/// the work five times on all ranks at once. A rank's time is the median of its five, so that a single interruption of
-/// a rank (there is always one where ranks are many) does not count as the machine's state.
+/// The canary's work, on one thread of each rank: a product of 128-cubed fp32 (192 KiB; its time depends on the core's
+/// clock, arithmetic units and L2), and a copy of 256 KiB whose source has been flushed from all caches, so that each
+/// line comes from memory. Each takes some tens of microseconds, and shows a neighbour's load. A round runs the work
+/// five times on all ranks at once. A rank's time is the median of its five, so that one interruption (with many ranks
+/// there is always one) does not count as the machine's state.
 /// Cost: about a millisecond a round. Training loses under 0.8 MiB of each core's L2 and of its share of the last-level
-/// cache, which the discarded steps of a block bring back.
+/// cache; the discarded steps of a block load that again.
 class Canary {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. Ranks of the world outside `c` take no part.
@@ -72,26 +73,27 @@ class Canary {
 // counts for all points alike.
 
 struct MachineState {
-  std::vector<std::size_t> disturbed = {};  ///< turns, in growing order
+  std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
   std::size_t turns = 0;
   double steadiness = 1;
-  /// The number of disturbed turns among the first `n`: a point with an exact number of samples ends before the others.
+  /// The number of disturbed turns among the first `n`. A point with an exact number of samples takes fewer turns than
+  /// others.
   std::size_t disturbed_of(std::size_t n) const;
 };
 
 /// The blocks that a point's figures come from.
 struct UsedBlocks {
   std::size_t used = 0;
-  std::size_t disturbed = 0;  ///< number of used blocks that are of disturbed turns
+  std::size_t disturbed = 0;  ///< number of used blocks that were taken in disturbed turns
   std::size_t left_out = 0;   ///< number of blocks of disturbed turns that are not used
   double steadiness = 1;
-  /// `taken`: the number of all blocks, which were taken in `turns` turns.
+  /// `taken`: the number of all blocks, taken in `turns` turns; `used`: the number of those that the figures come from.
   static UsedBlocks of(const MachineState&, std::size_t turns, std::size_t taken, std::size_t used);
 };
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
-/// The machine's state in some turns. first: the canary's round in which they began. round_of: for each turn, the last
-/// canary round, which gives the turn's state.
+/// The machine's state in some turns. first: the canary round in which they began. round_of: for each turn, the latest
+/// canary round, which decides the state of that turn.
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.
@@ -100,7 +102,7 @@ class Turns {
   /// To be called after each turn, with the number of blocks taken so far.
   void note(std::size_t blocks);
   std::size_t count() const { return turns_; }
-  /// The times without the blocks of disturbed turns, if the others are enough for an interval; else all.
+  /// The times without the blocks of disturbed turns, if enough blocks for an interval remain; else all times.
   core::Blocks undisturbed(const core::Blocks&, const MachineState&) const;
 
  private:
@@ -108,7 +110,7 @@ class Turns {
   std::size_t turns_ = 0;
 };
 
-/// Does work that belongs to no point. It is done in the first turn, and then as often as its share of the time allows.
+/// Does work that belongs to no point: in the first turn, and then whenever it has taken less than `share` of the time.
 class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
@@ -122,8 +124,8 @@ class PeriodicWork {
   bool begun_ = false;
 };
 
-/// Runs the canary in the turns of some points. A round begins once the rounds before have taken less than a twentieth
-/// of the time. Where turns are too short for a round each, several turns share the round before them.
+/// Runs canary rounds between the turns of some points. A round begins once all rounds so far have taken less than a
+/// twentieth of the time. So several short turns share the round before them.
 class MachineMonitor {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: the time
@@ -150,19 +152,19 @@ class MachineMonitor {
 // The noise while a point was measured, over its rounds: other processes' use of the machine, and limits on its GPU's
 // clock.
 
-/// A share is NaN where the system does not tell it, and where less than 0.1 s were measured, since clock ticks and
+/// A share is NaN where the system does not tell it, and where less than 0.1 s were measured, since its clock ticks and
 /// time slices are some milliseconds long.
 struct Noise {
-  /// The share of (elapsed x cores) that the hypervisor took on the worst node.
+  /// The largest share, over nodes, of (elapsed time × cores) that the hypervisor took.
   double steal_share = 0;
-  /// The share of the elapsed time in which a thread of the worst rank was ready but not running.
+  /// The largest share, over ranks, of the elapsed time in which a thread of the rank was ready but not running.
   double run_delay_share = 0;
   std::string busy_host = {};  ///< host of the rank with that delay; empty: it is unknown, or there is one rank
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
-  /// The GPU's values are read when a round has ended, so that no reading lengthens a measured time. Empty: there is no
-  /// GPU, or NVML does not tell.
-  /// Means over rounds, of the rank with the lowest clock and of the rank with the highest power.
+  /// The GPU's values are read when a round has ended, so that reading them lengthens no measured time. Empty: there is
+  /// no GPU, or NVML does not tell. Clock and power are means over rounds: the clock of the rank where it is lowest,
+  /// the power of the rank where it is highest.
   std::optional<double> gpu_clock_hz = {}, gpu_power_watts = {};
   std::optional<std::uint64_t> gpu_events = {};  ///< runtime::clock_event_names, over all rounds and GPUs
 };

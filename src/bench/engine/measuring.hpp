@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines below a command's tables: how many points there are, what they answer, and what to run next.
+// The lines below a command's tables: how many points there are, what they show, and what to run next.
 #pragma once
 #include <functional>
 #include <map>
@@ -35,13 +35,14 @@ class PointCounts {
   std::size_t kept_ = 0;
 };
 
-/// The text below the tables: a line for each of up to three findings, first those that answer the command's question,
-/// the surest first, then one that spoils the figures; and "next: COMMAND", with this command's ranks. answer: the
-/// command's own finding, in place of the usual answers. file: the result file; empty: none.
+/// The text below the tables. It has a line for each of up to three findings: first those that answer the command's
+/// question, the surest first, then one that makes the figures doubtful. Then comes "next: COMMAND", with this
+/// command's ranks. answer: the command's own finding, in place of the usual answers. file: the result file; empty:
+/// none.
 std::string closing(std::span<const core::Point>, const Invocation&, const std::string& file,
                     std::optional<analysis::Finding> answer = {});
 
-/// A command as it can be typed. If it needs ranks and does not say how many, it is started with as many as this one.
+/// A command line that can be typed. If the command needs ranks and does not say how many, it gets as many as this one.
 std::string with_ranks(const std::string& command, const Invocation&);
 
 // The output of rows: at once for programs, as tables at the end for people, and to the result file.
@@ -78,7 +79,7 @@ class RowOutput {
   /// The listener that shows a sweep's rows as they come, and writes the new ones.
   RowListener listener();
   void finish();
-  /// Prints what stands below tables and their legend: `closing`, and what the result file got.
+  /// Prints the lines below the tables and their legend: those of `closing`, and what the result file received.
   void close(const Invocation&, std::optional<analysis::Finding> answer = {}) const;
 
   std::span<const core::Point> points() const { return points_; }
@@ -87,8 +88,8 @@ class RowOutput {
 
  private:
   void show(const core::Point&);
-  /// Where no terminal shows how far the run is: a line of standard error for each point, since pipes and logs of
-  /// schedulers have no other sign of life, and standard output has results only.
+  /// Prints a line for each point to standard error, where no terminal shows the progress: in pipes and logs of
+  /// schedulers there is no other sign of life, and standard output is for results only.
   void say(const std::string& text);
   std::string time_left() const;
 
@@ -100,14 +101,14 @@ class RowOutput {
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
   PointCounts counts_;
-  /// Number of planned points, 0 where it is unknown, and of shown points that an earlier run has.
+  /// Number of planned points, 0 where it is unknown; number of shown points that an earlier run has measured.
   std::size_t planned_ = 0, kept_ = 0;
   bool begun_ = false;  ///< the text for the first point was printed
   double begin_ = runtime::host_clock();
 };
 
-// The course of every command that measures: its device, its result file, its rows as they come, its tables, what it
-// concludes, and its exit code. `Measuring` has what differs between commands.
+// The course of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.
+// `Measuring` has the parts in which commands differ.
 
 /// Makes this rank's session. It computes on the device that the flag --device names, if the command has that flag.
 /// Collective over the invocation's world.
@@ -124,16 +125,16 @@ struct Measurer {
 /// ranks: the ranks that measure; null: all of the session.
 Measurer measurer(const Session&, const runtime::Communicator* ranks = nullptr);
 
-/// The parts of the course that differ between commands. All functions but `measure` are called on rank 0 only.
+/// The parts in which commands differ. All functions but `measure` are called on rank 0 only.
 struct Measuring {
   std::string experiment;  ///< experiment of the rows that --resume keeps
   std::size_t points = 0;  ///< number of points, for the progress line; 0: unknown
   RowPrinters printers;
-  bool can_resume = true;            ///< whether an interrupted run is told to go on with --resume
+  bool can_resume = true;            ///< true: an interrupted run tells the user to go on with --resume
   std::function<void()> check = {};  ///< called before the result file is opened. Errors: UsageError of one line
   std::function<void()> head = {};   ///< prints what stands above the tables
   std::function<std::size_t(const FinishedRows&, const RowListener&)> measure;  ///< returns the number of wrong points
-  std::function<std::string(std::span<const core::Point>)> legend = {};         ///< below the tables
+  std::function<std::string(std::span<const core::Point>)> legend = {};         ///< text below the tables
   /// The command's own finding, in place of those of analysis::findings.
   std::function<std::optional<analysis::Finding>(std::span<const core::Point>)> answer = {};
   std::string_view of_wrong = "gave wrong results: their times mean nothing";
@@ -141,8 +142,8 @@ struct Measuring {
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 
-/// Collective over the measurer's ranks. Gives the exit code, the same on all of them.
-/// Errors: those of its parts; core::Interrupted after the rows so far were shown.
+/// Collective over the measurer's ranks. Returns the exit code, the same on all of them. Errors: those of its parts;
+/// core::Interrupted after the rows so far were shown.
 int measure(const Measurer&, const Flags&, const Invocation&, const Measuring&);
 
 }  // namespace gradmeter::bench

@@ -17,7 +17,7 @@ enum class Placement : std::uint8_t { packed, spread };
 std::string_view name(Placement);
 std::span<const Placement> placements();
 
-/// The nodes that the ranks are on. Fake nodes simulate several on one host. Every function costs O(ranks).
+/// The node of each rank. Fake nodes simulate several nodes on one host. Every function costs O(ranks).
 struct NodeMap {
   std::vector<int> node_of;  ///< by rank
   bool fake = false;
@@ -29,7 +29,7 @@ struct NodeMap {
   /// The ranks that a point of so many ranks takes. They are listed node after node for either placement, nodes by
   /// their lowest rank, since hierarchical algorithms want a node's ranks consecutive. Rank 0 comes first.
   std::vector<int> ranks_for(int ranks, Placement) const;
-  /// The map of some ranks, in the order given.
+  /// The map of these ranks alone, in the order given.
   NodeMap of(std::span<const int> ranks) const;
 };
 
@@ -37,8 +37,8 @@ struct NodeMap {
 /// processes or threads.
 void fill_ranks(const NodeMap&, core::Factors&);
 
-/// The index of a node among all nodes, in the order of their lowest ranks. It is made in O(ranks) and asked in O(log
-/// nodes).
+/// Gives the index of a node among all nodes, in the order of their lowest ranks. Cost: O(ranks) to make, O(log nodes)
+/// to ask.
 class NodePlaces {
  public:
   /// node_of: the node of each rank; a node is called by its lowest rank.

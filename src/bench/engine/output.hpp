@@ -17,7 +17,7 @@ void add_output_flags(FlagList&);
 struct OutputFlags {
   std::string path;  ///< empty: no file
   bool force = false, resume = false, append = false;
-  /// Resume also points measured by another build, with other libraries, environment or binding.
+  /// Also keep points that were measured by another build, or with other libraries, environment or binding.
   bool resume_any = false;
 };
 /// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
@@ -28,7 +28,7 @@ struct Earlier {
   std::map<std::string, core::Point> finished;  ///< by Factors::key()
   std::string note;                             ///< text to tell the user
 };
-/// Checks that the file may be written and reads what --resume needs, but writes nothing. On rank 0.
+/// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. Rank 0 only.
 /// Errors: UsageError of one line.
 Earlier check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
 
@@ -44,9 +44,8 @@ class CommandOutput {
  public:
   /// Does what `open_output` does; the writer lives until `end`.
   core::ResultWriter* open(const OutputFlags&, const core::RunInfo&);
-  /// Writes how the run ended into a file that is open and could be written, and closes it. reason: the program's
-  /// text of an error. Returns `code`, or another exit code if the end could not be written, and then says so on
-  /// standard error.
+  /// Writes how the run ended and closes the file, if it is open and can be written. reason: the text of an error.
+  /// Returns `code`; if the end could not be written, says so on standard error and returns another exit code.
   int end(int code, std::string_view reason = {}) noexcept;
 
  private:

@@ -24,20 +24,22 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
   std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
-  /// Least number of iterations at the start of a block that are discarded, since other points have used the caches. It
-  /// is one where an iteration takes over 50 ms, which refills the caches, and none where it takes over 1 s.
+  /// Number of iterations, at least, that are discarded at the start of a block, since other points have used the
+  /// caches before. If an iteration takes over 50 ms, which is enough to refill the caches, only one is discarded; over
+  /// 1 s, none.
   std::size_t discarded = 2;
-  core::Seconds settling{0};  ///< least time of the discarded iterations; spreads blocks of short calls over time
-  /// The length of a block. A small budget, which has to hold the blocks of an interval, makes it less.
+  /// Least time of the discarded iterations, which spreads the blocks of short calls over time.
+  core::Seconds settling{0};
+  /// The length of a block. It is shorter where the budget is too small for the blocks that an interval needs.
   core::Seconds block{0.1};
   std::size_t longest_block = 100;  ///< [iterations]
 };
 
-/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. `keep`: these times
-/// are samples.
+/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. keep: true where
+/// these times are samples.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
-/// The means by which the ranks that measure together agree.
+/// The functions by which the ranks that measure together agree.
 struct RoundPeers {
   std::function<std::size_t(std::size_t)> agree;  ///< returns rank 0's value on all peers
   std::function<void()> stop_if_interrupted;      ///< throws Interrupted
@@ -65,9 +67,9 @@ class Rounds {
 
   /// Warms up until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Makes the discarded iterations and then a block. Stop::none: another round is wanted. It may be called after
-  /// another answer too: a measurement with enough samples continues with those that lack some, and `stop` is decided
-  /// again each time.
+  /// Makes the discarded iterations and then a block. Returns Stop::none where the measurement needs another round,
+  /// else why it does not. It may be called again even then, while other measurements still need rounds; each round
+  /// decides anew.
   core::Stop round();
 
   std::span<const double> times() const { return blocks_.samples(); }
@@ -75,7 +77,7 @@ class Rounds {
   core::Stop stop() const { return stop_; }
   /// The median of the last block that had times, or of the warm-up [s]; 0 before.
   double last_median() const { return last_median_; }
-  /// The least time that enough blocks for an interval take, as the warm-up has shown.
+  /// The least time that the blocks of an interval take, by the iteration's time so far.
   core::Seconds least() const;
   /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }
@@ -84,8 +86,8 @@ class Rounds {
  private:
   static core::Seconds fitting_block(const RoundOptions&);
   std::size_t block_length() const;
-  /// The time of one iteration [s], including the time between samples. Where ranks have fewer free cores than they
-  /// need, each barrier before a call of 1 us takes some milliseconds.
+  /// The time of one iteration [s], including the time between samples. That can be long: where ranks have fewer free
+  /// cores than they need, each barrier before a call of 1 us takes some milliseconds.
   double iteration_s() const { return std::max(last_median_, paced_s_); }
   std::size_t discarded() const;
   core::Stop decide() const;
@@ -103,18 +105,18 @@ class Rounds {
 
 // Builds the measured object again in other memory, between blocks.
 
-/// A point that keeps its memory for a whole launch has one draw of the effect that pages and addresses have on its
-/// time (about 1 % of a step of 100 us; results/truth.md, "Equal work, again"), and its interval does not include that
-/// effect. With other memory for every block it does. A point that takes long to build gets other memory in fewer
-/// blocks, or in none.
+/// The pages and addresses of a point's memory change its time (by about 1 % of a step of 100 us; results/truth.md,
+/// "Equal work, again"). A point that keeps its memory for a whole launch sees one random case of this effect, so its
+/// interval does not include it. With other memory for every block it does. A point that takes long to build gets other
+/// memory in fewer blocks, or in none.
 class Rebuilding {
  public:
-  /// Runs `make`, whose buffers begin at other pages than last time (runtime/host/placement).
+  /// Runs `make`, and makes its buffers begin at other pages than last time (runtime/host/placement).
   void build(const std::function<void()>& make);
-  /// Says that blocks begin: the time that building takes counts from now on.
+  /// Says that the blocks begin; the time spent on building is counted from now on.
   void start();
-  /// True where there is time to build the point again. Collective, as building is; rank 0 decides, since clocks
-  /// differ.
+  /// True where there is time to build the point again. Collective, as `build` is; rank 0 decides, since the ranks'
+  /// clocks differ.
   bool has_time(const runtime::Communicator&) const;
 
  private:
@@ -136,13 +138,12 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
 /// ranks have blocks of the same lengths. Collective over `c`.
 core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians);
 
-/// The rank with the longest median, where it is more than 10 % longer than the median rank's (with two in the middle,
-/// the shorter of these).
+/// The rank with the longest median, if that is more than 10 % longer than the median of all ranks' medians (the lower
+/// one of the middle two).
 std::optional<int> straggler(std::span<const double> medians);
 /// As the other `straggler`, but only where the rank's interval is above that of the median rank too.
 std::optional<int> straggler(std::span<const OwnTime>);
-/// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing where they are
-/// not known.
+/// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing without medians.
 void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);
 /// Fills in the name of a rank that stands out.
 void fill_slowest(int rank, const std::string& host, core::Metrics&);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session of an experiment over ranks: the world, this host, and the watch over it.
+// The session of one rank: the world, this host, the device, and what watches over the process.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace gradmeter::bench {
 
-/// The watch over a process, which its ranks share. Both parts were made before MPI started.
+/// The watchers of a process, which its ranks share. Both are made before MPI starts.
 struct ProcessWatch {
   runtime::SignalWatch& signals;
   runtime::Watchdog& watchdog;
@@ -30,8 +30,8 @@ struct ProcessWatch {
 /// The session of one rank, until the end of its work. Making it is collective over the world.
 class Session {
  public:
-  /// `world` is duplicated. `process`: the watch over all ranks of this process. timeout: the time for which a rank may
-  /// be silent.
+  /// `world` is duplicated. `process`: the watchers of this process. timeout: the longest time for which a rank may
+  /// make no progress.
   Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout, std::string command);
   ~Session();
   Session(const Session&) = delete;
@@ -53,20 +53,20 @@ class Session {
   const runtime::GpuGauge* gpu_gauge() const { return gpu_gauge_.get(); }
   const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
-  /// The head of this run in the result file. It is the same on every rank except for the host.
+  /// The head line of this run in the result file. It is the same on every rank except for the host.
   const core::RunInfo& run_info() const { return run_info_; }
-  /// The seed of what is drawn at random once a run, such as the calls that are checked while timing; the same on every
+  /// The seed of random choices that differ between runs, such as the timed calls that are checked; the same on every
   /// rank.
   std::uint64_t run_seed() const;
   bool is_root() const { return world_.rank() == 0; }
-  /// The number of cores that this rank's node gives to the job (the least of all nodes).
+  /// The number of cores that a node gives to the job; the least of all nodes.
   int cores_per_node() const { return cores_per_node_; }
-  /// The node of every rank of the world, numbered by lowest rank.
+  /// The node of every rank of the world; a node's number is its lowest rank.
   const NodeMap& map() const { return map_; }
-  /// The ranks that a point of so many ranks takes, in the order of its communicator; the same on every rank.
+  /// The ranks that a point on so many ranks takes, in the order of its communicator; the same on every rank.
   std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
   NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
-  /// For a point of so many ranks: the ranks on its fullest node, and the number of its nodes.
+  /// For a point on so many ranks: the number of ranks on its fullest node, and the number of its nodes.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   /// The host of a rank of the world. Cost: O(log nodes).
@@ -78,7 +78,7 @@ class Session {
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
-  /// As `stop_if_interrupted`, between two points, where it also heeds a scheduler's warning (SIGUSR1, SIGUSR2,
+  /// As `stop_if_interrupted`, for use between two points: it also obeys a scheduler's warning (SIGUSR1, SIGUSR2,
   /// SIGXCPU).
   void stop_between_points(const runtime::Communicator& c) const;
 
@@ -99,8 +99,8 @@ class Session {
   core::RunInfo run_info_;
 };
 
-/// The nodes that the session's ranks are on, or the fake ones (`fake`, by rank).
-/// Errors: UsageError when there is not one fake node for each rank.
+/// The nodes of the session's ranks, or the fake ones (`fake`, by rank). Errors: UsageError when `fake` does not have
+/// one node for each rank.
 NodeMap find_nodes(const Session&, const std::vector<int>& fake);
 
 // The head line of a run in the result file, as far as one process knows it.
@@ -108,7 +108,7 @@ NodeMap find_nodes(const Session&, const std::vector<int>& fake);
 /// The time now in UTC, as text: "2026-11-26T17:05:19Z".
 std::string utc_now();
 
-/// The head for a process that measures alone, complete: one rank on one node. It needs no MPI session.
+/// The complete head line of a process that measures alone: one rank on one node. It needs no MPI session.
 core::RunInfo describe_process(const runtime::HostFacts&, std::string command);
 
 }  // namespace gradmeter::bench

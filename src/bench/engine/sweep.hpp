@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep of every experiment: its points in groups, each group made ready and checked, sampled in turns, and turned
-// into rows. Rows of an earlier run are shown, wrong ones counted, and points share the time that is left.
+// The sweep of every experiment: its points come in groups; each group is prepared and checked, sampled in turns, and
+// turned into rows. Rows of an earlier run are shown again, wrong ones are counted, and points share the remaining
+// time.
 #pragma once
 #include <functional>
 #include <map>
@@ -24,8 +25,8 @@ namespace gradmeter::bench {
 /// Rows of earlier runs by Factors::key(); the same on every rank.
 using FinishedRows = std::map<std::string, core::Point>;
 
-/// The wall time that a launch may take, from the start of its process to its end: what comes before the first point,
-/// preparation, checks and warm-up included.
+/// The wall time that a launch may take, from the start of its process to its end. It includes everything before the
+/// first point, preparation, checks and warm-up.
 struct TimeBudget {
   core::Seconds all;
   double begin = runtime::host_clock();  ///< begin of the launch by the host clock [s]
@@ -42,7 +43,7 @@ struct RowListener {
   std::function<void(const std::string& line)> warning = {};
 };
 
-/// A point of a plan with what it needs, for --dry-run.
+/// A point of a plan with its estimated needs, for --dry-run.
 template <class Point>
 struct Estimated {
   Point point;
@@ -54,7 +55,7 @@ struct Estimated {
 struct SweepPoint {
   core::Point row = {};   ///< has experiment and factors; with a status other than ok, the point is refused
   std::size_t group = 0;  ///< points of one group take turns, and their rows go out together
-  bool kept = false;      ///< its row exists already
+  bool kept = false;      ///< an earlier run has its row
   bool cut = false;       ///< it has no row, since the run was interrupted before it had enough samples
   bool is_due() const { return !kept && row.status == core::Status::ok; }
 };
@@ -77,18 +78,18 @@ class SweepRows {
   void start(std::size_t points) { left_ = points; }
   /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
-  /// Shows an earlier row, which is counted nowhere.
+  /// Shows an earlier row without counting it.
   void show(const core::Point&) const;
   void emit(core::Point);
   void progress(const std::string& now) const;
-  /// The time for a point: an equal part of what is left of the budget, or `usual` without a budget. All peers take the
-  /// first one's value, since clocks differ.
+  /// The time for a point: an equal part of the rest of the budget, or `usual` without a budget. All peers take the
+  /// first peer's value, since clocks differ.
   core::Seconds share(core::Seconds usual) const;
-  /// What is left of the budget by this rank's clock; there must be a budget.
+  /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
-  /// Warns, once, that the budget cannot be kept. needs: the least that the rest of the sweep takes from now on, as
-  /// known on the first peer; why: says what takes so long. Errors: UsageError on all peers, where the budget must be
-  /// kept.
+  /// Warns, once, that the budget cannot be kept. needs: the least time that the rest of the sweep takes from now on,
+  /// as the first peer knows it; why: says what takes so long. Errors: UsageError on all peers, where the budget must
+  /// be kept.
   void foresee(core::Seconds needs, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);
@@ -109,25 +110,26 @@ class SweepRows {
   std::size_t left_ = 0, wrong_ = 0;
 };
 
-/// What a sweep measures. All calls are collective over the sweep's peers, and go the same way on all of them.
+/// The base of everything that is measured by a sweep. All calls are collective over the sweep's peers, which take the
+/// same decisions.
 class Experiment {
  public:
   virtual ~Experiment() = default;
-  /// All points in the order of their rows; those that cannot be measured have a reason. They live as long as the
-  /// experiment.
+  /// All points in the order of their rows; a point that cannot be measured has the reason in its row. Points live as
+  /// long as the experiment.
   virtual std::vector<SweepPoint*> plan(const SweepRows&) = 0;
-  /// Prepares and checks the points of a group that are due (at least one), lets them take turns and fills in their
-  /// rows. A point whose check fails gets status wrong.
+  /// Prepares and checks the points of a group that have to be measured (at least one), lets them take turns, and fills
+  /// in their rows. A point whose check fails gets status wrong.
   virtual void measure(std::size_t group, SweepRows&) = 0;
   /// Adds what a row shows besides the measurement. It is called for kept rows too.
   virtual void complete(SweepPoint&) const {}
 };
 
-/// Takes a block of samples of a point, or of what is measured beside the points. Returns whether there are enough.
+/// Takes a block of samples of a point, or of a limit. Returns whether there are enough.
 using Turn = std::function<bool()>;
-/// Lets all take turns until the last has enough, since a time from a quiet spell must not be compared with one from a
-/// noisy spell. is_over: called after each rotation with whether all have enough; true ends the turns. Empty: they end
-/// when all have enough.
+/// Gives each a turn after the other until all have enough samples, so that a time from a quiet spell is not compared
+/// with one from a noisy spell. is_over: called after each rotation with whether all have enough; if it returns true,
+/// the turns end. Empty: they end when all have enough.
 void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Returns the number of wrong points. Errors: Interrupted.
@@ -137,14 +139,14 @@ std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const
 /// An equal part of the budget for each of so many points; `usual` without a budget.
 core::Seconds equal_share(const std::optional<TimeBudget>&, std::size_t points, core::Seconds usual);
 void refuse(core::Point& row, core::Status, std::string why);
-/// Refuses a point of a single process, if it must. unsupported: the reason; empty: it is supported. needs and free:
-/// memory [bytes]; free is 0 where it is unknown.
+/// Sets the status of a point of a single process that cannot be measured. unsupported: the reason; empty: it is
+/// supported. needs, free: memory [bytes]; free is 0 where it is unknown.
 void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row);
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 
-/// Runs what is done for a point, or for some that take turns; `points()` names them. A library's error becomes a
-/// LostGpu that names them, where it has left the GPU unusable; else it stays as it is.
+/// Runs work for one point, or for some that take turns; `points()` returns their names. If a library's error has left
+/// the GPU unusable, it becomes a LostGpu that names the points; else it is rethrown as it is.
 template <class Text, class Work>
 decltype(auto) for_points(Text points, Work work) {
   try {
@@ -156,10 +158,10 @@ decltype(auto) for_points(Text points, Work work) {
   }
 }
 
-// Refusals by only some ranks, which all ranks must know.
+// Functions for refusals that occur on some ranks only, but that all ranks must know.
 
-/// Runs `work`; a refusal by a library or of memory becomes a text, since other ranks may have succeeded.
-/// Of a GPU that is lost the error is no refusal: it goes on to `run_sweep`.
+/// Runs `work`; a library's refusal, or a lack of memory, becomes a text, since other ranks may have succeeded. The
+/// error of a lost GPU is no refusal: it is passed on to `run_sweep`.
 template <class Work>
 std::string refusal_of(Work work) {
   try {

@@ -37,7 +37,7 @@ struct InferPoint {
 };
 
 /// The points by model, batch, precision, in the order given. Precisions that software rounds to have one point a
-/// model, without a batch, since they have no times. A GPU has all precisions but int4.
+/// Precisions that only software rounds to have no times, so they have one point a model, without a batch.
 std::vector<InferPoint> plan_infer(const InferFactors&);
 core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 
@@ -60,8 +60,8 @@ struct TrainOnce {
 /// Receives the progress of training on rank 0, now and then.
 using TrainingProgress = std::function<void(std::size_t step, std::size_t steps, double loss)>;
 
-/// Collective over `c`. Rank 0 trains while the others sleep, so the weights are the same for any number of ranks; each
-/// rank calibrates for itself. Errors: WrongResult for a loss that is not finite; Interrupted.
+/// Collective over `c`. Rank 0 trains while the others sleep, so the weights are the same for any number of ranks. Each
+/// rank calibrates its own copy. Errors: WrongResult for a loss that is not finite; Interrupted.
 TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnce&,
                         const TrainingProgress&);
 
@@ -69,19 +69,19 @@ TrainedModel train_once(Session&, const runtime::Communicator& c, const model::D
 
 struct InferOptions {
   InferFactors factors;
-  TrainOnce training;  ///< its model is replaced by each of the factors' models in turn
+  TrainOnce training;  ///< training of each of the factors' models; the model that it names is replaced
   model::DataOptions data;
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, trainings too
 };
 
-/// Collective over the session's world. A trainable model is trained when its first point is due. Each precision's
-/// logits, computed on the session's device, are compared with those that the host has in fp32 before anything is
-/// timed. Operations that a device leaves to the host are not timed. The points of one model and batch take turns.
-/// Layer tables do not learn. Only the operations of one pass are timed for them, on random numbers. Returns the number
+/// Collective over the session's world. A trainable model is trained when its first point is due. Before anything is
+/// timed, each precision's logits, computed on the session's device, are compared with the host's logits in fp32.
+/// Operations that a device leaves to the host are not timed. The points of one model and batch take turns. Layer
+/// tables cannot be trained: for them only the operations of one pass are timed, on random numbers. Returns the number
 /// of wrong points.
-/// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget. Errors:
-/// those of train_once; UsageError for data that do not fit; Interrupted.
+/// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget.
+/// Errors: those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);
 
 /// The reason why a point cannot be measured; empty: it can be. samples: the data's features, classes and labels.

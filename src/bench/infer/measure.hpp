@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss of a precision against fp32: logits and rightly classified labels of the same validation samples.
+// The accuracy that a precision loses against fp32, by the logits and labels of the same validation samples.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -17,21 +17,23 @@ namespace gradmeter::bench {
 struct PairedMean {
   double value = 0, low = 0, high = 0;
 };
-/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's after half a
-/// pair is added to each of the four outcomes (right or wrong in either precision). So it has a width even where no
-/// pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on matched proportions.
+/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's, after half a
+/// pair is added to each of the four outcomes (right or wrong in either precision), so that it has a width even where
+/// no pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on matched proportions.
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
 struct PrecisionAccuracy {
-  double accuracy = 0;     ///< accuracy in the precision
-  PairedMean lost;         ///< loss of accuracy against fp32, in which the network was trained
-  double error = 0;        ///< ‖logits − fp32's‖ / ‖fp32's‖; fp32's are the host's
-  std::string fault = {};  ///< a fault of an operation of either pass on the host, by kernels::CallCheck
+  double accuracy = 0;  ///< accuracy in the precision
+  PairedMean lost;      ///< loss of accuracy against fp32, in which the network was trained
+  double error = 0;  ///< ‖logits − reference‖ / ‖reference‖, where the reference is the host's logits in fp32
+  /// Fault that kernels::CallCheck found in an operation of either pass on the host; empty: none.
+  std::string fault = {};
 };
-/// The reason why the logits cannot be the network's; empty: they can be. fp32 differs by its rounding alone. In other
-/// precisions a network without any relation to the trained one has an error of 1 or more.
+/// The reason why the logits cannot be the network's; empty: they can be. In fp32 they may differ from the host's only
+/// by rounding. In other precisions their error must be below that of a network without any relation to the trained
+/// one, which is 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
-/// As `accuracy_fault`, for the logits of one batch, whose reference has been checked.
+/// As `accuracy_fault`, for the logits of one batch, whose reference has already been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
 /// Collective over `c`. Each rank measures its part of the validation set on its session's device. `weights` are the
@@ -43,14 +45,14 @@ PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, Tra
 
 // Times one forward pass on all ranks at once.
 
-/// A forward pass and its checks, on one rank. Checks return a fault as a line; empty: nothing is wrong.
+/// A forward pass and its checks, on one rank. A check returns the fault in one line; empty: nothing is wrong.
 struct TimedPass {
   std::function<void()> run;
-  /// Both are called in each block that counts, around a pass drawn at random and outside its time. `renew` gives other
-  /// inputs, and `judge` checks that the result is that of these inputs.
+  /// Both are called in each block that counts, before and after a pass drawn at random, outside its time. `renew`
+  /// writes other inputs, and `judge` checks that the result is that of these inputs.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
-  /// Makes one more pass, which is no sample, and checks it. It is called after a block that counts, unless such checks
+  /// Makes and checks one more pass, which is no sample. It is called after a block that counts, unless such checks
   /// have taken more than a tenth of the time so far.
   std::function<std::string()> check = [] { return std::string(); };
 };
@@ -65,12 +67,12 @@ struct LatencyFindings {
   Noise noise = {};
 };
 
-/// Every call is timed by itself, so that the times' tail is the tail that a request sees. Each rank has a copy of the
-/// model; all begin a block together. Collective over `c`, which must outlive it. Errors: Interrupted; BackendError on
-/// all ranks where a pass cannot be made anew.
+/// Every call is timed by itself, so that the tail of the times is the tail that requests see. Each rank has a copy of
+/// the model; all begin a block together. Collective over `c`, which must outlive it. Errors: Interrupted; BackendError
+/// on all ranks where a pass cannot be built again.
 class LatencyBenchmark {
  public:
-  /// building: was used to build the pass. anew: builds another pass like it, for later blocks.
+  /// building: the object that built the pass. anew: builds another pass like it, for later blocks.
   LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
                    Rebuilding building, const core::StoppingRule&);
 
@@ -102,8 +104,8 @@ class LatencyBenchmark {
 
 /// Fills in the accuracy; the status is wrong where the logits cannot be the network's.
 void fill_accuracy(const InferPoint&, const PrecisionAccuracy&, core::Point& row);
-/// Fills in the times; where a timed pass was wrong, the status is wrong and there are no times. ranks: the number of
-/// ranks that ran it at once. host_of: the host of a rank.
+/// Fills in the times. Where a timed pass was wrong, the status is wrong and there are no times. ranks: the number of
+/// ranks that ran the pass at once. host_of: the host of a rank.
 void fill_latency(const InferPoint&, const LatencyFindings&, int ranks,
                   const std::function<std::string(int rank)>& host_of, core::Point& row);
 /// Fills in the speedup over fp32 with the same model and batch.

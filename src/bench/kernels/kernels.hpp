@@ -24,9 +24,9 @@ struct KernelOptions {
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together
   bool check = true;
-  int error_rank = -1;  ///< rank on which an error is made, for tests; -1: none
+  int error_rank = -1;  ///< rank on which one wrong element is injected, for tests; -1: none
   std::uint64_t seed = 1;
-  std::shared_ptr<const kernels::PublishedTimes> against;  ///< null: compared with nothing
+  std::shared_ptr<const kernels::PublishedTimes> against;  ///< published times to compare with; null: none
 };
 
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
@@ -35,12 +35,12 @@ struct KernelListener {
   RowListener rows;
 };
 
-/// Ranks, nodes and threads of the ranks of `c`, which are the first of the world.
+/// The number of ranks of `c`, their nodes and threads. `c` has the first ranks of the world.
 KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int threads);
 
-/// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank.
-/// Gives the number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or
-/// the time budget, which it keeps to within one point. Errors: Interrupted.
+/// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank. Returns the
+/// number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or the time
+/// budget, which it keeps to within one point. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
 

@@ -16,13 +16,14 @@
 
 namespace gradmeter::bench {
 
-/// A lower bound for a call: all arithmetic at the peak, or all operands once at the rate of their memory level.
+/// A lower bound for a call's time: its FLOP at the peak, or each operand moved once at the rate of its memory level,
+/// whichever takes longer.
 struct KernelBound {
   double seconds = 0;           ///< 0: no peak is known
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< peak of one rank in the point's precision; 0: unknown
   core::BytesPerSecond rate{};  ///< rate of one rank, at the operands' memory level
-  /// False where caches may hold more of the operands than assumed, or padding is counted.
+  /// False where caches may hold more of the operands than assumed, or where the bytes include padding.
   bool certain = false;
 };
 
@@ -42,22 +43,21 @@ class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
-  /// The slowest rank's best rate while all ranks compute. It is the rate of products in this precision; in fp32 on a
-  /// host, the rate of bare multiply-adds where that is higher; 0 where there is no such product. On a host it is at
-  /// most kernels::most_of_fma times the rate of bare multiply-adds.
+  /// The slowest rank's best rate while all ranks compute products in this precision; 0 where there is no such product.
+  /// On a host it is at most kernels::most_of_fma times the rate of bare multiply-adds, and in fp32 at least that rate.
   core::FlopsPerSecond peak(kernels::Precision);
-  /// Why rows of this precision are wrong whatever their own calls gave: on some rank a product that the peak rests on
-  /// had a wrong result, and the peak is 0. Empty: none had, or no peak was asked for.
+  /// Why rows of this precision are wrong even if their own calls are right: on some rank, a product from which the
+  /// peak was taken had a wrong result, and the peak is 0. Empty: none had, or no peak was asked for.
   std::string fault(kernels::Precision) const;
-  /// Must be called for a call that was faster than its bound. It measures the limit behind the bound again, in the
-  /// machine's present state. The better of both measurements counts from then on.
+  /// Must be called when a call was faster than its bound. It measures that limit again, in the machine's present
+  /// state, and keeps the better of both measurements.
   void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds `resident_bytes`. Cold operands are in memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
-  /// True on a host, whose multiply-adds and memory are its limits. On a device no call has to keep to the rates of
-  /// other calls.
+  /// True on a host, whose calls cannot exceed its rates of multiply-adds and memory. On a device a call may be faster
+  /// than the calls from which the rates come.
   bool are_certain() const { return on_host_; }
 
  private:
@@ -81,17 +81,18 @@ class KernelLimits {
 
 // Times calls on a device by marks in its queue, so that neither the host's clock nor its waiting is in the times.
 
-/// One thread uses it. The device must outlive it.
+/// Times the calls of one device; only one thread may use it. The device must outlive it.
 class DeviceClock {
  public:
   explicit DeviceClock(runtime::Device&);
 
-  /// The time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue. The calls
-  /// of a sample that is not cold are captured and submitted at once; the same calls make all samples. Where they
-  /// cannot be captured, a call that is shorter than its submission takes as long as its submission. Samples are queued
-  /// before the host waits, behind work that occupies the device meanwhile, and no more of them at once than a device
-  /// takes without holding up the host. `cold`: before each sample the device clears more memory than its caches hold,
-  /// outside the marks. `before`: called once, before the first call.
+  /// Returns the time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue.
+  /// Samples are queued before the host waits, behind work that occupies the device meanwhile, and no more of them at
+  /// once than the device takes without blocking the host. Without `cold`, the calls of a sample are captured as a
+  /// graph and submitted at once, and the same calls make all samples. If they cannot be captured, a call that is
+  /// shorter than its submission seems to take as long as its submission. With `cold`, the device clears more memory
+  /// than its caches hold before each sample, outside the measured time. `before` is called once, before the first
+  /// call.
   std::vector<double> time(
       runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
       const std::function<void()>& before = [] {});
@@ -105,10 +106,11 @@ class DeviceClock {
   bool captures_ = true;  ///< false: calls could not be captured
 };
 
-/// Bytes read and written a second while a device copies `bytes` from one buffer to another: the median of copies that
-/// together take about `budget`. Errors: BackendError when there is no such memory.
+/// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of
+/// copies that together take about `budget`. Errors: BackendError when there is not enough memory.
 core::BytesPerSecond device_traffic(runtime::Device&, std::size_t bytes, core::Seconds budget);
-/// The best rate among the square products that fit in the budget; 0 where the device has none in this precision.
+/// The best rate among the square products that fit into the budget; 0 where the device has no product in this
+/// precision.
 core::FlopsPerSecond best_device_product(runtime::Device&, kernels::Precision, core::Seconds budget);
 
 }  // namespace gradmeter::bench

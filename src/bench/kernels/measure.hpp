@@ -12,7 +12,7 @@
 
 namespace gradmeter::bench {
 
-/// The findings of one rank's checks: those of the first check that is wrong, or else of the last.
+/// The findings of one rank's checks: those of the first wrong one, or else of the last one.
 struct RankCheck {
   double error = 0, worst = 0, zero_share = 0;
   bool right = true;
@@ -26,17 +26,17 @@ class KernelBenchmark {
   KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
                   std::uint64_t seed);
 
-  /// The reason why the kernel could not be made, or its check not be done, on some rank; empty: it was.
-  /// `inject_error`: one element on this rank is made wrong first.
+  /// The reason why the kernel could not be made or checked on some rank; empty: it was. `inject_error`: one element on
+  /// this rank is made wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
-  /// The time of one timed call on the slowest rank [s]; it decides how many calls one sample has. `warm`: a check ran
-  /// before.
+  /// The time of one timed call on the slowest rank [s], which decides how many calls a sample has. `warm`: true where
+  /// a check has run before.
   double probe(bool warm);
-  /// Takes samples until the rule or the budget ends them. The probe is the warm-up's first sample and, where the
-  /// budget allows no other, the only sample. Where a check ran before, results of timed calls are checked too, each by
-  /// about `flops_at_most` of the reference: a drawn sample in the first block that counts, and in each later block as
-  /// long as checks take up to a tenth of the time, and one more sample at the end.
+  /// Takes samples until the rule or the budget ends them. The probe is the first sample of the warm-up; where the
+  /// budget allows no other, it is the only sample. Where a check ran before, results of timed calls are also checked,
+  /// each at a cost of about `flops_at_most` FLOP: a sample drawn at random in the first block that counts, one in each
+  /// later block as long as checks take up to a tenth of the time, and one more at the end.
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:
@@ -47,13 +47,13 @@ class KernelBenchmark {
   /// Takes samples as `samples` does, and checks the sample at place `drawn`, outside the time of all samples.
   std::vector<double> samples_and_check(std::size_t count, std::size_t drawn);
   double checked_sample();
-  /// The place of a block's checked sample, the same on all ranks; `count`: the block has none.
+  /// The index of the sample that is checked in a block, the same on all ranks; `count`: none is.
   std::size_t draw_checked(std::size_t count) const;
   double sample() { return samples(1).front(); }
   void call();
   /// The reason why the case could not be made on some rank; empty: it was made.
   std::string make_case();
-  /// True for hot operands only: cold operands are in so many places that pages matter less.
+  /// True for hot operands only: cold operands are spread over so many places that their pages matter less.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelFindings&) const;
@@ -69,7 +69,7 @@ class KernelBenchmark {
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;
   core::Blocks times_;    ///< this rank's samples
-  RankCheck timed_;       ///< findings of all checks of this rank's timed calls
+  RankCheck timed_;       ///< findings of the checks of this rank's timed calls
   std::uint64_t secret_;  ///< seed of the places that are checked; no measured code knows it before
   std::size_t timed_checks_ = 0;
   double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made

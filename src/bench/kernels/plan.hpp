@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-/// The place of operands when a call begins: in the caches, as the call before left them, or in memory.
+/// Where operands are when a call begins. hot: in the caches, as the call before left them. cold: in memory.
 enum class CacheState : std::uint8_t { hot, cold };
 std::string_view name(CacheState);
 
@@ -70,12 +70,12 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
-/// The number of operand sets that a point rotates through: one for hot; for cold, so many that they are together
-/// larger than twice the last-level cache, at least 2.
+/// The number of operand sets that a point rotates through. hot: one. cold: at least 2, and so many that together they
+/// are larger than twice the last-level cache.
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// The operand sets, unless a device has them, and for the check one set in float64.
+  /// The operand sets, unless a device has them, and one set in float64 for the check.
   std::size_t host = 0;
   std::size_t device = 0;  ///< sets of operands on the device
 };
@@ -92,13 +92,14 @@ struct TimeShare {
   double seconds = 0;
 };
 
-/// `least`: the least times of the points still to come [s], the next one first. When all of them fit, each point gets
-/// its least time and an equal share of the rest. When they do not, the longest are skipped until the rest fits; if the
-/// next point takes more than an equal part, they must fit into half of the time. Cost: O(n log n).
+/// `least`: the least times of the points still to come [s], the next one first. If all of them fit, each point gets
+/// its least time and an equal share of the rest. If they do not, the longest points are skipped until the others fit.
+/// If the next point takes more than an equal part of the time, they must fit into half of it, since the prediction for
+/// a long point may be far too short. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
-/// The factor by which one kind of work takes longer here than predicted: a moving mean that starts from a guess, since
-/// the first of a kind has one-time costs.
+/// The factor by which work of one kind takes longer here than predicted: a moving mean that starts from a guess, since
+/// the first work of a kind has one-time costs.
 class Slowness {
  public:
   explicit Slowness(double guess) : guess_(guess) {}

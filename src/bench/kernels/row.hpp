@@ -17,7 +17,7 @@ namespace gradmeter::bench {
 
 /// The findings of the checks of all ranks together.
 struct KernelChecks {
-  double error = 0, zero_share = 0;  ///< the largest of all ranks'; a NaN stays
+  double error = 0, zero_share = 0;  ///< the largest values of all ranks; a NaN is kept
   int wrong_rank = -1;               ///< the first rank whose result is wrong; -1: none is
   double worst = 0;  ///< that rank's largest error of an element, in units of the possible rounding error
 };
@@ -42,11 +42,11 @@ struct KernelFindings {
   KernelBound bound = {};
 };
 
-/// A result with a larger share of zeros is mistrusted, since the data are random: products and sums of random numbers
-/// have no zeros, half of a rectified result are zeros, and a few numbers of eight bits are.
+/// A result with a larger share of zeros is mistrusted. The data are random, so products and sums of floats have no
+/// zeros. In a rectified result half of the numbers are zero, and among whole numbers of eight bits a few are.
 inline constexpr double most_zeros = 0.6;
 
-/// Fills in the error, and status wrong or mistrusted, in which case the kernel is not timed.
+/// Fills in the error and the check's status. A kernel whose status becomes wrong or mistrusted is not timed.
 void fill_kernel_check(const KernelFindings&, core::Point& row);
 /// True where the time's interval is wholly below the bound, and the bound is certain.
 bool beats_bound(const KernelFindings&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the slow ones of many nodes by tests of groups (adaptive group testing). It is pure: the function that measures
-// is given.
+// Finds the few slow nodes among many by testing groups (adaptive group testing). It measures nothing itself: the
+// caller gives the function that does.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -26,18 +26,18 @@ struct GroupSearchResult {
   std::vector<int> slow;   ///< ascending
   std::size_t tests = 0;   ///< number of groups measured
   std::size_t rounds = 0;  ///< number of calls of the measuring function
-  std::size_t lost = 0;    ///< number of groups that were slow, and then slow in neither half: a disturbance
+  std::size_t lost = 0;    ///< number of groups that were slow, though afterwards neither half was: a disturbance
   double usual_s = 0;      ///< time of a group without a slow node
 };
 
 /// Shuffles the nodes 0 to nodes - 1 by `seed` into a few groups. The usual time is the second shortest of the first
-/// groups (of under eight groups the shortest). Where most groups are slow, or one is shorter than all others, all are
-/// halved before anything else. A slow group is measured once more, since a disturbance only lengthens times. If it is
-/// slow again it is halved, and both halves are measured, so that two slow nodes in one group are both found. Where
-/// neither half is slow both are measured again, and then the group is given up. A single node is measured together
-/// with a node of a group that was not slow.
-/// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, log2(nodes) levels of at most
-/// three rounds; where known nodes are few, more rounds.
+/// groups (with under eight groups, the shortest). Where most groups are slow, or one is shorter than all others, all
+/// groups are halved first. A slow group is measured once more, since a disturbance can only lengthen times. If it is
+/// slow again, it is halved and both halves are measured, so that two slow nodes in one group are both found. If
+/// neither half is slow, both are measured again, and then the group counts as lost. A single node is measured together
+/// with a node from a group that was not slow.
+/// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, in log2(nodes) levels of at most
+/// three rounds; more rounds where few nodes are known not to be slow.
 /// Errors: UsageError for fewer than four nodes.
 /// Source: Hwang, "A method for detecting all defective members in a population by group testing", JASA 67, 1972.
 GroupSearchResult find_slow_nodes(int nodes, const GroupSearchOptions&, unsigned seed, const MeasureGroups&);

@@ -89,15 +89,15 @@ struct SoakOptions {
 core::Seconds soak_interval(core::Seconds duration, int ranks);
 
 /// Collective over the world, of two ranks or more. Passes of the tournament follow each other until the time is over;
-/// every pair exchanges two windows each way. When an interval's time is over and its pass is complete, so that each
-/// rank has met every other equally often, the listener gets a row for each rank, with the rank's windows of that
-/// interval, sent and received. Messages are checked as in run_links.
-/// Returns the number of wrong rows, on every rank. Errors: Interrupted; rows of complete intervals have gone out by
-/// then.
+/// every pair exchanges two windows each way. An interval ends with the pass in which its time is over, so that in it
+/// each rank has met every other equally often. Then the listener gets a row for each rank, with the windows that it
+/// sent and received in the interval. Messages are checked as in run_links.
+/// Returns the number of wrong rows, on every rank. Errors: Interrupted, after the rows of complete intervals were
+/// given to the listener.
 std::size_t run_soak(Session&, const SoakOptions&, const RowListener&);
 
-/// One part of text for each pattern, size and transport: matrices over the ranks with what stands out below them, or a
-/// table by the number of pairs at once. A matrix that is too wide is replaced by its quartiles.
+/// A text for each pattern, size and transport: matrices over the ranks, with links that stand out listed below them,
+/// or a table by the number of pairs at once. A matrix that is too wide is replaced by its quartiles.
 std::string link_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 std::string link_legend(report::Legend);
 const report::CsvColumns& link_csv();

@@ -15,14 +15,14 @@
 
 namespace gradmeter::bench {
 
-/// A window: the messages that leave this rank together, and those that come. -1: none leave or come.
+/// A window: so many messages that leave this rank together for one peer, and that come from one. Peer -1: none.
 struct Window {
   int to = -1, from = -1;
   std::size_t size_bytes = 0, outstanding = 1;
 };
 
-/// Data that this rank sends differ by rank, message of the window, place and window. Received data are checked after
-/// each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
+/// The data that a rank sends differ by rank, by message in the window, by place and by window. Received data are
+/// checked after each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
 class LinkMessages {
  public:
   /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: bytes of the largest window.
@@ -34,15 +34,15 @@ class LinkMessages {
   std::vector<double> half_round_trips(int peer, std::size_t count);
   void answer(int peer, std::size_t count);
 
-  /// Exchanges a window; both peers call it with windows that fit each other. Returns the time [s] from the moment when
-  /// the receiver is ready (its receives are posted) until all messages have left and arrived and the receiver has
-  /// confirmed it; for a rank that only receives, until all have arrived.
+  /// Exchanges a window; both peers call it with windows that fit each other. The time [s] begins when the receiver is
+  /// ready (its receives are posted). It ends when all messages have left and arrived and the receiver has confirmed
+  /// them; for a rank that only receives, when all have arrived.
   double exchange(const Window&, bool check_all);
 
   /// The number of messages from that rank that were wrong, since the last call.
   std::size_t take_wrong(int from);
-  /// Sets the time since the begin of a soak, since the rank whose messages are slowed may be slowed for a part of the
-  /// soak only.
+  /// Sets the time since the begin of a soak [s]. An injected fault may slow a rank's messages in a part of the soak
+  /// only.
   void at_soak_time(double seconds);
   const runtime::Transport& transport() const { return *link_; }
 

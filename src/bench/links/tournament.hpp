@@ -23,7 +23,7 @@ int tournament_pair(int ranks, int round, int rank);
 
 // Measures every link of the ranks in turn: in each pass of the tournament each link gets a block of samples.
 
-/// The measurements that a rank has of its link to a peer.
+/// What a rank has measured of its link to one peer.
 struct OwnLink {
   core::Blocks windows, latencies;  ///< times of a window [s]; times of half a round trip [s]
   core::Stop stop = core::Stop::none;
@@ -33,13 +33,13 @@ struct OwnLink {
 struct LinkPassesOptions {
   LinkPattern pattern = LinkPattern::one_way;  ///< or both_ways
   std::size_t size_bytes = 0, outstanding = 1;
-  int pairs_at_once = 0;  ///< 0: all pairs of a round
+  int pairs_at_once = 0;  ///< the most pairs of a round that exchange at once; 0: all
   core::StoppingRule rule;
 };
 
 /// A pass visits every pair in rounds of disjoint pairs. All ranks begin a round together, so that pairs of different
-/// rounds never use a rank or a node's link at once. Passes follow each other until each link has what the rule asks
-/// for: a temporary state of the machine affects a block of each link, not all blocks of one.
+/// rounds never use a rank or a node's link at once. Passes follow each other until each link has as many blocks as the
+/// rule asks for. So a temporary state of the machine affects one block of each link, and not all blocks of one link.
 class LinkPasses {
  public:
   /// All arguments must outlive it. Collective over `c`, as are its calls.
@@ -72,7 +72,7 @@ class LinkPasses {
   const runtime::Communicator& c_;
   LinkMessages& messages_;
   LinkPassesOptions options_;
-  double share_;  ///< time that a usual block may take
+  double share_;  ///< time that a block may take [s]
   std::vector<OwnLink> links_;
   std::vector<double> last_latency_, last_window_;  ///< by peer [s]
   double warmup_s_ = 0;

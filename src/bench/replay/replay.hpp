@@ -20,10 +20,10 @@ struct ReplayOptions {
   std::function<bool()> is_over = {};  ///< true ends a long computation, because a signal is pending
 };
 
-/// The row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and the trace's
-/// own step as the baseline. Collectives are checked on known data before and after. Collective over the session's
-/// world.
-/// Cost: the steps of the trace, until the rule ends. Errors: UsageError for a trace that cannot be replayed;
+/// Returns the row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and as
+/// the baseline the trace's own step. Collectives are checked on known data before and after. Collective over the
+/// session's world.
+/// Cost: the steps of the trace, repeated until the rule ends. Errors: UsageError for a trace that cannot be replayed;
 /// Interrupted.
 core::Point run_replay(Session&, const ReplayOptions&);
 

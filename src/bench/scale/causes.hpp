@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causes of time beyond one rank's step, each with its part, computed from blocks that were taken in turn.
+// The causes of the time that a step takes beyond a step of one rank: how much each took, from blocks taken in turns.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-/// The median over blocks, with its 95 % interval. Nothing may be concluded from a figure whose interval is unknown,
+/// The median over blocks, with its 95 % interval. From a figure whose interval is unknown nothing may be concluded,
 /// not even that it is zero or equals another.
 struct Estimate {
   struct Interval {
@@ -41,39 +41,43 @@ ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, 
 enum class Cause : std::uint8_t { contention, straggle, interference, wait, wire, other };
 inline constexpr std::size_t cause_count = 6;
 
-/// The times of one block [s], from which its parts are computed. Base times are divided by ComparedBlocks::ideal.
+/// The times of one block [s], from which the parts of its lost time are computed. Base times are divided by
+/// ComparedBlocks::ideal.
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;
-  double median_compute = 0;  ///< the control's compute on its median rank (of two the faster one)
-  double own_compute = 0;  ///< the control's compute on the point's longest rank; without lock step, the workers' mean
-  double compute = 0;      ///< the point's, in kernels that the control has too
-  double wait = 0, wire = 0, rest = 0;  ///< the point's; `rest` is its step − compute − wait − wire
+  double median_compute = 0;  ///< compute time of the control's median rank (the faster of the middle two)
+  /// Compute time of the control on the rank that was longest in the point; without lock step, the mean of its workers.
+  double own_compute = 0;
+  double compute = 0;                   ///< compute time of the point, in kernels that the control has too
+  double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
   std::array<double, cause_count> parts() const;
-  /// The point's step − the base's, which is the sum of the parts.
+  /// The point's step − the base's step, which is the sum of the parts.
   double lost() const;
 };
 ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
-/// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in each
-/// block. The waits of other ranks for r* are no part, since r*'s compute holds that time already.
+/// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in the
+/// block. The waits of other ranks for r* are no part of it, since the compute time of r* covers them already.
 struct Causes {
-  double lost = 0;             ///< step − base
-  Estimate contention = {};    ///< control's compute on its median rank (of two the faster one) − the base's
-  Estimate straggle = {};      ///< control's compute on r* − control's compute on its median rank
-  Estimate interference = {};  ///< r*'s compute in kernels that the control has too − control's on r*; 0 on one rank
-  Estimate wait = {};          ///< time in which r* waits for ranks that have not begun a call
-  Estimate wire = {};          ///< exposed time − wait; without lock step, the time in which workers handle messages
-  Estimate other = {};         ///< time outside kernels and calls − the base's, and kernels that only the point has
-  Estimate exposed = {};       ///< step − control's step
-  Estimate speed = {};         ///< base ÷ step: efficiency in weak scaling
+  double lost = 0;  ///< step − base
+  /// Compute of the control's median rank (the faster of the middle two) − compute of the base.
+  Estimate contention = {};
+  Estimate straggle = {};  ///< compute of r* in the control − compute of the control's median rank
+  /// Compute of r* in kernels that the control has too − compute of r* in the control; 0 on one rank.
+  Estimate interference = {};
+  Estimate wait = {};     ///< time in which r* waits for ranks that have not begun a call
+  Estimate wire = {};     ///< exposed time − wait; without lock step, the time in which workers handle messages
+  Estimate other = {};    ///< time outside kernels and calls − the base's, and kernels that only the point has
+  Estimate exposed = {};  ///< step − control's step
+  Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
   std::optional<int> straggler = {};  ///< a rank that computes longest in two thirds of the control's blocks or more
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
 /// step_s, base_s, control_s: the times in the rows. The parts add up in each block, but their medians need not. The
-/// difference is divided among the parts in proportion to the squares of their intervals' widths.
+/// difference is divided among the parts in proportion to the squares of the widths of their intervals.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
-// The cause that bound a step, with the probability that it is the right one, from resampled blocks.
+// The cause that made a step slow, with the probability that it is the right one, from resampled blocks.
 
 /// The share of each point's times that the machine's state may account for: 0 where it was steady.
 struct Disturbance {
@@ -82,27 +86,27 @@ struct Disturbance {
 
 struct Verdict {
   /// `compute` where at most `noise_s` was lost. Else the largest part of the lost time: memory or cores (both are
-  /// contention), straggle, interference, wait, wire, other. `undecided` where no answer has two thirds of the
-  /// resamples, or where the machine's state may explain all of a loss that the blocks show.
+  /// contention), straggle, interference, wait, wire, other. `undecided` where no cause wins two thirds of the
+  /// resamples, or where the machine's state may explain all of the loss.
   std::string bound_by = {};
-  double probability = 0;  ///< of `bound_by`; if that is undecided, of the likeliest answer
-  double noise_s = 0;      ///< losses up to this count as none
+  double probability = 0;  ///< probability of `bound_by`; if that is undecided, of the most frequent cause
+  double noise_s = 0;      ///< losses up to this count as zero [s]
   struct Candidate {
     std::string bound_by;
     double probability;
   };
-  std::vector<Candidate> candidates = {};  ///< all answers of at least 1 %, the likeliest first
+  std::vector<Candidate> candidates = {};  ///< all causes of at least 1 %, the most frequent first
 };
 
 /// "wire 55 %, straggle 40 %".
 std::string to_text(const std::vector<Verdict::Candidate>&);
 
-/// Resamples the blocks a thousand times, with replacement. In each resample, each time may also hold an addition by
-/// the machine's state, drawn evenly up to its point's `Disturbance`. The answer of a resample is its largest part. It
-/// is compute where less was lost than a twentieth of the step, or than the noise of the blocks if that is more (at
-/// most 15 % of the step). Where the median rank computes faster than the baseline by more than that noise, the
-/// baseline ran on a slow rank, and the difference counts as lost time. The same blocks give the same verdict. There is
-/// no verdict where the figures have no interval. Cost: O(1000 × blocks).
+/// Resamples the blocks a thousand times, with replacement. In each resample, the largest part of the lost time is the
+/// cause. To allow for the machine's state, an addition drawn evenly up to a point's `Disturbance` may be added to each
+/// of its times. The cause is `compute` where less was lost than a twentieth of the step, or than the noise of the
+/// blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the baseline by more
+/// than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The same blocks give
+/// the same verdict. There is no verdict where the figures have no interval. Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench

@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-/// The ranks of the world that a point takes, with their clock, limits and canary. A sweep makes each group once.
+/// The ranks of the world that a point takes, with their clock, limits and canary. A sweep makes each group only once.
 struct RankGroup {
   runtime::Communicator active;                    ///< null on ranks that take no part
   std::optional<runtime::SharedClock> clock = {};  ///< one clock for the active ranks
@@ -38,7 +38,7 @@ class RankGroups {
 struct CurvePoint : SweepPoint {
   CurvePoint(SweepPoint planned, ScalePoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   ScalePoint point;
-  bool reference = false;  ///< measured only because other points are compared with it; it gives no new row
+  bool reference = false;  ///< measured only for comparison with other points; it gives no new row
   Measurement measured = {};
   std::vector<BucketTimes> buckets = {};  ///< empty unless they are asked for
 };
@@ -48,7 +48,8 @@ core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const S
 
 /// Measures the points and fills in their rows on rank 0, without comparisons. Collective over the world. per_bucket:
 /// fills CurvePoint::buckets too. foresee: called after each point is prepared, before any point is timed, with the
-/// least time that all points still take and the mean time of a point, preparation included. Both are right on rank 0.
+/// least time that all points still take and the mean time that a point takes with its preparation [s]; both are known
+/// on rank 0 only.
 /// Errors: Interrupted, after the rows of points that have an interval by then are filled in.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);

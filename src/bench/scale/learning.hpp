@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a point to see how well it learns: its accuracy after as many samples as the others, and after as much time.
+// Trains a point to see how well it learns: its accuracy after as many samples as other points, and after as much time.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,8 +19,8 @@ struct Learned {
   double at_samples = 0, at_time = 0;  ///< accuracies
 };
 
-/// The plan for a point whose step takes `step_s` [s]. The equal time is that in which the control, whose step takes
-/// `control_s` [s], trains on `samples`.
+/// The plan for a point whose step takes `step_s` [s]. Its equal time is the time in which the control, whose step
+/// takes `control_s` [s], trains on `samples` samples.
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s);
 
@@ -34,13 +34,14 @@ struct LearningRule {
 struct LearningConfig {
   TrainingConfig training;
   StepSizeRule step_rule;
-  /// The batch that scales the step size: of all workers together; under `independent`, where they learn alone, of one.
+  /// The batch by which the step size is scaled: that of all workers together; with `independent`, where each worker
+  /// learns alone, that of one.
   std::size_t batch = 1;
   std::string text = {};  ///< "momentum:mu=0.9, lr 0.01, linear:batch=64 to 0.04, warm-up 0.1 epochs"
 };
-/// Takes the strategy's usual step size and optimizer, or sgd where the codec has momentum. Where no rule is asked for,
-/// the step size is linear in the batch, or with Adam's family in its square root (Krizhevsky 2014; Hoffer et al. 2017;
-/// Malladi et al., NeurIPS 2022). For strategies without gradients it is constant.
+/// Takes the strategy's usual step size and optimizer, or sgd where the codec has momentum. If no rule is asked for,
+/// the step size is linear in the batch, or with optimizers like Adam in its square root (Krizhevsky 2014; Hoffer et
+/// al. 2017; Malladi et al., NeurIPS 2022). For strategies without gradients it is constant.
 LearningConfig learning_config(TrainingConfig, std::size_t batch_global, const LearningRule&);
 
 /// Builds a training and runs it by the plan. Collective over `c`. Errors: Interrupted.

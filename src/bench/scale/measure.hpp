@@ -21,11 +21,12 @@ struct MeasureOptions {
   core::Seconds all{5};  ///< the whole time of a point, not only that of its samples
 };
 
-/// The parts of a step's time [s]. In lock step they are those of the rank that computed longest in the block. Else
-/// they are means over all workers, weighted by steps per second, so that they add up to the steps' harmonic mean.
+/// The parts of a step's time [s]. In lock step they are those of the rank that computed longest in the block.
+/// Otherwise they are means over all workers, weighted by steps per second, so that they add up to the harmonic mean of
+/// the steps.
 struct StepParts {
   double compute = 0, communication = 0, exposed = 0, overlap = 0;
-  /// The part of `exposed` that waits for peers to begin a call; without lock step, all time in which workers wait.
+  /// The part of `exposed` in which a rank waits for peers to begin a call; without lock step, all waits of workers.
   double wait = 0;
   double handling = 0;  ///< without lock step, the time in which the workers' own threads handle messages
   double encode = 0, decode = 0;
@@ -41,7 +42,7 @@ struct KernelTimes {
 /// One block of samples. Only the first rank knows the figures by rank.
 struct StepBlock {
   std::size_t round = 0;  ///< number of earlier blocks, those that gave no samples included
-  /// Median over the samples [s] of the slowest rank's time; without lock step, of the ranks' harmonic mean.
+  /// Median over samples of the slowest rank's time [s]; without lock step, of the harmonic mean of the ranks' times.
   double step = 0;
   StepParts parts = {};
   int longest = 0;                   ///< the rank that computed longest
@@ -56,8 +57,8 @@ struct StepBlock {
   bool has_typical = false;  ///< the same on all ranks
 };
 
-/// The index of the sample whose time is nearest to `middle`. late: for each sample, not 0 where it is left out. times:
-/// of the samples that are not left out, at least one.
+/// The index of the sample whose time is nearest to `middle`. late: not 0 for each sample that is left out. times: the
+/// times of the other samples, at least one.
 std::size_t sample_next_to(double middle, std::span<const double> late, std::span<const double> times);
 
 struct Measurement {
@@ -81,7 +82,7 @@ struct Measurement {
 /// O(log ranks). Errors: Interrupted when any rank has seen a signal.
 class StepMeter {
  public:
-  /// What is measured on this rank.
+  /// The functions that make this rank's steps, and how they are sampled.
   struct Source {
     std::function<void()> prepare;  ///< loads the next batch, before the ranks synchronise and the clock is read
     std::function<void()> step;     ///< makes a step, or only submits it to a device
@@ -89,15 +90,16 @@ class StepMeter {
     std::function<std::vector<dataparallel::StepRecord>()> take_records;
     /// Called around each block. From `begin_block` to `end_block`, ranks may call MPI only in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
-    /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks since its
-    /// last call found; empty: nothing wrong. Both are collective, and `verdict` is called after `end_block`.
+    /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks have found
+    /// since it was last called; empty: nothing wrong. Both are collective, and `verdict` is called after `end_block`.
     std::function<void()> verify_next = [] {};
     std::function<std::string()> verdict = [] { return std::string(); };
     /// Number of steps after which exchanges repeat. With an exchange every 16th step, a sample is a mean of 16 steps.
     std::size_t period = 1;
-    /// True where all ranks do the same step at the same time. Else a sample is the harmonic mean of the ranks' times
-    /// of their i-th steps (a rank that only serves has none): the rate at which all together take samples. A block
-    /// then begins with one sample that does not count, since it waits for nothing that a step before it has begun.
+    /// True where all ranks make the same step at the same time. Otherwise a sample is the harmonic mean of the times
+    /// of the ranks' i-th steps (without ranks that only serve), which is the rate at which all together take samples.
+    /// A block then begins with one sample that does not count, since at its begin no earlier step's exchange is under
+    /// way.
     bool lock_step = true;
     bool per_call = false;   ///< whether StepBlock::calls is filled; needs lock step and a period of 1
     std::uint64_t seed = 1;  ///< chooses the step of each block that is checked
@@ -107,8 +109,8 @@ class StepMeter {
   StepMeter& operator=(const StepMeter&) = delete;
 
   void warm_up();
-  /// Takes some samples that are discarded, then a block of about 100 ms. Stop::none: another round is wanted. When the
-  /// result is another one for the first time, a step has been verified after the block.
+  /// Takes some samples that are discarded, then a block of about 100 ms. Returns Stop::none where another round is
+  /// needed. When it first returns another value, a step has been verified after the block.
   core::Stop round();
   const Measurement& result() const { return result_; }
   /// The least time that enough blocks for an interval take; known after the warm-up.

@@ -55,9 +55,9 @@ ScalePoint without_exchange(ScalePoint p) {
   p.algorithm = nullptr;
   p.codec = nullptr;
   p.overlap = Overlap::none;
-  p.bucket_bytes = usual.bucket_bytes;
   p.transport = usual.transport;
   p.applies = {};
+  set_usual_exchange(p);
   return p;
 }
 
@@ -89,8 +89,7 @@ class Planner {
     std::vector<ScalePoint> curves{without_exchange({f_.common})};
     curves = cross(curves, f_.models, [](auto& p, const auto& v) { p.model = v; });
     curves = cross(curves, f_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
-    for (const auto& factor : f_.settings)
-      curves = cross(curves, factor.values, [](auto& p, const auto& set) { set(p); });
+    curves = with_settings(curves, nullptr);
     curves = cross(curves, f_.threads, [](auto& p, auto v) { p.threads = v; });
     curves = cross(curves, f_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
     for (auto& base : curves) {
@@ -135,8 +134,16 @@ class Planner {
     if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
     if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
     if (applies.overlap) all = cross(all, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
-    if (applies.bucket) all = cross(all, f_.buckets, [](auto& q, auto v) { q.bucket_bytes = v; });
-    return with_transports(all);
+    return with_transports(with_settings(all, &applies));
+  }
+
+  /// Combines the points with the further factors of their exchange that apply; null: with those of every training.
+  std::vector<ScalePoint> with_settings(std::vector<ScalePoint> points, const Applies* exchange) const {
+    for (const auto& factor : f_.settings) {
+      const bool wanted = exchange ? factor.applies && exchange->*factor.applies : !factor.applies;
+      if (wanted) points = cross(points, factor.values, [](auto& p, const auto& set) { set(p); });
+    }
+    return points;
   }
 
   /// The values of --overlap, each once, with automatic overlap resolved.

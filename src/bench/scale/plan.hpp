@@ -28,37 +28,38 @@ struct ScaleFactors {
   std::vector<allreduce::AlgorithmPtr> algorithms;
   std::vector<compression::CodecChoicePtr> codecs{nullptr};  ///< null: no codec
   std::vector<Overlap> overlaps;
-  std::vector<std::size_t> buckets;
   std::vector<dataparallel::TransportKind> transports;
   std::vector<Scaling> scalings;
   std::vector<int> threads;
   std::vector<runtime::Cadence> cadences;
   std::string interconnect;    ///< a label of the network between ranks; may be empty
-  NodeMap map = {};            ///< the world's nodes, which decide where placements differ; empty: one node
-  int cores_per_node = 1;      ///< decides automatic overlap
+  NodeMap map = {};            ///< nodes of the world, which decide whether placements differ; empty: one node
+  int cores_per_node = 1;      ///< number of cores of a node, by which automatic overlap is decided
   TrainingConfig common = {};  ///< settings that are no factors: optimizer, seed, injected faults
 };
 
 /// One point: a training on `ranks` ranks, with the step size of its strategy. On one rank its mesh is data-parallel.
 struct ScalePoint : TrainingConfig {
   int ranks = 1;
-  std::optional<Placement> placement = {};  ///< empty where every placement takes the same ranks
+  std::optional<Placement> placement = {};  ///< empty where every placement would take the same ranks
   std::size_t batch_global = 1;
-  Applies applies = {};  ///< the factors of its exchange; the others are null in its row
+  Applies applies = {};  ///< the exchange factors that apply to it; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  runtime::Cadence control_cadence = runtime::Cadence::barrier;  ///< the requested cadence, which its control has
+  /// Requested cadence, at which its control is measured.
+  runtime::Cadence control_cadence = runtime::Cadence::barrier;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   std::size_t curve = 0;                ///< points of one curve are measured in turn
   std::string impossible = {};          ///< the reason why it cannot be measured; empty: it can
 };
 
-/// `independent` on one rank, with the batch of one rank (weak scaling) or of all ranks (strong).
+/// The point with strategy `independent` on one rank, with the batch of one rank (weak) or of all ranks (strong
+/// scaling).
 ScalePoint baseline_of(ScalePoint);
-/// The same strategy on one rank.
+/// The point's strategy on one rank.
 ScalePoint alone_of(ScalePoint);
-/// `independent` on the ranks of one full node.
+/// The point with strategy `independent` on the ranks of one full node.
 ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
-/// `independent` at the same factors.
+/// The point with strategy `independent`, and otherwise equal factors.
 ScalePoint control_of(ScalePoint);
 
 /// Plans all points, baselines first: one rank before more, `independent` before the points that are compared with it.

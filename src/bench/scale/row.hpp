@@ -32,16 +32,17 @@ struct Reference {
   const core::Point& row;
   const Measurement& measured;
 };
-/// The points that a row is compared with. Null: not measured in the same turns, so figures that need it are empty.
+/// The points that a row is compared with. Null: it was not measured in turns with the row; figures that need it are
+/// empty.
 struct References {
   const Reference* base = nullptr;     ///< the point's `baseline_of`
   const Reference* control = nullptr;  ///< `independent` at the same factors
   const Reference* node = nullptr;     ///< `independent` on the ranks of one full node
   const Reference* alone = nullptr;    ///< the same strategy on one rank
 };
-/// Fills in the efficiency, the parts of lost time and what bound the point. In weak scaling the row is mistrusted
-/// where the whole interval of its efficiency is above 100 %, or where it has no interval and is above 105 %, since no
-/// rank can be faster than one alone at the same work. Without an interval there is no verdict.
+/// Fills in the efficiency, the parts of lost time, and the cause that made the point slow. In weak scaling a row is
+/// mistrusted where the whole interval of its efficiency is above 100 %, since no rank can be faster than one alone at
+/// the same work; without an interval, where its efficiency is above 105 %. Without an interval there is no verdict.
 void compare_row(const ScalePoint&, const References&, const Measurement&, core::Point&);
 
 }  // namespace gradmeter::bench

@@ -23,7 +23,8 @@ struct ScaleOptions {
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, shared out evenly
   std::string data_directory;             ///< empty: the built-in digits
-  /// Accuracy is measured after so many samples, and after the control's time for them; 0: it is not measured.
+  /// The number of samples after which accuracy is measured; it is also measured after the time that the control takes
+  /// for them. 0: it is not measured.
   std::size_t learn_samples = 0;
   LearningRule learning_rule = {};  ///< step sizes of that training
 };
@@ -33,7 +34,7 @@ struct RankTimes {
   int rank = 0;
   std::string host = {};
   double compute = 0, control_compute = 0;
-  double wait = 0;  ///< time in which it waits for ranks that have not begun a call
+  double wait = 0;  ///< time in which it waits for ranks that have not yet begun a call
 };
 
 struct ScaleListener {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each layer of a step was computed and each bucket exchanged, by the intervals that the probe has of all steps.
+// When each layer of a step was computed and each bucket exchanged, by the intervals that the probe has recorded.
 #pragma once
 #include <optional>
 #include <span>
@@ -18,43 +18,44 @@ namespace gradmeter::bench {
 /// Times [s] count from the begin of the step.
 struct StepTimeline {
   double step_s = 0;
-  /// Consecutive computations of one layer and pass are one span. Without a layer, so are those of one label between
-  /// which no exchange ended.
+  /// Consecutive computations of one layer and pass are one span. Without layers, consecutive computations of one label
+  /// are, if no exchange ended between them.
   core::Spans compute;
   core::Spans exchange;  ///< one span for each call, in the order in which calls were posted
   core::Spans exposed;   ///< the parts of calls outside computations and earlier calls
 };
 
-/// layers: the layers' names by number (Model::layer_names). buckets: a span without times for each bucket. They name
-/// the calls if there are as many of them; else the calls' own labels do.
+/// layers: the names of the layers by number (Model::layer_names). buckets: one span without times for each bucket; if
+/// there are as many calls as buckets, calls get the buckets' names, else they keep their own labels.
 StepTimeline make_timeline(const dataparallel::StepRecord&, std::span<const std::string> layers,
                            std::span<const core::Span> buckets);
 
 /// The buckets of a model's gradients, named by their tensors.
 core::Spans bucket_spans(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes);
 
-/// Writes the timeline of a typical step into the first rank's metrics. The step is that of the block with the median
-/// step, of which the measurement keeps the sample nearest to the median. The timeline is that of the rank that
-/// computed longest in the block. Writes nothing where no steps were kept, or the step has over 1000 spans. Collective.
+/// Writes the timeline of a typical step into the first rank's metrics: in the block with the median step, the sample
+/// nearest to the block's median, on the rank that computed longest in that block. Writes nothing where no steps were
+/// kept, or the step has over 1000 spans. Collective.
 void fill_timeline(const runtime::Communicator&, const Measurement&, std::span<const std::string> layers,
                    std::span<const core::Span> buckets, core::Metrics&);
 
 // The times at which each bucket of the gradients was ready and was exchanged, to show why it was exposed.
 
-/// Times of one bucket on the rank that computed longest, from the begin of the step: medians over the blocks of each
-/// block's median [s], with their intervals. The parts of a step in the row are computed alike.
+/// The times of one bucket on the rank that computed longest, from the begin of the step [s]. Each is the median over
+/// blocks of the blocks' medians, with its interval, as are the parts of a step in the row.
 struct BucketTimes {
   std::string first, last;  ///< names of its first and last tensor, in the order in which they become ready
   std::size_t tensors = 0;
   std::string largest;       ///< name of its largest tensor
   double largest_share = 0;  ///< the largest tensor's share of the elements
   std::size_t bytes = 0;
-  Estimate ready, begin, end;    ///< `ready`: posted to the fabric; `begin` and `end`: of the exchange
+  Estimate ready, begin, end;    ///< `ready`: when it was given to the fabric; `begin` and `end`: of its exchange
   std::optional<Estimate> wire;  ///< duration since all ranks had begun the call; empty where clocks cannot tell
   Estimate exposed;              ///< duration outside computation and outside earlier calls
 };
 
-/// Uses the blocks whose steps have one call for each bucket; empty where no block has.
+/// The times of all buckets, from the blocks whose steps have one call for each bucket; empty where there is no such
+/// block.
 std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes,
                                       const Measurement&);
 

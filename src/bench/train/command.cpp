@@ -103,7 +103,6 @@ TrainOptions read_options(const Flags& f, int ranks, Occupancy at, const DataSha
   c.codec = c.gradient_codec(only_one("--codec", lists.codecs));
   c.transport = only_one("--transport", lists.transports);
   c.overlap = resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, at);
-  c.bucket_bytes = only_one("--bucket", lists.buckets);
   const auto& usual = c.strategy->info();
   const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
   c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The role of each rank in one training configuration: which part of the model, which worker, or a server.
+// A training's configuration, and what follows from it for each rank: its part of the model, its worker or server.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,15 +21,15 @@ namespace gradmeter::bench {
 enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
 
-/// The cores that a configuration's ranks compute on: compute threads of a rank, ranks and cores of the fullest node.
+/// The cores on which a configuration computes: compute threads of a rank; ranks and cores of the fullest node.
 struct Occupancy {
   int threads = 1, ranks_per_node = 1, cores_per_node = 1, ranks = 1;
   bool has_one_node() const { return ranks <= ranks_per_node; }
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
-/// Resolves automatic; other values stay. Strategies with messages have a progress thread in any case. Between nodes
-/// they overlap with any number of cores, since the link moves the bytes. Within one node, servers move the bytes on
-/// the same cores.
+/// Replaces automatic by none or bucketed; other values stay. Strategies with messages always have a progress thread.
+/// Between nodes they overlap with any number of cores, since the link moves the bytes. Within one node, servers move
+/// the bytes on the same cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
 /// The bucket size that is chosen when a training is made, as the fastest of some that are measured then.
@@ -37,7 +37,7 @@ inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {
   std::string model = "mlp";
-  std::size_t batch_per_rank = 64;  ///< mini-batch of one worker, which is that of all ranks of one replica together
+  std::size_t batch_per_rank = 64;  ///< samples of one worker in a step; a worker is all ranks of one replica together
   std::size_t accumulate = 1;       ///< number of micro-batches of a step
   kernels::Precision precision = kernels::Precision::fp32;  ///< precision of the model's operations
   int threads = 1;
@@ -52,17 +52,24 @@ struct TrainingConfig {
   std::string optimizer = "sgd";
   std::string update = "fp32";  ///< format of the weights; a name in `optimizer` may give it too
   dataparallel::LossScaling loss_scale = {};
-  bool own_gradients = false;  ///< gradients are in the format of the operations' results, where they are exchanged too
+  /// True: gradients have the number format of the operations' results, in which they are also exchanged.
+  bool own_gradients = false;
   std::uint64_t seed = 1;
   float step_size = 0.05f;
   core::Injection injection = {};  ///< faults to test whether they are found
 
-  /// The optimizer's name with the format of the weights in it. Errors: UsageError where both give a format, and these
-  /// differ.
+  /// The optimizer's name, with the format of the weights in it. Errors: UsageError where `optimizer` and `update` give
+  /// different formats.
   std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
   dataparallel::StrategyOptions strategy_options() const;
-  /// The codec that gradients travel by: that of their own format, or the given one.
+  /// The codec by which gradients travel: that of their own format if there is one, else `given`.
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
+};
+
+/// The exchange factors that apply to a training.
+struct Applies {
+  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
+  Applies& operator|=(const Applies&);
 };
 
 /// One value of a factor, as a function that sets it.
@@ -70,10 +77,11 @@ using Setting = std::function<void(TrainingConfig&)>;
 struct TrainingFactor {
   std::string flag;  ///< "--accumulate"
   std::vector<Setting> values;
+  bool Applies::*applies = nullptr;  ///< it applies where this exchange factor does; null: to every training
 };
 
-/// The number of samples that an evaluation takes at once, unless a batch is longer: a split model allocates its memory
-/// once.
+/// The number of samples that an evaluation passes through the model at once, unless a batch is longer. A split model
+/// allocates its memory for it once.
 inline constexpr std::size_t validation_piece = 250;
 
 /// The facts of the data that models must fit.
@@ -82,8 +90,7 @@ struct DataFacts {
   std::size_t labels = 1;                                     ///< labels of a sample
 };
 
-/// The name that tables of operations have for a device: "host" for the "cpu" of flags and rows. It refers to a
-/// literal.
+/// The name that tables of operations have for a device: "host" for "cpu" in flags and rows. It refers to a literal.
 std::string_view operations_of(std::string_view device);
 /// True where software rounds to the precision in some operation, so that times say nothing of the precision.
 bool is_rounded_by_software(const TrainingConfig&, const DataFacts&);
@@ -101,36 +108,31 @@ struct Layout {
 /// The layout of a rank. Errors: UsageError when so many ranks do not make the mesh, or leave no worker.
 Layout layout_of(const TrainingConfig&, int ranks, int rank);
 
-/// peers: null for a model that knows its sizes but cannot be run.
+/// peers: null for a model that only tells its sizes and cannot be run.
 model::ModelRequest model_request(const TrainingConfig&, const Layout&, const DataFacts&, model::Peers* peers);
-/// A model that knows its sizes but cannot be run: one rank's part.
+/// Makes one rank's part of the model, which only tells its sizes and cannot be run.
 std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, const DataFacts&);
 
-/// The places of the ranks of this rank's data axis on nodes. node_of: the node of each rank.
+/// The shape of this rank's data axis: how its ranks lie on nodes. node_of: the node of each rank.
 allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
 
 /// The reason why these ranks cannot train with this configuration; empty: they can. node_of: the node of each rank.
 std::string refusal(const TrainingConfig&, const DataFacts&, const NodeMap&);
-/// Bytes that one rank will have resident, without the data set. The configuration must not be refused.
+/// The bytes that one rank will have resident, without the data set. Requires that `refusal` is empty.
 std::size_t resident_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 /// The part of the resident bytes that is in /dev/shm over all ranks of a node, where these are processes.
 std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
-/// The part of the resident bytes that the training takes: weights, gradients, activations, states of optimizers, what
-/// strategy and codec keep, and what exchanges need. The rest belongs to a process with its libraries.
+/// The part of the resident bytes that the training takes: weights, gradients, activations, states of optimizers,
+/// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
-/// The exchange factors that apply to a training.
-struct Applies {
-  bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
-  Applies& operator|=(const Applies&);
-};
 Applies factors_of(const dataparallel::StrategyChoice&);
-/// No factor applies where nothing is exchanged. The transport does not apply to a vendor's algorithm, unless a split
-/// model uses it for messages.
+/// The factors that apply to this training: none where nothing is exchanged. The transport does not apply to a vendor's
+/// algorithm, unless a split model uses it for messages.
 Applies factors_of(const TrainingConfig&, const Layout&);
-/// True where the strategy exchanges anything among so many workers.
+/// True where the strategy exchanges anything among this many workers.
 bool exchanges(const TrainingConfig&, const Layout&);
-/// True where a thread is needed that handles messages from servers, or hides exchanges.
+/// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
 /// The options of the fabric, which are the same on all ranks, whatever their parts.
 dataparallel::RankFabricOptions fabric_options(const TrainingConfig&, const Layout&, const DataFacts&);

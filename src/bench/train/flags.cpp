@@ -125,14 +125,16 @@ std::vector<Overlap> parse_overlaps(const std::string& text) {
 }
 
 /// "auto" is automatic_bucket.
-std::vector<std::size_t> parse_buckets(const std::string& text) {
-  std::vector<std::size_t> out;
+std::vector<Setting> parse_buckets(const std::string& text) {
+  std::vector<std::size_t> sizes;
   for (const auto& item : split_list("--bucket", text)) {
     const bool automatic = item == "auto";
     const std::size_t bytes = automatic ? automatic_bucket : parse_size("--bucket", item);
     if (bytes > 0 && bytes < 1024) throw UsageError(fmt::format("--bucket {}: at least 1K, or 0 for one bucket", item));
-    if (std::find(out.begin(), out.end(), bytes) == out.end()) out.push_back(bytes);
+    if (std::find(sizes.begin(), sizes.end(), bytes) == sizes.end()) sizes.push_back(bytes);
   }
+  std::vector<Setting> out;
+  for (const std::size_t bytes : sizes) out.push_back([bytes](TrainingConfig& c) { c.bucket_bytes = bytes; });
   return out;
 }
 
@@ -240,6 +242,7 @@ void check_precisions(const Flags& f, const std::vector<std::string>& models, co
 struct TrainingFlag {
   const char *name, *usual_in_train, *usual_in_scale, *help;
   std::vector<Setting> (*settings)(const std::string& text) = nullptr;
+  bool Applies::*applies = nullptr;  ///< as in TrainingFactor
 };
 
 constexpr std::array training_flags{
@@ -263,7 +266,8 @@ constexpr std::array training_flags{
         "none; bucketed: communicate during backward, by a progress thread; auto: bucketed if that thread has a core"},
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bytes sent together; the first bucket has 1M at most; 0: all in one; auto: the fastest of "
-                 "some sizes"},
+                 "some sizes",
+                 &parse_buckets, &Applies::bucket},
     TrainingFlag{"threads", "", "", "compute threads of a rank; default: cores of a node / ranks of a node"},
     TrainingFlag{
         "precision", "fp32", "fp32",
@@ -328,18 +332,24 @@ ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usua
   }
   out.meshes = parse_meshes(f.text("mesh"));
   for (const auto& flag : training_flags) {
-    if (flag.settings) out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(f.text(flag.name))});
+    if (!flag.settings) continue;
+    out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(f.text(flag.name)), flag.applies});
   }
   out.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
   out.codecs = naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); });
   check_gradients(f, out);
   out.transports = parse_transports(f.text("transport"));
   out.overlaps = parse_overlaps(f.text("overlap"));
-  out.buckets = parse_buckets(f.text("bucket"));
   out.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
                                  : std::vector<int>{usual_threads};
   out.common.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   return out;
+}
+
+void set_usual_exchange(TrainingConfig& c) {
+  for (const auto& flag : training_flags) {
+    if (flag.applies) flag.settings(flag.usual_in_scale).front()(c);
+  }
 }
 
 void fill_training(const TrainingConfig& c, const Applies& applies, core::Factors& f) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of the data, known before models and batches are checked against it.
+// Facts of the data, read before models and batches are checked against them.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -14,38 +14,43 @@ struct DataShape : DataFacts {
   std::size_t train_samples = SIZE_MAX;  ///< number of samples that the files hold; the built-in digits never run out
 };
 
-/// Reads the facts of the data in a directory; an empty name means the built-in digits, for which nothing is read.
+/// Reads the facts of the data in a directory. An empty name means the built-in digits, for which no file is read.
 /// Cost: the files are read once. Errors: UsageError of one line.
 DataShape read_data_shape(const std::string& directory);
 
-/// Reads the facts on all ranks: one rank of each node reads the files as its node has them. Collective.
+/// Reads the facts for all ranks: one rank of each node reads the files, since nodes may have different ones.
+/// Collective.
 /// Errors: Refused on all ranks; it names the rank where only some of them found an error.
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
 
-/// Errors: UsageError when the files hold fewer samples than one step takes.
+/// Checks that the files hold at least the samples of one step. Errors: UsageError.
 void check_enough(const DataShape&, const std::string& directory, std::size_t batch_global);
 
 // The flags of a training, which `train` and `scale` share.
 
-/// The number of values that a flag takes: one for train; for scale a list, each of which is a factor.
+/// The number of values that a flag takes: one (train), or a list, which makes it a factor (scale).
 enum class Values { one, list };
-/// Adds the flags, with --strict where a flag takes one value: commands that take lists refuse more by themselves.
+/// Adds the flags. With Values::one it also adds --strict, since commands that take lists are strict anyway.
 void add_training_flags(FlagList&, Values);
 
 /// Reads the flags as lists, which have one value each for train. usual_threads: threads of a rank, unless `--threads`
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
-/// Fills in the factors of a row that a training has by itself; the caller fills in ranks, their batch, mesh and
+/// Sets the factors with a TrainingFactor::applies to their usual values, for a training without an exchange.
+void set_usual_exchange(TrainingConfig&);
+
+/// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and
 /// transport.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 
-/// Reads models by name, and returns canonical names. shrink: divides the widths of layer tables. device: its name in
-/// tables of operations. Errors: UsageError for a model that does not fit the data.
+/// Reads the names of models and returns their canonical form. shrink: divides the widths of layer tables. device: its
+/// name in tables of operations. Errors: UsageError for a model that does not fit the data.
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
                                       std::string_view device = "host");
 
-/// Refuses precisions that software rounds to in one of the models, for commands that report times. Errors: UsageError.
+/// Refuses precisions to which software rounds in one of the models, for commands that report times. Errors:
+/// UsageError.
 void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
 
 /// Refuses models that only compute and exchange, for commands that read a loss. Errors: UsageError, beginning with
@@ -56,9 +61,9 @@ void require_learning(std::string_view what, const Flags&, const std::vector<std
 std::string data_directory(const Flags&);
 
 /// Checks `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: the factors
-/// that apply to any training of the run; ranks: the most ranks of any training. On one rank, where nothing is
-/// exchanged, returns a note of the flags that change nothing, since scripts use the same flags for 1, 2 and 4 ranks.
-/// Errors: UsageError for such a flag on more ranks, and with `--strict`.
+/// that apply to some training of the run; ranks: the most ranks of any training. Returns a note of the flags that have
+/// no effect on one rank, where nothing is exchanged: scripts use the same flags for 1, 2 and 4 ranks. Errors:
+/// UsageError for a flag without effect on more ranks, and on one rank with `--strict`.
 std::string unused_note(std::string_view command, const Flags&, const Applies& used, int ranks);
 
 }  // namespace gradmeter::bench

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best times of a step's operations, at their own shapes. They are measured repeatedly, in turn with the steps.
+// The best times of a step's operations, on the shapes that they have in it, measured repeatedly in turn with the
+// steps.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -18,26 +19,26 @@
 
 namespace gradmeter::bench {
 
-/// The times of all operations of a step, each so many times [s].
+/// The time of all operations of a step, each multiplied by how often the step runs it [s].
 struct OperationTimes {
-  double library = 0;   ///< by the fastest run of each operation
-  double roofline = 0;  ///< by the FLOP at the peak, or a load of each operand, whichever is longer
+  double library = 0;   ///< the fastest run of each operation
+  double roofline = 0;  ///< the FLOP at the peak rate, or a load of each operand, whichever takes longer
 };
 
-/// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds, with operands in the
-/// library's layouts, and in the caches as far as they fit. Training's operands are colder, but a bound may not be
+/// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds. Operands are in the
+/// library's layouts, and in the caches as far as they fit. In training they are colder, but a lower bound must not be
 /// above any step. Operations on one problem share one entry; all entries share the memory of their operands.
 class OperationProbe {
  public:
   explicit OperationProbe(int threads) : threads_(threads) {}
-  /// Runs the operations, those that were measured least often first, until `budget` is over; new ones run however long
-  /// they take.
+  /// Runs the operations, those that were measured least often first, until `budget` is over. Operations that were
+  /// never measured are run even beyond the budget.
   /// Errors: BackendError of the library.
   void round(std::span<const model::RepeatedProblem>, core::Seconds budget);
-  /// The times of these operations, which must have been in a round.
+  /// The times of these operations. Each must have been in a round before.
   OperationTimes times(std::span<const model::RepeatedProblem>) const;
-  /// The best rate of bare multiply-adds, or of an operation that was faster, but at most kernels::most_of_fma times
-  /// the former.
+  /// The best rate of bare multiply-adds, or that of an operation that was faster, but at most kernels::most_of_fma
+  /// times the rate of bare multiply-adds.
   core::FlopsPerSecond peak() const { return peak_; }
 
  private:
@@ -47,7 +48,7 @@ class OperationProbe {
     std::uint64_t rounds = 0;
     double run_s = 0, read_s = 0;  ///< the shortest time of a run; of a load
   };
-  /// Memory with random numbers of one format; without a format with zeros.
+  /// Memory that holds random numbers of one format; without a format, zeros.
   struct Memory {
     const kernels::NumberFormat* format;
     kernels::AlignedVector<std::byte> bytes;
@@ -66,14 +67,14 @@ class OperationProbe {
 
 // The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
 
-/// A lower bound for any implementation: the longer of its operations and its exchange, since perfect overlap hides the
-/// other.
+/// A lower bound for any implementation: the time of its operations or that of its exchange, whichever is longer, since
+/// with perfect overlap the other is hidden.
 struct StepBound {
   bool is_known = true;      ///< false: there is no bound to compare a time with
   core::Seconds compute{};   ///< time of the step's operations at the library's best
   core::Seconds roofline{};  ///< time at the hardware's best, which is never more than `compute`
   core::Seconds exchange{};
-  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; with links and ports where anything is exchanged
+  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; has links and ports where anything is exchanged
 
   core::Seconds seconds() const { return std::max(compute, exchange); }
   std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
@@ -82,7 +83,7 @@ struct StepBound {
 /// whole interval are below its limit.
 void fill_bound(const StepBound&, core::Point&);
 
-/// The work that a point demands of the machine, for this rank.
+/// The least work that a point's step demands of the machine, as seen by this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
   LeastSent least = {};                                 ///< the same on all ranks; zero where nothing is exchanged
@@ -91,7 +92,7 @@ struct StepDemand {
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };
 
-/// All limits on one group of ranks with so many threads each. They are limits of the host: a device's steps have none.
+/// All limits on one group of ranks with so many threads each. They are limits of hosts: a device's steps have none.
 class StepLimits {
  public:
   /// Collective over `c`, as are all calls; `c` must outlive it.
@@ -100,7 +101,7 @@ class StepLimits {
   /// Measures one round: all ranks compute, then all use the link. It takes a few milliseconds, more for new or long
   /// operations. Nothing else may move meanwhile.
   void round(const StepDemand&);
-  /// The bound from all rounds so far, one of which must have had this demand.
+  /// The bound from all rounds so far. At least one round must have measured this demand.
   StepBound bound(const StepDemand&) const;
 
  private:

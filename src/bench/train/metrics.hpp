@@ -22,8 +22,8 @@ struct StepSamples {
 };
 void fill_waits(const StepSamples&, core::Metrics&);
 
-/// Means over `period` consecutive steps, after which exchanges repeat, so that each mean has its share of an exchange.
-/// Steps that are left at the end are dropped, unless there are no others.
+/// Means over `period` consecutive steps. Exchanges repeat after that many steps, so each mean has an equal share of
+/// them. Steps left over at the end are dropped, unless there are no others.
 std::vector<double> period_means(std::span<const double> steps, std::size_t period);
 
 /// Mean, 99th percentile and maximum of a histogram: counts[k] updates had staleness k.
@@ -33,12 +33,13 @@ struct StalenessSummary {
 };
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 
-/// Fills in what the strategy has observed; nothing where no server applied updates. seconds: the time of training so
-/// far.
+/// Fills in what the strategy has observed; nothing where no server applied updates. seconds: the time spent training
+/// so far.
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
 /// Fills in the state of the loss scale; nothing where the loss is not scaled.
 void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core::Metrics&);
-/// Fills in the bytes of a step on average over all steps, and their forecast; status wrong when the totals differ.
+/// Fills in the bytes of a step, averaged over all steps, and their forecast. If the totals differ, the status is
+/// wrong.
 void fill_totals(const TrainingTotals&, core::Point&);
 
 // The noise of gradients, which shows how large a batch can usefully be. It is estimated from two batch sizes: that of
@@ -59,7 +60,8 @@ GradientNorms gradient_norms(const runtime::Communicator&, std::span<const float
 /// biased.
 class NoiseScale {
  public:
-  /// The numbers of samples behind part_square and mean_square. Errors: std::invalid_argument unless part < whole.
+  /// part_batch, whole_batch: the numbers of samples behind part_square and mean_square.
+  /// Errors: std::invalid_argument unless part_batch < whole_batch.
   NoiseScale(std::size_t part_batch, std::size_t whole_batch);
   void add(const GradientNorms&);
   std::size_t steps() const { return steps_; }

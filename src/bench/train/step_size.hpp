@@ -9,7 +9,7 @@
 
 namespace gradmeter::bench {
 
-/// The place in a run at which a step is. All steps of an epoch are equally long.
+/// A step's position in a run. All epochs have equally many steps.
 struct TrainingMoment {
   std::size_t step = 0;         ///< from 0
   std::size_t epoch_steps = 1;  ///< number of steps of an epoch
@@ -23,7 +23,8 @@ struct StepSizeRuleInfo {
 };
 std::span<const StepSizeRuleInfo> step_size_rules();
 
-/// The rules that a user named: one that scales with the batch, one over the run, or both: "linear:batch=64+cosine".
+/// The rules that a user named: one that scales with the batch, one that acts over the run, or both:
+/// "linear:batch=64+cosine".
 class StepSizeRule {
  public:
   /// Errors: UsageError for an unknown name or parameter, or two rules of one kind.

@@ -17,9 +17,9 @@
 
 namespace gradmeter::bench {
 
-/// One rank's events. A rank is a process of the trace, a lane a thread of it. Lane 0 has the steps with the
-/// computations and waits in them; the lanes after it have the calls, as many as overlapped. Server lanes have the same
-/// of the rank's server task.
+/// The events of one rank. In the trace a rank is a process, and its lanes are threads. Lane 0 has the steps with their
+/// computations and waits. The next lanes have the calls; there are as many lanes as calls overlapped. Further lanes
+/// have the same of the rank's server task.
 class Timeline {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
@@ -28,14 +28,14 @@ class Timeline {
 
   /// Adds what the worker did in a step.
   void add(std::size_t step, const dataparallel::StepRecord&);
-  /// Adds what the rank's server task did until that step ended; the `step` interval of the record is not used.
+  /// Adds what the rank's server task did up to the end of that step. The record's `step` interval is not used.
   void add_background(std::size_t step, const dataparallel::StepRecord&);
 
   bool empty() const { return events_.empty(); }
-  /// The begin of the first event, in rank 0's clock [s]; infinite without events. `clock`: this host's clock, as known
-  /// at the end.
+  /// The begin of the first event, by rank 0's clock [s]; infinite without events. `clock`: the relation of this host's
+  /// clock to rank 0's, as known at the end.
   double begin(const runtime::DriftModel& clock) const;
-  /// An array of events in the format, where ts is 0 at `origin` (rank 0's clock).
+  /// The events as a JSON array in that format, in which `origin` (by rank 0's clock) is ts 0.
   core::Json events(double origin, const runtime::DriftModel& clock) const;
 
  private:
@@ -60,7 +60,7 @@ class Timeline {
 
 /// Errors: UsageError when the file exists (unless it is to be replaced) or cannot be made there.
 void check_trace_path(const std::string& path, bool replace);
-/// A file of every rank's events, complete or absent: written under another name, and renamed by `close`.
+/// A file of every rank's events. It is complete or absent: written under another name, and renamed by `close`.
 /// Errors: those of check_trace_path; BackendError.
 class TraceFile {
  public:
@@ -78,7 +78,7 @@ class TraceFile {
   const char* separator_ = "";
 };
 
-/// Collective: rank 0 writes all ranks' events to one file, with one rank's in memory at a time.
+/// Writes all ranks' events to one file on rank 0, which holds one rank's events in memory at a time. Collective.
 void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace);
 
@@ -94,12 +94,12 @@ struct TraceRequest {
 
 class Trace {
  public:
-  /// Errors: UsageError when the run of so many steps does not reach the first.
+  /// Errors: UsageError when the run has fewer steps than the first traced one.
   Trace(TraceRequest, std::size_t steps, Timeline);
-  /// These two are called around each step of the run.
+  /// `before` and `after` are called around each step of the run.
   void before(std::size_t step, dataparallel::Probe&) const;
   void after(std::size_t step, const dataparallel::StepRecord&, dataparallel::Probe&);
-  /// Writes the file. Collective. False: no rank has made any of these steps, and there is no file.
+  /// Writes the file. Collective. Returns false, and writes none, where no rank has made any of the traced steps.
   bool write(const runtime::Communicator&, const runtime::DriftModel& clock) const;
 
  private:

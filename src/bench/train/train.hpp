@@ -14,10 +14,10 @@
 
 namespace gradmeter::bench {
 
-/// A request for the data that rank 0 holds before one step, as a file for gradmeter codecs and other programs.
+/// A request to write data that rank 0 holds before one step to a file, for gradmeter codecs and other programs.
 struct Dump {
   std::string path;
-  std::optional<std::size_t> step;  ///< empty: the usual one
+  std::optional<std::size_t> step;  ///< empty: the usual step, which depends on the data
   bool replace = false;             ///< true: an existing file is replaced
 };
 
@@ -35,11 +35,11 @@ struct TrainOptions {
   /// Number of steps between samples of the gradient's noise; empty: no samples.
   std::optional<std::size_t> noise_every;
   std::optional<TraceRequest> trace;
-  std::optional<std::size_t> log_every;  ///< number of steps between loss rows; empty: there are rows for epochs only
+  std::optional<std::size_t> log_every;  ///< number of steps between rows with a loss; empty: only epochs give rows
 };
 
 struct TrainListener {
-  /// Called on rank 0 before the first row, with the number of rows; with a target that is the largest possible.
+  /// Called on rank 0 before the first row, with the number of rows; with a target, with the largest possible number.
   std::function<void(std::size_t rows)> planned = {};
   std::function<void(const core::Point&)> row;                                     ///< called on rank 0
   std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< called on rank 0
@@ -48,7 +48,7 @@ struct TrainListener {
 struct TrainResult {
   double accuracy = 0;  ///< accuracy of the last validation
   bool is_text = false;
-  double least_loss = 0;       ///< the least loss that any model can have on this data [nats]; 0: it is not known
+  double least_loss = 0;       ///< the least loss that any model can have on this data [nats]; 0: unknown
   double validation_loss = 0;  ///< per label of the validation set [nats]
   double seconds = 0;          ///< training time without evaluation [s]
   std::size_t steps = 0;
@@ -57,9 +57,9 @@ struct TrainResult {
   bool weights_dumped = false;        ///< true: they were asked for and written
   bool reached = false;               ///< true: there is a target, and it was reached
   std::optional<double> noise_scale;  ///< noise scale of the last epoch [samples]
-  /// False where software rounds, or a device is emulated: their times say nothing.
+  /// False where software rounds, or a device is emulated, since times then mean nothing.
   bool has_times = true;
-  /// True where weights were equal on all ranks, and always for strategies that do not promise it.
+  /// True where all ranks held equal weights, and for strategies that do not promise it.
   bool weights_equal = true;
   TrainingTotals totals = {};
 };
@@ -67,10 +67,10 @@ struct TrainResult {
 /// Errors: UsageError where the noise of gradients is asked for and cannot be measured.
 void check_noise_scale(const TrainOptions&, int ranks);
 
-/// Collective over the session's world. It gives a row for each epoch (loss: mean over the epoch's samples), and for
-/// each logged step (loss: mean over that step's global batch, before its update).
-/// Errors: UsageError for data or a model that do not fit, and for a noise scale where there is none; WrongResult for a
-/// loss that is NaN or infinite; Interrupted.
+/// Collective over the session's world. The listener gets a row for each epoch (with the mean loss of the epoch's
+/// samples), and for each logged step (with the mean loss of that step's global batch, before its update).
+/// Errors: UsageError for data or a model that do not fit, and where the noise scale cannot be measured; WrongResult
+/// for a loss that is NaN or infinite; Interrupted.
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
 
 std::string train_header();

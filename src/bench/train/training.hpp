@@ -35,16 +35,16 @@ struct TrainingTotals {
   dataparallel::Observations observed = {};
   std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
   bool bytes_known = true;
-  /// The longest time that a rank has spent in steps, warm-up and discarded steps included, since updates came in them
-  /// too.
+  /// The longest time that a rank has spent in steps, with warm-up and discarded steps, since these made updates too
+  /// [s].
   double seconds = 0;
-  /// True where the bytes sent equal the forecast, or, without a forecast, the sum of the calls' own messages, and do
-  /// not exceed the forecast's upper bound, if it has one.
+  /// True where the bytes sent are those of the forecast, or, without a forecast, the sum of the calls' own messages,
+  /// and are not above the forecast's upper bound, if it has one.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
   std::string fault() const;  ///< says in a line what is not right
-  /// Adds the totals of another training of the same point. Observations of strategies are those of the last training.
+  /// Adds the totals of another training of the same point. The strategy's observations are replaced by the other's.
   TrainingTotals& operator+=(const TrainingTotals&);
 };
 
@@ -67,24 +67,23 @@ class Training {
 
   /// Loads this worker's part of batch `step`, so that the step itself need not. It is not collective.
   void prepare(std::size_t step);
-  /// Draws the samples of this worker's part of an epoch that are not drawn yet: each built-in digit takes 11 us. It is
-  /// called for the first epoch; in later ones the steps draw. It is not collective.
+  /// Draws this worker's samples of an epoch in advance: each built-in digit takes 11 us. It is called for the first
+  /// epoch; in later epochs the steps draw. It is not collective.
   void draw_epoch(std::size_t first_step);
-  /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted: `get` of the
-  /// outcome waits for it, and so does `take_records`.
+  /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted; `get` of the
+  /// outcome and `take_records` wait for it.
   model::PendingOutcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::PendingOutcome step(std::size_t step, float step_size);
-  /// Waits for all steps that were submitted, and returns what those since the last call did, in their order. On a rank
-  /// that only serves the records are empty.
+  /// Waits for all submitted steps, and returns the records of those since it was last called, in their order. On a
+  /// rank that only serves the records are empty.
   std::vector<dataparallel::StepRecord> take_records();
   /// True where steps are submitted ahead of the device that makes them.
   bool runs_ahead() const { return !session_.on_host(); }
-  /// The gradient of this rank's part of batch `step` at the current weights, before any exchange. It is collective
-  /// only over the ranks of one replica. The next step overwrites the gradient, and is the same with or without this
-  /// call.
+  /// The gradient of this rank's part of batch `step` at the current weights, before any exchange. Collective over the
+  /// ranks of one replica. The next step overwrites the gradient; this call does not change that step's result.
   /// Cost: a forward and a backward pass.
   std::span<const float> local_gradient(std::size_t step);
-  /// The weights that this rank trains, as they are between two steps; places are as in `model().tensors()`.
+  /// The weights that this rank trains, as they are between two steps, in the order of `model().tensors()`.
   std::span<const float> weights() { return on_host(assembly_.buffers().parameters, weights_copy_); }
   std::size_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
   /// The number of steps after which exchanges repeat.
@@ -94,45 +93,45 @@ class Training {
 
   /// True where ranks exchange messages at any time, and workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
-  /// Returns when all ranks have called it, with nothing of their own under way, so that their next common action waits
-  /// for no rank's training. Collective.
+  /// Returns when all ranks have called it and have nothing of their own under way, so that a common action after it
+  /// does not wait for another rank's training. Collective.
   void quiesce();
-  /// Result of `pause_progress`, which does what `quiesce` does and keeps progress threads idle while the result lives.
-  /// Null where they are idle anyway. Collective.
+  /// Does what `quiesce` does, and keeps progress threads idle as long as the returned value lives. Null where they are
+  /// idle anyway. Collective.
   using ProgressPause = std::shared_ptr<void>;
   ProgressPause pause_progress();
 
-  /// Validates the evaluation weights on the whole validation set, of which each worker takes its part. Collective.
+  /// Computes the loss and accuracy of the evaluation weights on the whole validation set, divided among workers.
+  /// Collective.
   Validation validate();
   /// True where all workers hold the same bits, or the strategy does not promise it. Collective.
   bool weights_agree();
-  /// Checks the strategy's all-reduces on known data, in training's own buckets, operation and codec. Collective,
-  /// before the first step. Leaves the gradients zero, and changes nothing else of a run.
+  /// Checks the strategy's all-reduces on known data, with training's own buckets, operation and codec. Collective;
+  /// call it before the first step. It leaves the gradients zero, and otherwise does not change the run.
   ExchangeCheck check_sums();
-  /// Makes `check_sums`. Then makes verified steps, from batch 0 on, until the workers have exchanged something (64
-  /// steps at most), and verifies the exchange of evaluation weights. Collective, before the first step.
+  /// Calls `check_sums`. Then makes verified steps, from batch 0 on, until the workers have exchanged something (64
+  /// steps at most), and verifies the exchange of evaluation weights. Collective; call it before the first step.
   ExchangeCheck check_exchange();
-  /// Makes the all-reduces of a step alone, on the present gradients, for a strategy that makes all-reduces. It makes
-  /// no step. Collective.
+  /// Makes only the all-reduces of a step, on the present gradients, for a strategy that makes all-reduces. Collective.
   void exchange_gradients();
   /// The least that a step demands of the machine, on average over a period. Collective.
   StepDemand demand() const;
-  /// Verifies the next step in which anything is exchanged, call by call and message by message, and the operations of
-  /// the next step. All ranks call it before the same step. The step gives the same bits, only later. Cost: see
+  /// Verifies the operations of the next step, and call by call and message by message the next step that exchanges
+  /// anything. All ranks call it before the same step. The step gives the same bits, but takes longer. Cost: see
   /// dataparallel::Verifier and kernels::CallCheck.
   void verify_next() {
     queue_->synchronise();  // so that the time of a check is not that of the steps before it
     verifier_.arm();
     checks_calls_ = true;
   }
-  /// Returns in a line, the same on all ranks, what was wrong in the steps verified since the last call; empty:
-  /// nothing. Collective, after `quiesce`. Cost: a few small collectives.
+  /// Returns in one line, the same on all ranks, what was wrong in the steps verified since `verdict` was last called;
+  /// empty: nothing. Collective, after `quiesce`. Cost: a few small collectives.
   std::string verdict();
   /// Ends the strategy, after which there are no more steps, and returns the totals. Collective.
   TrainingTotals finish();
   /// The observations so far. Servers may still be answering, so bytes are not compared with a forecast. Collective.
   dataparallel::Observations observed();
-  /// The state of the loss scale so far. Where ranks differ it is the least scale and the most skipped steps.
+  /// The state of the loss scale so far. Where ranks differ, it has the least scale and the most skipped steps.
   /// Collective.
   std::optional<dataparallel::LossScaler::State> loss_scale();
 
@@ -141,7 +140,7 @@ class Training {
   /// True where each bucket of the gradients is exchanged in a call of its own.
   bool exchanges_buckets() const;
   std::size_t bucket_bytes() const { return config_.bucket_bytes; }
-  /// The automatic size that was measured; empty: the size was given, or does not apply.
+  /// The bucket size that `--bucket auto` has measured; empty: the size was given, or does not apply.
   std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
   bool has_progress_thread() const { return progress_thread_; }
   /// The number of threads of this rank that run at once, besides compute threads.
@@ -150,7 +149,7 @@ class Training {
 
  private:
   model::Batch batch() const { return {inputs_.device(), labels_.device(), data_.train->labels()}; }
-  /// The memory itself, or a copy of the device's memory.
+  /// The buffer itself where it is in host memory, else a copy of the device's memory, held in `copy`.
   std::span<const float> on_host(const runtime::ConstBuffer&, std::vector<float>& copy);
   void await_departures();
   dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
@@ -186,16 +185,16 @@ class Training {
   double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;
   bool checks_calls_ = false;     ///< true: the operations of the next step are checked
-  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; each check has another one
+  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; it is another one for each check
   std::string calls_fault_;       ///< faults of this rank's checked operations since the last verdict
   std::size_t served_steps_ = 0;  ///< steps of a rank that only serves, since the last `take_records`
 };
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.
 
-/// Collective over `world`, as is the destruction of the last copy of the result. All ranks of a node have equal bytes.
-/// Cost:   for images, a node reads and holds them once; text is read and held by every rank; for data that are drawn,
-/// see model::make_data.
+/// Collective over `world`, as is the destruction of the last copy of the result. All ranks of a node have equal data.
+/// Cost:   a node reads and holds images once; text is read and held by every rank; for data that are drawn, see
+/// model::make_data.
 /// Errors: UsageError, on all ranks of a node whose files are at fault.
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
 
@@ -204,11 +203,12 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
 /// Candidate sizes [bytes], which all make different buckets: one bucket for all (0), then 256 KiB to 25 MiB.
 std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
 
-/// The index of the smallest median. times: by candidate, the times of steps, each that of the slowest rank [s].
+/// The index of the candidate with the shortest median. times: by candidate, the times of its steps on the slowest rank
+/// [s].
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
-/// The configuration with a definite bucket size. Where the size is automatic and matters, it is the fastest in a few
-/// steps of each candidate, in trainings that are dropped; else it is the given or the usual one.
+/// The configuration with a definite bucket size. Where the size is automatic and matters, it is the one that was
+/// fastest in a few steps, in a training made and dropped for each candidate; else it is the given or the usual size.
 /// Collective over the communicator; all ranks choose alike.
 /// Cost:   for every candidate, twice the set-up of a training and four of its steps.
 /// Errors: UsageError where the configuration cannot be trained; Interrupted.

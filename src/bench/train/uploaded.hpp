@@ -13,21 +13,21 @@
 
 namespace gradmeter::bench {
 
-/// How many places of so many bytes there may be: enough for the steps that a host submits ahead, and 64 MiB of memory
-/// unless two places take more.
+/// The most places of so many bytes that there may be: enough for the steps that a host submits ahead, but no more than
+/// 64 MiB of memory unless two places take more.
 constexpr std::size_t most_places(std::size_t bytes) {
   constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
   return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
 }
 
-/// Numbers that the host writes and a device reads. They are in one memory where that device is the host. Elsewhere the
-/// host writes them to pinned memory, and in another place while the copies from earlier ones are under way.
+/// Numbers that the host writes and a device reads. Where the device is the host, both use one memory. Elsewhere the
+/// host writes to pinned memory: to another place each time, while copies from earlier ones may be under way.
 template <class T>
 class Uploaded {
  public:
   Uploaded(runtime::Device& device, std::size_t count)
       : device_(device), count_(count), memory_(device.allocate(core::element_of<T>, count)) {}
-  /// Where the host writes the numbers that are uploaded next. It waits where all places that there may be are in use.
+  /// The memory into which the host writes the numbers that are uploaded next. It waits while all places are in use.
   std::span<T> host() {
     if (!memory_.buffer.on_device()) return memory_.buffer.values<T>();
     if (!is_open_) open();
@@ -45,7 +45,7 @@ class Uploaded {
   }
 
  private:
-  /// Whole pages, so that no two places pin the same one.
+  /// Pinned memory for one upload, in whole pages, so that no two places pin the same one.
   struct Place {
     Place(runtime::Device& device, std::size_t elements)
         : memory(static_cast<std::byte*>(operator new (paged(elements), std::align_val_t{page}))),
@@ -76,7 +76,7 @@ class Uploaded {
   runtime::Device& device_;
   std::size_t count_;
   runtime::OwnedBuffer memory_;
-  std::vector<Place> places_;  ///< the one that was used longest ago is at `next_`
+  std::vector<Place> places_;  ///< the place at `next_` was used the longest time ago
   std::size_t next_ = 0;
   bool is_open_ = false;
 };

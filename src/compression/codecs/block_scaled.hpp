@@ -14,9 +14,9 @@
 
 namespace gradmeter::compression {
 
-/// Wire: 8 + 32/bucket bits an element. The scale that is sent is N, the bucket's largest |x|; the code is x·448/N
-/// (e4m3) or x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 (e4m3), 2^-3 (e5m2) down to
-/// N·2^-6/448 and N·2^-14/57344; below these, at most half the smallest subnormal.
+/// Wire: 8 + 32/bucket bits an element. The scale is N, the bucket's largest |x|; the code is x·448/N (e4m3) or
+/// x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 (e4m3) down to N·2^-6/448, and 2^-3 (e5m2)
+/// down to N·2^-14/57344; below these, at most half the smallest subnormal.
 /// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; OCP 8-bit Floating Point 1.0.
@@ -24,18 +24,19 @@ std::unique_ptr<Codec> make_fp8_e4m3(const core::ParsedName&);
 std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName&);
 
 /// Four bits in a logarithmic number system.
-/// Wire: 4 + 32/bucket bits an element: a sign and three bits for 0, N·2^-6, N·2^-5 … N, N the bucket's largest |x|.
-/// |x| is rounded at random to a neighbouring level, without bias: the probability is linear in |x|. Error:
-/// Σ (|x| - l)(h - |x|), l and h the levels around |x|.
+/// Wire: 4 + 32/bucket bits an element: a sign, and three bits for one of the levels 0, N·2^-6, N·2^-5 … N, where N is
+/// the bucket's largest |x|. |x| is rounded at random to one of the levels l and h around it, without bias: the
+/// probability is linear in |x|. Error: Σ (|x| - l)(h - |x|).
 /// Cost: 4.5 bytes of memory an element to encode or decode, 8.5 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Horváth et al., MSML 2022 (natural dithering: levels at powers of two), with the max norm.
 std::unique_ptr<Codec> make_lns4(const core::ParsedName&);
 
 /// Natural compression: powers of two.
-/// Wire: 8 + 16/bucket bits an element; an int16 E = ceil(log2 max|x|) a bucket. A code is the sign (bit 7) and c: 0 is
-/// zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
-/// lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), at most ‖x‖²/8.
+/// Wire: 8 + 16/bucket bits an element. The scale is an int16 E = ceil(log2 max|x|). A code is a sign (bit 7) and c: 0
+/// is zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
+/// lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), where 2^e is the power below |x|; at
+/// most ‖x‖²/8.
 /// A bucket that is not finite has E = -32768. A code of 2^128 decodes to the largest float.
 /// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
@@ -46,7 +47,7 @@ std::unique_ptr<Codec> make_natural8(const core::ParsedName&);
 
 namespace gradmeter::compression::detail {
 
-/// The code is the 8-bit float of x·most/N, N the bucket's largest |x|.
+/// The code is the 8-bit float of x·most/N, where N is the bucket's largest |x|.
 template <bool e4m3>
 struct Fp8Rule {
   static constexpr core::SmallFormat format = e4m3 ? core::e4m3_format : core::e5m2_format;
@@ -71,9 +72,9 @@ struct Fp8Rule {
 };
 
 /// A code is a sign and one of seven powers of two up to the bucket's N: level 0 is zero, k = 1 ... 7 is N·2^(k-7).
-/// |x|/N is held as an integer whose bits from 23 on are the level, and whose lower bits are the position between
-/// levels. From 2^-6 on, this integer is made of the float's own bits with the exponent re-based; below, it is
-/// |x|/N·2^6 in units of 2^-23. 23 random bits are added, and their carry rounds.
+/// |x|/N is held as an integer: the bits from 23 on are the level, and the lower bits are the position between this
+/// level and the next. From 2^-6 on, this integer is made of the float's own bits, with another exponent bias; below,
+/// it is |x|/N·2^6 in units of 2^-23. To round, 23 random bits are added, whose carry may raise the level.
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
@@ -100,8 +101,8 @@ struct Lns4Rule {
 };
 
 /// A code is a sign (bit 7) and a power of two up to the bucket's 2^E, E = ceil(log2 N): c = 0 is zero, c = 1 ... 127
-/// is 2^(E-127+c). Once x is scaled by 2^-E, c is the float's own exponent. 23 random bits added to the mantissa carry
-/// into the exponent with the probability that rounding without bias needs, which is the mantissa. The same is true
+/// is 2^(E-127+c). Once x is scaled by 2^-E, c is the float's own exponent. To round, 23 random bits are added to the
+/// mantissa; their carry raises the exponent with the probability that rounding without bias needs. The same is true
 /// below the lowest power, where the scaled numbers are subnormal.
 struct NaturalRule {
   static constexpr std::size_t bits = 8;
@@ -115,9 +116,9 @@ struct NaturalRule {
     const float mantissa = std::frexp(norm, &exponent);  // in [1/2, 1)
     return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
   }
-  /// 2^e. A damaged wire may hold an e for which this is zero or infinity.
+  /// 2^e. A damaged wire may hold an e for which the result is zero or infinity.
   GRADMETER_HOST_DEVICE static float power(int e) { return std::ldexp(1.0f, e); }
-  /// E reaches from -149 to 128. 2^E and 2^-E are held as two factors each, since one of them may not be a float.
+  /// E is from -149 to 128. 2^E and 2^-E are each computed as two factors, since one of them may not be a float.
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {
@@ -130,7 +131,7 @@ struct NaturalRule {
     return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
   }
 
-  /// 2^128 is not a float: with E = 128 the largest float stands for it, which is smaller by a factor of 1 - 2^-24.
+  /// 2^128 is not a float. With E = 128 the largest float stands for it, which is smaller by a factor of 1 - 2^-24.
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
     if (e == not_finite) return {1.0f, core::quiet_nan<float>()};

@@ -23,7 +23,7 @@ std::unique_ptr<Codec> make_bf16(const core::ParsedName&);
 
 namespace gradmeter::compression::detail {
 
-// Casts to 16 bits without vectors. They are the reference, and serve the last elements of a span.
+// Casts to 16 bits in plain loops. They are the reference, and handle the last elements of a span.
 
 GRADMETER_HOST_DEVICE constexpr core::SmallFormat cast_format(bool half) {
   return half ? core::fp16_format : core::bf16_format;

@@ -13,9 +13,9 @@
 
 namespace gradmeter::compression {
 
-/// u = momentum·u + g; v = v + u; the top k of v are sent, and u and v cleared at these places (momentum factor
-/// masking). The decoded vector replaces momentum SGD's velocity, so the optimizer after it has no momentum of its own.
-/// Each value that u adds to v is either sent, or still in v.
+/// Each step computes u = momentum·u + g and v = v + u, sends the top k of v, and clears u and v where it sent
+/// (momentum factor masking). The decoded vector replaces momentum SGD's velocity, so the optimizer after it has no
+/// momentum of its own. Every value that u adds to v has been sent, or is still in v.
 /// Shape:  g, u, v [n]; u and v are 0 before the first step and are kept for each tensor.
 /// Source: Lin et al., ICLR 2018, section 3.
 class MomentumCorrection {
@@ -24,9 +24,8 @@ class MomentumCorrection {
   explicit MomentumCorrection(const core::ParsedName&);
   const TopK& encoding() const { return encoding_; }
 
-  /// The factor for a rank's gradient of L2 norm `norm`: clip/(norm·sqrt(ranks)) where that is below 1, else 1; with
-  /// clip=0 it is 1.
-  /// A norm that is not finite gives 1, so that the error stays visible.
+  /// The factor for a rank's gradient of L2 norm `norm`: clip/(norm·sqrt(ranks)), but at most 1; with clip=0 it is 1. A
+  /// norm that is not finite gives 1, so that the error stays visible.
   float clip_factor(double norm, std::size_t ranks) const;
   /// u = momentum·u + factor·g; v = v + u. Cost: one pass, 12 bytes read and 8 written an element. Bits are equal on
   /// every machine.
@@ -34,9 +33,9 @@ class MomentumCorrection {
   /// Clears u and v where `wire` sends v; clears all of both when v was not finite, so that one bad gradient does not
   /// spoil all that follow. Cost: O(k).
   void clear_sent(std::span<const std::byte> wire, std::span<float> u, std::span<float> v) const;
-  /// Makes a whole step: clips by the norm of g, accumulates, encodes v, and clears what was sent. For the clipping g
-  /// must be the whole gradient. Where the gradient comes in tensors or buckets, its owner clips it (`clip_gradient`),
-  /// and this object is made from the codec that `without_clip` returns. Returns the number of bytes written:
+  /// Makes a whole step: clips by the norm of g, accumulates, encodes v, and clears what was sent. For the clipping, g
+  /// must be the whole gradient. A caller whose gradient comes in tensors or buckets clips it itself (`clip_gradient`),
+  /// and makes this object from the codec that `without_clip` returns. Returns the number of bytes written:
   /// encoding().wire_bytes(n).
   std::size_t encode(std::span<const float> g, std::size_t ranks, std::span<float> u, std::span<float> v,
                      std::byte* wire) const;
@@ -47,7 +46,7 @@ class MomentumCorrection {
   TopK encoding_;
 };
 void check_dgc(const core::ParsedName&);
-/// The momentum that a codec applies in place of the optimizer's; 0 where it applies none.
+/// The momentum that a codec applies in place of the optimizer; 0 where it applies none.
 double momentum_of(const CodecChoice&);
 /// The norm that the codec clips gradients to; 0 where it does not clip, or where there is no codec (null).
 double clip_of(const CodecChoicePtr&);
@@ -59,10 +58,10 @@ void clip_gradient(std::span<float> g, double clip, std::size_t ranks);
 /// The root of the sum of squares, in doubles and one fixed order.
 double l2_of_gradient(std::span<const float> g);
 
-/// Density warm-up: a sparse codec begins dense and decreases to its density, since gradients change fast at first. The
-/// density is 1/4, 1/16, 1/64 and 1/256 of a tensor in the four quarters of the warm-up, and never below the codec's
-/// own, which it has from then on. Where the warm-up lasts four epochs, each of them has a quarter of the density of
-/// the one before.
+/// Density warm-up: a sparse codec begins dense and its density then falls, since gradients change fast at first. In
+/// the four quarters of the warm-up, the density is 1/4, 1/16, 1/64 and 1/256 of a tensor, but never below the codec's
+/// own, which it has afterwards. If the warm-up lasts four epochs, each of them has a quarter of the density of the one
+/// before.
 /// Source: Lin et al., ICLR 2018, section 3.3.
 inline constexpr std::uint64_t warm_up_epochs = 4;
 
@@ -82,7 +81,7 @@ struct DensityPhase {
   CodecChoicePtr codec;
   std::uint64_t steps = 0;
 };
-/// The phases of `steps` steps, of which the first has the number `first` (from 0). Without a codec (null) they are one
+/// The phases of `steps` steps, the first of which is step number `first` (from 0). Without a codec (null) they are one
 /// phase without a codec.
 std::vector<DensityPhase> warm_up_phases(const CodecChoicePtr&, std::uint64_t first, std::uint64_t steps);
 

@@ -14,8 +14,8 @@
 
 namespace gradmeter::compression {
 
-/// A matrix by rows, with as many rows as `count` elements need: the last row may be short, and its missing elements
-/// count as 0 and are not stored. P is [rows x rank] by rows. Q is [columns x rank] stored transposed: each of its
+/// A matrix stored by rows, with as many rows as `count` elements need. The last row may be short; its missing elements
+/// count as 0 and are not stored. P is [rows x rank], by rows. Q is [columns x rank] stored transposed: each of its
 /// `rank` columns is contiguous and `columns` numbers long.
 struct Matrix {
   std::size_t rows = 0, columns = 0, count = 0;
@@ -26,7 +26,8 @@ struct Matrix {
 /// the factors are then smallest.
 Matrix square_matrix(std::size_t count);
 
-/// True where the factors are at most half as long as the tensor: 2·rank·(m + n) <= m·n. Other tensors travel dense.
+/// True where the factors are at most half as long as the tensor: 2·rank·(m + n) <= m·n. Other tensors are not
+/// compressed.
 bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank);
 /// The reason why this matrix cannot have this rank, with the ranks that it may have; empty: it can have it.
 std::string low_rank_refusal(const Matrix&, std::size_t rank);
@@ -45,7 +46,7 @@ void multiply_transposed(const Matrix&, std::size_t rank, std::span<const float>
 /// machine.
 void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out);
-/// The factor that normalises a column. Its length was `before` at first, and is `length` after its components along
+/// The factor that normalises a column. `before` is its length at first, `length` its length after its components along
 /// the earlier columns have been subtracted.
 GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) {
   // Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
@@ -55,9 +56,9 @@ GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) 
   return std::isfinite(length) ? 1 / length : core::quiet_nan<double>();
 }
 /// Makes the columns of P orthonormal by Gram-Schmidt, done twice. Sums are in doubles, in the order of
-/// detail/tree_sum.hpp, so equal P gives equal bits. A column that is zero, or within 1e-5 of its length in the span of
-/// those before it, becomes zero; a column with numbers that are not finite becomes NaN, and so does all that is made
-/// of it. Cost: 2·rows·rank^2 multiply-adds.
+/// detail/tree_sum.hpp, so equal P gives equal bits. A column becomes zero if it is zero, or differs by less than 1e-5
+/// of its length from a combination of the columns before it. A column with numbers that are not finite becomes NaN,
+/// and so does all that is computed from it. Cost: 2·rows·rank^2 multiply-adds.
 void orthonormalise(const Matrix&, std::size_t rank, std::span<float> p);
 
 /// One column of P, whose elements are `stride` apart.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec that sends one bit an element, its sign. It is biased, so error feedback adds what is lost to the next
+// The codec that sends one bit an element, its sign. It is biased, so error feedback adds its loss to the next
 // gradient.
 #pragma once
 #include <array>
@@ -66,11 +66,11 @@ GRADMETER_HOST_DEVICE SignValues sign_means(double up, double down, std::size_t 
           zeros ? static_cast<float>(down / static_cast<double>(zeros)) : 0.0f};
 }
 
-// The loops of `onebit` over elements without vectors. They are the reference, and serve the last elements of a bucket.
+// Plain loops of `onebit` over elements. They are the reference, and handle the last elements of a bucket.
 
-/// Partial sums of a piece (tree_sum.hpp). With one mean `up` sums all |x|. With two means `up` sums the elements that
-/// are not negative, and `down` all others. A sum is not finite only where an element is not finite, since floats
-/// cannot overflow a double.
+/// The partial sums of a piece (tree_sum.hpp). With one mean, `up` sums all |x|. With two means, `up` sums the elements
+/// that are not negative, and `down` all others. A sum is not finite only if an element is not, since floats cannot
+/// overflow a double.
 struct SignSums {
   std::array<double, sum_lanes> up{}, down{};
 };
@@ -81,7 +81,7 @@ inline void add_sign_sum(bool two, float x, std::size_t lane, SignSums& sums) {
   if (two && !(x >= 0)) sums.down[lane] += double{x};
 }
 
-/// Packs at most 16 elements: their bits go to as many bytes as they need.
+/// Packs the bits of at most 16 elements into as many bytes as they need.
 inline void pack_rest(bool two, std::span<const float> x, std::byte* bits, SignSums& sums) {
   std::uint32_t signs = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {

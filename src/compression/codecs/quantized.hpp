@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs of evenly spaced levels of either sign up to a norm, rounded at random without bias: QSGD with 2, 4 and 8 bits
-// an element, with one bit, and with the code of its paper; TernGrad, which has one scale for a whole span.
+// Codecs whose levels are evenly spaced up to a norm, with either sign, and that round at random without bias: QSGD
+// with 2, 4 and 8 bits an element, with one bit, and with the code of its paper; TernGrad, which has one scale for a
+// whole span.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,38 +16,38 @@
 
 namespace gradmeter::compression {
 
-/// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N the bucket's largest |x| (norm=max) or its Euclidean length
-/// (norm=l2); q = sgn(x)·min(floor(s·|x|/N + u), s) with u uniform in [0, 1), or 1/2 (rounding=nearest); it decodes to
-/// N·q/s. Codes are in two's complement, without -2^(b-1). Error: with rounding=stochastic (N/s)²·Σ f(1-f), f =
-/// frac(s·|x|/N), without bias. Cost: 4 + b/8 bytes of memory an element to encode or decode, 8 + b/8 to decode and
-/// add.
+/// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N is the bucket's largest |x| (norm=max) or its Euclidean
+/// length (norm=l2). The code is q = sgn(x)·min(floor(s·|x|/N + u), s), where u is uniform in [0, 1), or 1/2
+/// (rounding=nearest). It decodes to N·q/s. Codes are in two's complement, without -2^(b-1). Error: with
+/// rounding=stochastic (N/s)²·Σ f(1-f), f = frac(s·|x|/N), without bias. Cost: 4 + b/8 bytes of memory an element to
+/// encode or decode, 8 + b/8 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Alistarh et al., NeurIPS 2017; the max norm as in Markov et al. (CGX), Middleware 2022.
 std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 
-/// True where random rounding loses more of a Gaussian bucket than the bucket's energy. An element of variance 1 loses
-/// step·E|x| - 1 on average where one step, N/s, spans nearly all elements.
+/// True where random rounding loses more of a Gaussian bucket than the bucket's energy. On average an element of
+/// variance 1 loses step·E|x| - 1, if one step, N/s, is larger than nearly all elements.
 bool qsgd_expands(const core::ParsedName&);
 
 /// One random bit an element.
-/// Wire: 1 + 32/bucket bits an element. N the bucket's largest |x|; the bit is 1, meaning +N, with probability
-/// (1 + x/N)/2, else it means -N. Error: d·N² - ‖x‖² a bucket of d elements, and unbiased.
+/// Wire: 1 + 32/bucket bits an element. N is the bucket's largest |x|. With probability (1 + x/N)/2 the bit is 1, which
+/// decodes to +N, else 0, which decodes to -N. Error: d·N² - ‖x‖² for a bucket of d elements, without bias.
 /// Cost: 4.1 bytes of memory an element to encode or decode, 8.1 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Suresh et al., ICML 2017 (stochastic binary quantisation), between -N and N.
 std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 
 /// QSGD as in its paper: the bucket's L2 norm, with which most codes are zero, and a code that is short for zeros.
-/// q = sgn(x)·min(floor(s·|x|/N + u), s), N the L2 norm of the bucket, s = `levels` (1 to 127), u uniform [0, 1);
-/// decodes to N·q/s. s·|x|/N is held as an integer in units of 2^-24, as in `qsgd8`.
-/// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first: for each q that is not 0 the gap
-///         to the last such one (to place -1 for the first) and after it a sign bit and |q|; at the end the gap to
-///         place n. Gaps and |q| are in Elias' gamma code: as many zeros as there are bits behind the leading 1, the 1,
-///         those bits. Padded to 16. wire_bytes(n) is what it takes when each q is ±s.
-/// Error:  unbiased; E|Q-x|^2 = N^2/s^2 · sum f(1-f), f the fraction of s·|x|/N.
-/// Errors: BackendError when what is decoded was damaged on its way.
+/// q = sgn(x)·min(floor(s·|x|/N + u), s), where N is the bucket's L2 norm, s = `levels` (1 to 127) and u uniform in [0,
+/// 1). It decodes to N·q/s. s·|x|/N is held as an integer in units of 2^-24, as in `qsgd8`.
+/// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first. Each q that is not 0 is written
+///         as the gap from the last such element (for the first: from place -1), a sign bit and |q|. The stream ends
+///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as there are bits behind the
+///         leading 1, the 1, those bits. It is padded to 16 bytes. wire_bytes(n) is its length when each q is ±s.
+/// Error:  without bias; E|Q-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional part of s·|x|/N.
+/// Errors: BackendError when an encoding was damaged on its way.
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
@@ -55,23 +56,25 @@ std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 bool qsgd_elias_expands(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
-/// Wire: 16 bytes, the fp32 scale M first, and 2 bits an element; nothing for an empty span. M = max|x| after |x| is
-/// clipped at clip·σ (clip=0: not at all), σ the root mean square of the span; codes 00, 01, 11 are 0, +1, -1, nonzero
-/// with probability |x|/M: QSGD's rule for two bits and the max norm. Error, of a call: M·‖x‖₁ - ‖x‖² where nothing is
-/// clipped; clipping adds a bias whose square is Σ (|x| - clip·σ)₊².
+/// Wire: 16 bytes, of which the first four are the fp32 scale M, and 2 bits an element; nothing for an empty span. Each
+/// |x| is first clipped to at most clip·σ (clip=0: not at all), where σ is the root mean square of the span; M is then
+/// the largest |x|. Codes 00, 01, 11 stand for 0, +1, -1; a code is not zero with probability |x|/M. This is QSGD's
+/// rule for two bits and the max norm. Error of one encoding: M·‖x‖₁ - ‖x‖² where nothing is clipped; clipping adds a
+/// bias whose square is Σ (|x| - clip·σ)₊².
 /// Its grain is 1, but each call has its own scale, so codes depend on how a span is cut.
 /// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
-/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of: gather (every rank gets these
-/// bytes), sra (a schedule exchanges encoded parts), sum (a byte for each element, with one scale for all ranks, see
-/// below: the sum of P such codes needs log2(2P + 1) bits). Source: Wen et al., NeurIPS 2017.
+/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of three. gather: every rank gets
+/// all ranks' encodings. sra: a schedule exchanges encoded blocks. sum: codes are summed as integers of one byte with
+/// one scale for all ranks (see below), since the sum of P codes needs log2(2P + 1) bits.
+/// Source: Wen et al., NeurIPS 2017.
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 
-// The parts of TernGrad for a sum of integers with one scale for all ranks, which is the largest of their M.
+// The parts of TernGrad for a sum of integers. All ranks use one scale, the largest of their M.
 
 /// Reads the parameter `clip`.
 double ternary_clip(const core::ParsedName&);
-/// M of a span: 0 when all elements are zero, NaN when any is not finite. Sums of squares are taken in doubles, by
-/// pieces, in an order that codes depend on (detail/tree_sum.hpp). Cost: reads x once.
+/// The scale M of a span: 0 when all elements are zero, NaN when any is not finite. Sums of squares are in doubles, by
+/// pieces, in an order on which codes depend (detail/tree_sum.hpp). Cost: reads x once.
 float ternary_scale(std::span<const float> x, double clip);
 /// Draws codes [x.size()] of -1, 0 or 1 as `terngrad` does. An |x| above `scale` counts as `scale`; where the scale is
 /// 0 or NaN all codes are 0. Cost: 5 bytes of memory an element.
@@ -84,13 +87,13 @@ void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<f
 
 namespace gradmeter::compression::detail {
 
-/// |q| = min(floor(s·|x|/N + u), s) of one number. s·|x|/N and u are held as integers in units of 2^-24: for s up to
-/// 127 their sum stays below 2^31, and its floor is a shift. `cap`: s in these units; c: factors_to(cap, N).
+/// |q| = min(floor(s·|x|/N + u), s) for one number. s·|x|/N and u are held as integers in units of 2^-24: for s up to
+/// 127 their sum stays below 2^31, and its floor is a shift. `cap` is s in these units; `c` is factors_to(cap, N).
 GRADMETER_HOST_DEVICE inline std::uint32_t level_of(Coefficients c, float cap, float x, std::uint32_t draw) {
   return (static_cast<std::uint32_t>(core::lesser_number(std::fabs(x) * c.first * c.second, cap)) + draw) >> 24;
 }
 
-/// QSGD's arithmetic for one number, with s = 2^(b-1) - 1 levels of either sign.
+/// QSGD's arithmetic for one number, with s = 2^(b-1) - 1 levels for each sign.
 template <std::size_t code_bits, Rounding rounding>
 struct QsgdRule {
   static constexpr std::size_t bits = code_bits;
@@ -134,14 +137,14 @@ struct Qsgd1Rule {
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) { return code ? c.first : c.second; }
 };
 
-// TernGrad without vectors: the reference.
+// TernGrad in plain loops, which are the reference.
 
 using TernaryRule = QsgdRule<2, Rounding::stochastic>;
 
 /// A span is one bucket of any length.
 inline constexpr WireLayout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
 
-/// M from the largest |x| (NaN when not all are finite) and the sum of squares.
+/// M, from the largest |x| (NaN when not all are finite) and the sum of squares.
 GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std::size_t n, double clip) {
   if (clip == 0 || !(most > 0)) return most;
   const double sigma = std::sqrt(squares / static_cast<double>(n));

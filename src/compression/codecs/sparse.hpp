@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs that send some elements of a tensor as they are: the largest, or those at places that all ranks draw alike.
-// The others are kept in the residual.
+// Codecs that send a part of a tensor's elements unchanged: the largest, or those at places that all ranks draw alike.
+// The other elements stay in the residual.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace gradmeter::compression::detail {
 /// is allowed.
 double number_between(const core::ParsedName&, std::string_view parameter, double least, double most, bool closed);
 
-/// The share of a tensor that is sent, held as the decimal that was written: 0.07 of 100 elements are 7, though the
-/// double next to 0.07 times 100 is more than 7.
+/// The share of a tensor that is sent. It is held as the decimal number that was written: 0.07 of 100 elements are 7,
+/// though the double nearest to 0.07, times 100, is more than 7.
 class Density {
  public:
   /// Reads the parameter `density`. Errors: UsageError unless it is in (0, 1].
@@ -44,17 +44,17 @@ void require_indexable(std::string_view codec, std::size_t n);
 
 // The k numbers of largest magnitude, in linear time: the k-th is found by its bits, without sorting.
 
-/// A threshold takes each x whose magnitude has bits above `bits`, and the first `ties` of those whose magnitude's bits
-/// equal it.
+/// Selects each x whose magnitude has bits above `bits`, and the first `ties` of those whose magnitude's bits equal
+/// `bits`.
 struct Threshold {
   std::uint32_t bits = 0;
   std::size_t ties = 0;
   bool finite = true;  ///< whether every x is finite; otherwise the other members have no meaning
 };
 
-/// Finds the threshold that takes k elements, 1 <= k <= x.size(). Cost: three reads of x, and memory that does not grow
-/// with x. A guess from a sample lets the first read skip most elements; a wrong guess costs one more read and does not
-/// change the result.
+/// Finds the threshold that selects k elements, 1 <= k <= x.size(). Cost: three reads of x, and memory that does not
+/// grow with x. A guess from a sample lets the first read skip most elements. A wrong guess costs one more read, and
+/// does not change the result.
 Threshold find_threshold(std::span<const float> x, std::size_t k);
 
 }  // namespace gradmeter::compression::detail
@@ -64,24 +64,24 @@ namespace gradmeter::compression {
 /// The layout of a wire that sends k of n elements: first their places, then their values.
 struct TopKWire {
   std::size_t n = 0, k = 0;
-  bool bitmap = false;  ///< places are a bitmap, not indices
+  bool bitmap = false;  ///< places are sent as a bitmap, not as indices
   /// The bytes of the places, behind which the values begin.
   GRADMETER_HOST_DEVICE constexpr std::size_t places_bytes() const { return bitmap ? code_bytes(n, 1) : padded(4 * k); }
   GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return places_bytes() + padded(4 * k); }
 };
 
 /// Sends the k = ceil(density·n) elements of largest |x| as they are, ties to the lowest place; all others decode to 0.
-/// Wire:   k ascending places as u32, padded to 16 bytes; above density 1/32 a bitmap of n bits instead; then k fp32,
-///         padded. An input that is not finite: the first k places, and k NaN for values, which no finite input has;
-///         then the whole tensor decodes to NaN. decode_add leaves elements that were not sent as they are in `addend`.
-/// Error:  the energy of what was not sent, at most (1 - k/n)|x|^2.
-/// Cost:   four reads of the input to encode (radix select, detail::find_threshold); to decode and add in place, the
-///         elements that were sent and no others.
-/// Errors: UsageError beyond 2^32 elements; BackendError when what is decoded was damaged on its way.
+/// Wire:   k ascending places as u32, padded to 16 bytes, or above density 1/32 a bitmap of n bits; then k fp32,
+///         padded. For an input that is not finite: the first k places with NaN as values, which decode to NaN in the
+///         whole tensor. decode_add leaves elements that were not sent as they are in `addend`.
+/// Error:  the energy of the elements that were not sent, at most (1 - k/n)|x|^2.
+/// Cost:   four reads of the input to encode (radix select, detail::find_threshold); decoding and adding in place
+///         touches only the elements that were sent.
+/// Errors: UsageError beyond 2^32 elements; BackendError when an encoding was damaged on its way.
 /// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
 class TopK final : public Codec {
  public:
-  /// Takes the name of any codec that has a density.
+  /// name: that of any codec with a parameter `density`.
   explicit TopK(const core::ParsedName&);
   TopKWire wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
   std::size_t grain() const override { return whole_tensor; }
@@ -116,15 +116,16 @@ inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std:
   }
 }
 
-// The places that `randomk` sends: the arithmetic for one place, for the host and for a GPU's threads.
+// The places that `randomk` sends: arithmetic for one place, which the host and a GPU's threads share.
 
-/// Maps bits to [0, n) by multiply-shift; bias under 2^-32 for n up to 2^32.
+/// Maps random bits to [0, n) by multiply-shift; the bias is under 2^-32 for n up to 2^32.
 GRADMETER_HOST_DEVICE constexpr std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>(Wide{bits} * n >> 64);
 }
 
-/// [0, n), rotated by a random offset, is cut into k pieces, and one place is drawn from each. 1 <= k <= n <= 2^32.
+/// Draws k of n places: the range [0, n), rotated by a random offset, is cut into k pieces, and one place is drawn from
+/// each. 1 <= k <= n <= 2^32.
 class RandomPlaces {
  public:
   /// `rank`, `phase` and `first` of the draw are not used: all ranks draw alike.
@@ -151,7 +152,8 @@ class RandomPlaces {
     const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + turn_;
     return place < n_ ? place : place - n_;
   }
-  /// j·n/k, rounded down, for j <= k. A GPU has no division: j·rest/k is taken by a factor, which may give one too few.
+  /// j·n/k, rounded down, for j <= k. To avoid divisions on GPUs, j·rest/k is computed by a factor that may give one
+  /// too few, which is corrected.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t begin_of(std::uint64_t j) const {
     const std::uint64_t least = below(j, factor_);
     return j * whole_ + least + (j * rest_ - least * k_ >= k_ ? 1 : 0);
@@ -161,7 +163,8 @@ class RandomPlaces {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((Wide{rest} << 64) / k);
   }
-  /// The first piece whose place the rotation takes beyond n, back to the beginning: places from there on come first.
+  /// The first piece whose place the rotation moves beyond n, and so to the beginning. In ascending order, the places
+  /// of this piece and the later ones come first.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t first_wrapped() const {
     std::uint64_t first = 0, last = k_;
     while (first < last) {
@@ -182,15 +185,16 @@ class RandomPlaces {
 
 namespace gradmeter::compression {
 
-/// Elements at k = ceil(density·n) places that all ranks draw alike: only values travel, and values of one place can be
-/// summed on their way. [0, n), rotated by a random offset, is cut into k pieces as equal as possible, and one place is
-/// drawn from each. So every element is sent with probability k/n exactly, all places differ, and they come out in
-/// order with no table. A place is a function of (seed, step, tensor, n) alone. With error feedback (`ef=on`) values
-/// decode as they are: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual brings back the rest. Without error feedback
-/// they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. The residual of such values would
-/// grow by a factor of n/k - 1 a step.
+/// Sends k = ceil(density·n) elements at places that all ranks draw alike. Only values travel, and values of one place
+/// can be summed on their way. The range [0, n), rotated by a random offset, is cut into k pieces as equal as possible,
+/// and one place is drawn from each. So every element is sent with probability k/n exactly, all places differ, and they
+/// come out in order without a table. A place is a function of (seed, step, tensor, n) alone. With error feedback
+/// (`ef=on`) values decode unchanged: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual holds the rest. Without error
+/// feedback they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. With error feedback such
+/// values would let the residual grow by a factor of n/k - 1 a step.
 /// Cost:    O(k) for each function but `scatter`, which writes n.
-/// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (a shared seed makes it linear).
+/// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (with a shared seed the codec is
+/// linear).
 class RandomK {
  public:
   /// Reads the parameters `density` and `ef`. Errors: UsageError.
@@ -199,11 +203,11 @@ class RandomK {
   /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
   /// Errors: UsageError beyond 2^32 elements.
   void draw_places(const Draw&, std::size_t n, std::span<std::uint32_t> places) const;
-  /// The factor for values: n/k without error feedback, else 1.
+  /// The factor by which values are multiplied: n/k without error feedback, else 1.
   float factor_of(std::size_t n, std::size_t k) const;
   /// values[j] = x[places[j]], times `factor_of`.
   void gather(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> values) const;
-  /// out = 0 but for out[places[j]] = values[j].
+  /// out[places[j]] = values[j]; all other elements become 0.
   static void scatter(std::span<const float> values, std::span<const std::uint32_t> places, std::span<float> out);
   /// Sets x[places[j]] = 0, so that x is the residual of what was not sent.
   static void clear_sent(std::span<const std::uint32_t> places, std::span<float> x);

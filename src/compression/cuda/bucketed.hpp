@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the bucketed codecs, one set for each rule, and of `terngrad`, whose one bucket is the tensor.
+// The kernels of the bucketed codecs, one set for each rule, and of `terngrad`, for which the tensor is the only
+// bucket.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -42,15 +43,16 @@ struct WireShape {
   unsigned team;  ///< warps for each bucket
 };
 
-/// Holds the addresses of all wires in a kernel's parameters, so that nothing is copied to the device before a launch.
+/// The addresses of all wires, as a kernel's parameter, so that nothing is copied to the device before a launch.
 struct Wires {
   const std::byte* of[most_wires];
   unsigned count;
 };
 
-/// Each call is queued on the stream; n is at least 1. `addend` is null where nothing is added. Wires begin at
-/// multiples of 16 bytes. Cost in bytes of device memory an element: encode 4 + b/8, for buckets of more than 8192
-/// elements 8 + b/8; decode 4 + b/8, and 4 more where it adds; reduce (P + 1)·b/8 for P wires. Errors: BackendError.
+/// Each function queues its work on the stream; n is at least 1. `addend`: null where nothing is added. Wires begin at
+/// multiples of 16 bytes. Cost in bytes of device memory an element, with b bits a code: encode 4 + b/8, for buckets of
+/// more than 8192 elements 8 + b/8; decode 4 + b/8, and 4 more where it adds; reduce (P + 1)·b/8 for P wires.
+/// Errors: BackendError.
 struct BucketedKernels {
   void (*encode)(const float* x, const WireShape&, detail::Norm, const detail::Draws&, std::byte* wire, cudaStream_t);
   void (*decode)(const std::byte* wire, const WireShape&, const float* addend, float* out, cudaStream_t);
@@ -72,11 +74,11 @@ const BucketedKernels& onebit_kernels(bool two);
 
 // The kernels of `terngrad`.
 
-/// The bytes of workspace, which holds a sum and a maximum for each 512 elements.
+/// The bytes of `terngrad`'s workspace, which holds a sum and a maximum for each 512 elements.
 std::size_t terngrad_workspace(std::size_t n);
 
-/// Both are queued on the stream; n is at least 1. The first encodes a tensor, the second the sum of several wires.
-/// `workspace` [terngrad_workspace(n)] is free again once the stream has passed the call.
+/// Both queue their work on the stream; n is at least 1. terngrad_encode encodes a tensor, terngrad_reduce the sum of
+/// several wires. `workspace` [terngrad_workspace(n)] may be reused once the stream has passed the call.
 /// Cost: 8.25 bytes of device memory an element; for a sum of P wires (2P + 1)/4. Errors: BackendError.
 void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws&, std::byte* wire,
                      std::byte* workspace, cudaStream_t);
@@ -85,8 +87,8 @@ void terngrad_reduce(const Wires&, std::size_t n, double clip, const detail::Dra
 void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t);
 
 /// The parts of `terngrad` for a sum of integers with one scale for all ranks, as in codecs/quantized.hpp. `scale` [1]
-/// is in device memory: between the first call and the second, the caller replaces it by the largest of all ranks'.
-/// Errors: std::invalid_argument, BackendError.
+/// is in device memory. After ternary_scale and before ternary_quantise, the caller replaces it by the largest of all
+/// ranks' scales. Errors: std::invalid_argument, BackendError.
 void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace, cudaStream_t);
 void ternary_quantise(DeviceSpan<const float> x, DeviceSpan<const float> scale, DeviceSpan<std::int8_t> codes,
                       const detail::Draws&, cudaStream_t);

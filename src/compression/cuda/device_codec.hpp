@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of a codec on a GPU, and the table of those that exist: they make a Codec's bytes for the same floats
-// and draws, on the device that holds the gradient. Below are the launchers of kernels that several codecs share.
+// The interface of a codec on a GPU, and the table of those that exist. On the device that holds the gradient they
+// write the same bytes as a Codec for the same floats and draws. Below are the launchers of kernels that several codecs
+// share.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -24,10 +25,10 @@ using runtime::DeviceSpan;
 inline constexpr std::size_t most_wires = 256;
 
 /// All work is queued on the stream, and memory must stay until the stream has passed it. Wires begin at multiples of
-/// 16 bytes and are as long as the Codec's. NaN stays NaN, but the bits of a decoded NaN are the device's. `workspace`
-/// [at least workspace_bytes(n), or what `reduce` asks for, at a multiple of 256 bytes] is free again once the stream
-/// has passed the call; its content does not matter. One workspace serves one call at a time. Errors:
-/// std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
+/// 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have other bits than on the host.
+/// `workspace` [at least workspace_bytes(n), or as many bytes as `reduce` needs, at a multiple of 256 bytes] may be
+/// reused once the stream has passed the call; its content does not matter. One workspace serves one call at a time.
+/// Errors: std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
 class DeviceCodec {
  public:
   virtual ~DeviceCodec() = default;
@@ -40,16 +41,16 @@ class DeviceCodec {
   /// out[i] = addend[i] + decoded[i], or decoded[i] where `addend` is empty. `addend` may be `out`.
   virtual void decode(DeviceSpan<const std::byte> wire, DeviceSpan<const float> addend, DeviceSpan<float> out,
                       DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
-  /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum, as Reducer does. There is at
-  /// least one wire, and there are at most `most_wires`. `out` is none of them: kernels may read a wire twice.
+  /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum, as Reducer does. There are 1 to
+  /// `most_wires` wires. `out` must not be one of them, since kernels may read a wire twice.
   virtual void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
                       const Draw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
 };
 
 using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
 
-/// What a codec of the registry is on a GPU. `make` is null where the codec consists of collectives, whose arithmetic
-/// has kernels of its own, and where it has no kernels at all. `how` says what the kernels do, or why there are none.
+/// The form of a codec of the registry on a GPU. `make` is null where the codec has no kernels, and where it consists
+/// of collectives, whose arithmetic has kernels of its own. `how` says what the kernels do, or why there are none.
 struct DeviceForm {
   std::string_view name;
   std::string_view how;
@@ -61,11 +62,12 @@ DeviceForm device_form(std::string_view codec);
 /// Makes the codec's form on a GPU. Errors: UsageError with the row's reason where it has no `make`.
 DeviceCodecPtr make_device_codec(const CodecChoice&);
 
-// Error feedback, and the work that `dgc` does around `topk`: both keep what is not sent (feedback.cu).
+// Error feedback, and the work that `dgc` does before and after `topk`: both keep what is not sent (feedback.cu).
 
-/// Does what compression::encode_with_feedback does, with the same bits: p = x + residual is encoded, residual = p −
-/// decoded, or 0 where that is not finite. residual and scratch [x.size()] overlap nothing. Queued on the stream. Cost:
-/// 24 bytes of device memory an element besides the codec's encoding and decoding. Errors: as the codec's.
+/// Does what compression::encode_with_feedback does, with the same bits: p = x + residual is encoded; residual = p −
+/// decoded, or 0 where that is not finite. residual and scratch [x.size()] must not overlap anything. Queued on the
+/// stream.
+/// Cost: 24 bytes of device memory an element besides the codec's encoding and decoding. Errors: as the codec's.
 void encode_with_feedback(const DeviceCodec&, DeviceSpan<const float> x, DeviceSpan<float> residual,
                           DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const Draw&,
                           DeviceSpan<std::byte> workspace, cudaStream_t);
@@ -75,44 +77,44 @@ void encode_with_feedback(const DeviceCodec&, DeviceSpan<const float> x, DeviceS
 void accumulate(DeviceSpan<const float> g, float factor, float momentum, DeviceSpan<float> u, DeviceSpan<float> v,
                 cudaStream_t);
 
-/// The bytes of workspace, which holds a sum for each 512 elements, and their total [bytes].
+/// The bytes of workspace of `sum_of_squares`, which holds a sum for each 512 elements, and their total.
 std::size_t squares_workspace(std::size_t n);
-/// Computes the sum of squares of g in the host's order (detail::sum_of_squares). It is the first double of the
-/// workspace [squares_workspace(g.size()), at a multiple of 8 bytes] once the stream has passed the call. Its root is
-/// l2_of_gradient.
+/// Computes the sum of squares of g in the host's order (detail::sum_of_squares); its root is l2_of_gradient. Once the
+/// stream has passed the call, the sum is the first double of the workspace [squares_workspace(g.size()), at a multiple
+/// of 8 bytes].
 /// Cost: one read of g. Errors: std::invalid_argument, BackendError.
 void sum_of_squares(DeviceSpan<const float> g, DeviceSpan<std::byte> workspace, cudaStream_t);
 
 // The kernels of `topk`, which `dgc` uses as well, and of `randomk` (sparse.cu).
 
-/// The bytes of workspace, which holds histograms (8 MiB for any n), and 24 bytes for each 4096 elements.
+/// The bytes of workspace of `topk`: histograms (8 MiB for any n), and 24 bytes for each 4096 elements.
 std::size_t topk_workspace(std::size_t n);
 
 /// Queued on the stream; n is at least 1. Two passes count magnitudes in histograms: the first by the upper 11 bits,
-/// the second by the lower 20 bits within the bin that holds the k-th. Two more passes count and write what is taken,
-/// in order. Cost: four reads of x, as on the host. Errors: BackendError.
+/// the second by the lower 20 bits within the bin that holds the k-th. Two more passes count the elements that are sent
+/// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// Decides what an element that was sent becomes; `clear` sets it to 0, and leaves the elements that were not sent.
+/// What is done with an element that was sent: it is assigned or added; `clear` sets it to 0 and keeps the other
+/// elements.
 enum class Scatter : unsigned char { assign, add, clear };
-/// `assign` begins with zeros, `add` with `addend`, which may be `out`. Where the input was not finite all elements
-/// become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write outside the memory; all elements then
-/// become NaN, since a kernel cannot throw. Cost: k elements, and n where `out` does not hold the addend already.
-/// Errors: BackendError.
+/// `assign` begins with zeros, `add` with `addend`, which may be `out`. Where the input was not finite, all elements
+/// become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write outside the memory. All elements then
+/// become NaN, since a kernel cannot throw. Cost: k elements, and n more where `out` does not hold the addend already.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 
 // The kernels of `randomk`: RandomK's functions on a GPU.
 
-/// All are queued on the stream, with the host's bits. Errors: UsageError beyond 2^32 elements; std::invalid_argument
-/// when lengths differ; BackendError when a launch fails.
+/// All functions queue their work on the stream, with the host's bits. Errors: UsageError beyond 2^32 elements;
+/// std::invalid_argument when lengths differ; BackendError when a launch fails.
 
-/// Writes places [k] of [0, n), ascending.
+/// Draws k ascending places of [0, n) and writes them to `places` [k].
 void draw_places(const Draw&, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t);
 /// values[j] = factor·x[places[j]].
 void gather(DeviceSpan<const float> x, DeviceSpan<const std::uint32_t> places, float factor, DeviceSpan<float> values,
             cudaStream_t);
-/// out = 0 but for out[places[j]] = values[j]. Places beyond the end of `out` are ignored.
+/// out[places[j]] = values[j]; all other elements become 0. Places beyond the end of `out` are ignored.
 void scatter(DeviceSpan<const float> values, DeviceSpan<const std::uint32_t> places, DeviceSpan<float> out,
              cudaStream_t);
 /// x[places[j]] = 0.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over buckets with vectors; codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire; random draws;
-// stores of decoded numbers. The file is included once for each instruction set, hence its unusual include guard. A
-// codec overloads two functions for its rule (bucketed.hpp):
+// The loop over buckets with vectors. It has codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire, random
+// draws, and stores of decoded numbers. The file is included once for each instruction set, hence its unusual include
+// guard. A codec overloads two functions for its rule (bucketed.hpp):
 //   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw), in the low bits, lanes in [-128, 255]
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code), where the code is at the top of its lane.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
@@ -84,7 +84,7 @@ HWY_INLINE Words draw_of(Words numbers, Words second) {
   return hn::ShiftRight<8>(hn::Mul(x, hn::Set(d, DrawKeys::second_multiplier)));
 }
 
-/// The low bytes of four vectors in order. Lanes lie in [-128, 255].
+/// Puts the low bytes of four vectors into one vector, in order. Lanes must be in [-128, 255].
 HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
   const I32 di;
   const hn::Repartition<std::int16_t, F32> d16;
@@ -179,7 +179,7 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// detail::add_squares, with each of its sixteen partial sums in a lane of its own.
+/// detail::add_squares; each of its sixteen partial sums has a lane of its own.
 HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial) {
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;
@@ -208,7 +208,7 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
       n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
 }
 
-/// Makes the codes of one element after the other, a vector of bytes at a time.
+/// Makes the codes of consecutive elements, a vector of bytes at a time.
 template <class Rule>
 class Coder {
  public:
@@ -260,7 +260,7 @@ HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const f
 template <class Rule>
 void encode_bucket(detail::Coefficients rule, std::span<const float> x, const detail::Draws& draws, std::size_t at,
                    std::byte* to) {
-  if (Rule::random && draws.crosses(at, x.size())) {  // once in 2^32 elements
+  if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
     std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that codecs with one scale a bucket share: the places of scales and codes, the norm of a bucket, and the
-// loop over buckets. A codec adds a rule, which says how one number becomes a code and back. Each has two sets of
-// loops: plain ones, which define its results, and fast ones with vectors (bucketed-inl.hpp).
+// The parts that codecs with one scale for each bucket share: the places of scales and codes, the norm of a bucket, and
+// the loop over buckets. A codec adds a rule, which says how one number becomes a code and back. Each codec has two
+// sets of loops: plain ones, which define its results, and fast ones with vectors (bucketed-inl.hpp).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ namespace gradmeter::compression::detail {
 
 enum class Norm : std::uint8_t { max, l2 };
 enum class Rounding : std::uint8_t { stochastic, nearest };
-/// The draw that rounds to nearest: one half.
+/// The draw that makes `stochastic` rounding round to nearest: one half.
 inline constexpr std::uint32_t half_draw = 1u << 23;
 
 /// Buckets begin at multiples of this [elements], so that their codes begin at whole bytes for every number of bits.
@@ -69,11 +69,11 @@ Rounding rounding_of(const core::ParsedName&);  ///< the parameter `rounding`
 
 /// max |x|, NaN when any x is not finite.
 float max_norm(std::span<const float> x);
-/// The sum is taken in doubles, by pieces (tree_sum.hpp), in an order that codes depend on.
+/// The sum of squares, in doubles, by pieces (tree_sum.hpp). Codes depend on its order.
 double sum_of_squares(std::span<const float> x);
 /// The root of the sum of squares, at most the largest float; NaN when any x is not finite.
 float l2_norm(std::span<const float> x);
-/// The parts of these two: the partial sums of one piece, and the root of a sum.
+/// The parts of sum_of_squares and l2_norm: the partial sums of one piece, and the root of a sum.
 void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partial);
 float l2_of(double sum);
 
@@ -82,23 +82,23 @@ struct Coefficients {
   float first = 0, second = 0;
 };
 
-/// Two factors which, multiplied one after the other, make `norm` into `top`. The first is a power of two, exact for
-/// every float, so that neither products nor 1/norm leave the range of floats. In fp32, since each warp of a GPU
-/// divides.
+/// Two factors. A number multiplied by one after the other is scaled such that `norm` becomes `top`. The first factor
+/// is a power of two, and therefore exact, so that neither products nor 1/norm leave the range of floats. The
+/// arithmetic is fp32, since each warp of a GPU divides.
 GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
   const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
   return {prescale, top / (norm * prescale)};
 }
 
-// The loop over buckets without vectors: the reference. A rule is a type with these static members:
+// The loop over buckets in plain code, which is the reference. A rule is a type with these static members:
 //   bits, Scale (on the wire), random (whether it draws);
 //   Scale scale(float norm), where the norm of a bucket that is not finite is NaN;
 //   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), for a norm that
 //   is neither 0 nor NaN; other buckets have codes of 0;
 //   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code).
 
-/// Encodes x [n], the elements of the tensor from `at` on, to codes 0 … n-1. `codes` is zero at first and begins at a
-/// whole byte.
+/// Encodes x [n], which are the elements of the tensor from `at` on, to codes 0 … n-1. `codes` must be zero at first,
+/// and begins at a whole byte.
 template <class Rule>
 void encode_plain_codes(Coefficients encoder, std::span<const float> x, const Draws& draws, std::size_t at,
                         std::byte* codes) {
@@ -142,7 +142,7 @@ void decode_plain(const DecodeJob& job) {
   }
 }
 
-/// Makes the codec that is called `name`, with this rule and the bucket that the parameter `bucket` says.
+/// Makes the codec that is called `name`, with this rule and the bucket length that the parameter `bucket` gives.
 template <class Rule>
 std::unique_ptr<Codec> make_bucketed(const core::ParsedName& name, const Loops& fast, Norm norm = Norm::max) {
   const WireLayout layout{.bucket = bucket_of(name), .bits = Rule::bits, .scale_width = sizeof(typename Rule::Scale)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draws of random rounding: 24 bits for every (key, number), the same on every instruction set.
+// The draws of random rounding: 24 bits for every pair of a key and a number, the same on every instruction set.
 #pragma once
 #include <cstdint>
 
@@ -17,11 +17,11 @@ GRADMETER_HOST_DEVICE constexpr std::uint64_t mixed(std::uint64_t x) {
 }
 
 /// Two rounds of multiply and xorshift over the number's low word, with the multipliers of Wellons' lowbias32
-/// (nullprogram.com, 2018). The last xorshift of lowbias32 only serves the low bits, which are cut off here. One half
-/// of the key is added before each round: with the first half alone, two keys would have the same draws at other
-/// places.
+/// (nullprogram.com, 2018). The last xorshift of lowbias32 is left out, since it only improves low bits, which are cut
+/// off here. One half of the key is added before each round: with the first half alone, the draws of two keys would be
+/// the same at shifted numbers.
 struct DrawKeys {
-  // Scalars: of an array nvcc makes a trap, since device code may not read a host's constant in memory.
+  // These are scalars because device code may not read an array constant of the host: nvcc compiles it to a trap.
   static constexpr std::uint32_t first_multiplier = 0x7feb352d, second_multiplier = 0x846ca68b;
   static constexpr int first_shift = 16, second_shift = 15;
   std::uint32_t first = 0, second = 0;

@@ -12,7 +12,7 @@ namespace gradmeter::compression::detail {
 
 constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
 
-/// Writes a stream of bits. It touches no byte behind what it writes.
+/// Writes a stream of bits. It touches no byte behind the last one that it writes.
 class BitWriter {
  public:
   explicit BitWriter(std::byte* to) : to_(to) {}
@@ -47,8 +47,7 @@ class BitWriter {
   unsigned used_ = 0;  ///< below 32 between calls
 };
 
-/// Reads a stream of bits. It reads no byte outside the span; behind the end it returns zeros, and `overrun` says that
-/// it did.
+/// Reads a stream of bits. It reads no byte outside the span: behind the end it returns zeros, and `overrun` tells so.
 class BitReader {
  public:
   explicit BitReader(std::span<const std::byte> from) : from_(from) {}
@@ -59,7 +58,7 @@ class BitReader {
     drop(count);
     return bits;
   }
-  /// Takes the next number; 0 where there is none, in which case the stream is damaged.
+  /// Takes the next number. Returns 0 where there is none, because the stream is damaged.
   std::uint64_t gamma() {
     unsigned behind = 0;
     for (refill(); held_ == 0; refill()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of many numbers in one order that vectors, threads and a GPU's blocks can all follow quickly.
+// Sums of many numbers, in an order that vectors, threads and a GPU's blocks can all follow quickly.
 #pragma once
 #include <array>
 #include <bit>
@@ -12,8 +12,8 @@ namespace gradmeter::compression::detail {
 /// then the sixteen partial sums are added pairwise. A TreeSum adds up the sums of pieces.
 inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 
-/// Adds neighbours first, then neighbours of these sums: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. A sum without a
-/// neighbour goes up a level as it is.
+/// Adds neighbours first, then neighbours among these sums: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. A sum without a
+/// neighbour moves up a level unchanged.
 class TreeSum {
  public:
   constexpr void add(double sum) {
@@ -45,7 +45,7 @@ constexpr double pairwise(std::array<double, sum_lanes> s) {
   return s[0];
 }
 
-/// `of_piece(first, count)` is the sum of one piece.
+/// The sum of n numbers, where `of_piece(first, count)` returns the sum of one piece.
 template <class OfPiece>
 constexpr double sum_by_pieces(std::size_t n, OfPiece of_piece) {
   TreeSum sum;

@@ -23,7 +23,7 @@ struct JsonNode {
   std::string_view key;     ///< key of a member of an object
   std::string_view text;    ///< value of a string
   double real = 0;          ///< value of any number
-  std::int64_t whole = 0;   ///< value of a whole number that fits 63 bits; 1 for true
+  std::int64_t whole = 0;   ///< value of a whole number, if that fits 63 bits; 1 for true
 
   bool is_null() const { return kind == Json::value_t::null; }
   bool is_truth() const { return kind == Json::value_t::boolean; }
@@ -50,12 +50,12 @@ struct JsonNode {
   };
   Iterator begin() const { return Iterator(this + 1); }
   Iterator end() const { return Iterator(this + nodes); }
-  /// The member of an object, the last of several with one key; null where there is none.
+  /// The member with this key; the last if there are several, null if there is none.
   const JsonNode* find(std::string_view key) const;
 };
 
-/// One line of JSON as a list of nodes, in memory that is kept from line to line: a tree of maps takes three times as
-/// long.
+/// One line of JSON as a list of nodes. Its memory is reused from line to line, since building a tree of maps takes
+/// three times as long.
 class JsonLine {
  public:
   /// The result is valid until the next call. Errors: NotJson.
@@ -64,7 +64,7 @@ class JsonLine {
  private:
   struct Builder;
   std::vector<JsonNode> nodes_;
-  std::vector<std::size_t> open_;  ///< places of the lists and objects around the next node
+  std::vector<std::size_t> open_;  ///< indices of the lists and objects that contain the next node
   std::string texts_;              ///< keys and strings, unescaped
 };
 
@@ -107,7 +107,7 @@ void each_end_field(End& end, const Visit& visit) {
   visit("reason", end.reason);
 }
 
-/// The text is not one whole JSON value; at the end of a file this is the mark of a killed run.
+/// The text is not one complete JSON value. At the end of a file this shows that its run was killed.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;
@@ -117,8 +117,8 @@ class NotJson : public UsageError {
 class LineReader {
  public:
   LineReader(Reading reading, Samples samples) : reading_(reading), samples_(samples) {}
-  /// Adds the contents of the next line to `file`. Errors: UsageError without place ("'ranks' is a text; it should be a
-  /// whole number"): the caller knows the line. NotJson when the text breaks off or was never JSON.
+  /// Adds the contents of the next line to `file`. Errors: UsageError without file and line, which the caller knows
+  /// ("'ranks' is a text; it should be a whole number"). NotJson when the text breaks off or is no JSON.
   void read(std::string_view line, ResultFile& file);
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services of the system that tasks use: computation and a clock, messages, and for a strategy collectives. A
-// strategy owns no MPI call and no timer of its own, so the same code runs over ranks, over threads and in virtual
-// time.
+// The services that tasks use: computation and a clock, messages, and for a strategy collectives. A strategy makes no
+// MPI call and has no timer of its own, so the same code runs over processes, over threads and in virtual time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -37,7 +36,7 @@ struct Completion {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload that this rank has sent
   /// The bytes of the schedule's messages; null for a vendor's call.
   std::optional<std::uint64_t> bytes_due;
-  double encode_s = 0, decode_s = 0;  ///< time that a codec takes of the moving thread
+  double encode_s = 0, decode_s = 0;  ///< time that the codec takes on the thread that moves the call
 };
 
 /// A call under way.
@@ -51,8 +50,8 @@ class Operation {
 };
 using Ticket = std::shared_ptr<Operation>;
 
-// The means by which a task on a rank computes: its place among the ranks, computation that is timed, and a clock. A
-// background task has these and its ports; a worker has a Fabric, which adds communication.
+// What a task on a rank needs to compute: its place among the ranks, timed computation, and a clock. A background task
+// has these and its ports; a worker has a Fabric, which adds communication.
 
 /// A set of ranks. Group 0 holds all of them; others come from `Fabric::split`.
 struct Group {
@@ -60,8 +59,8 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// One computation of one rank, or a stretch of time that its own thread spends in an exchange, which may contain
-/// computations and waits. The label is the one that `submit` or `exchange` was given: a literal.
+/// One computation of one rank, or a time that its own thread spends in an exchange, which may contain computations and
+/// waits. The label is the literal that was given to `submit` or `exchange`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
@@ -69,33 +68,33 @@ struct ComputeRecord {
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
-/// The context of one task, for its thread alone. It is also the queue of the task's computations.
+/// The context of one task. Only the task's own thread may use it. It is also the queue of the task's computations.
 class ExecutionContext : public runtime::Queue {
  public:
   virtual int rank(Group g = everybody) const = 0;
   virtual int size(Group g = everybody) const = 0;
 
-  /// Runs work of this thread on messages: posting, taking, copying. A context that does not time it only runs it.
+  /// Runs this thread's work on messages: posting, taking, copying. A context may time it, or just run it.
   virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
-  /// The interval of every computation and exchange that is submitted from now on is added to `log`, by the backend's
-  /// own clock, at the latest when `synchronise` returns; the log must live until then. Null: no log is kept.
+  /// Adds the interval of every computation and exchange submitted from now on to `log`, by the clock of the backend,
+  /// at the latest when `synchronise` returns; the log must live until then. Null: intervals are not logged.
   virtual void log_to(ComputeLog* log) = 0;
   virtual double now() const = 0;
-  /// Writes to `to` the time by `now` at which all work submitted so far is done, at the latest when `synchronise`
-  /// returns; `to` must live until then. The caller does not wait.
+  /// Writes to `to` the time, by `now`, at which all work submitted so far is done. It is written at the latest when
+  /// `synchronise` returns, and `to` must live until then. The caller does not wait.
   virtual void stamp(double& to) { to = now(); }
 };
 
 using BackgroundProgram = std::function<void(ExecutionContext&)>;
 
 // Messages between tasks of different ranks: a worker on most ranks, a server on some. Unlike collectives, messages
-// need no agreement on order. A header says what its message is, and the receiver polls for it.
+// need no agreed order: the header says what a message is, and the receiver polls for it.
 
-/// The header of every message. All fields but `bytes` are defined by the tasks that exchange it.
+/// The header of every message. The tasks that exchange it define all fields but `bytes`.
 struct MessageHeader {
   std::uint16_t operation = 0;
-  /// Not 0 for a message that belongs to no step. A probe marks messages that a worker posts between steps, and an
-  /// answer copies the mark, so that their bytes can be told apart.
+  /// Not 0 for a message that belongs to no step. A probe sets it in messages that a worker posts between steps, and an
+  /// answer copies it, so that their bytes are counted apart.
   std::uint16_t outside_step = 0;
   std::uint32_t shard = 0;
   std::uint64_t clock = 0;             ///< clock of the worker
@@ -105,9 +104,9 @@ struct MessageHeader {
   std::uint64_t bytes = 0;             ///< bytes of payload behind the header
   double value = 0;
   std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
-  // Places in memory, as `Port::place_of` numbers them.
-  std::uint64_t answer_place = 0;  ///< place in the sender's memory for an answer's payload; 0: none
-  /// Place in the receiver's memory at which the payload is already; 0: the payload follows.
+  // Numbers of memory, as `Port::place_of` gives them.
+  std::uint64_t answer_place = 0;  ///< memory of the sender for an answer's payload; 0: none
+  /// Memory of the receiver in which the payload already is; 0: the payload follows.
   std::uint64_t payload_place = 0;
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);
@@ -121,12 +120,12 @@ struct PortOptions {
   int in_flight = 2;                                 ///< the most messages from one port on their way to one receiver
 };
 
-/// The memory of one message with its header [bytes].
+/// The memory of one message, header included [bytes].
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// The most drafts, and the most received payloads, that a port holds, for any number of ranks. A receiver that does
-/// not read keeps at most `in_flight` drafts.
+/// The most drafts, and the most received payloads, that a port holds, for any number of ranks. If a receiver does not
+/// read, its messages hold at most `in_flight` drafts.
 constexpr std::size_t held_payloads = 16;
 /// The most bytes that both ports of a rank take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
@@ -140,7 +139,7 @@ constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
 /// A received message. The payload is valid until the port is asked for the next message.
 struct Message {
   int from = 0;  ///< rank in the group
-  /// This is no message: rank `from` has died (in virtual time; over MPI the job ends)
+  /// true: this is no message, but says that rank `from` has died (in virtual time; over MPI the job ends)
   bool is_failure_notice = false;
   MessageHeader header = {};
   std::span<const std::byte> payload = {};
@@ -152,26 +151,27 @@ struct Message {
 class Port {
  public:
   virtual ~Port() = default;
-  /// Gives memory for a payload to that rank. Empty: no more messages may be on their way now; `next` returns when one
-  /// has left. If `bytes` is 0, an optional that holds an empty span means that there is room.
+  /// Returns memory for a payload to that rank. Empty: too many messages are on their way; `next` returns when one has
+  /// left. If `bytes` is 0, the result holds an empty span where there is room.
   virtual std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) = 0;
   /// Sends the last draft to that rank; header.bytes is its payload's length, at most that of the draft.
   /// label: a literal.
   virtual Ticket post(int to, const MessageHeader&, const char* label) = 0;
-  /// Sends a payload from the caller's memory, without a copy where the fabric can read it; header.bytes is its length.
-  /// The payload must not change until the receiver has asked its port for the next message. Null: no room, as with
-  /// `draft`.
+  /// Sends a payload from the caller's memory, without a copy where the fabric can read that memory; header.bytes is
+  /// its length. The payload must not change until the receiver has asked its port for the next message. Null: no room,
+  /// as for `draft`.
   virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
-  /// The number by which ports of this node find this memory of this rank; 0: they cannot reach it.
+  /// A number by which ports of this node find this memory of this rank; 0: they cannot reach it.
   virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
-  /// The memory at a place (`place_of`) of another rank or the own, for this task to write; null: it is out of reach.
+  /// The memory with number `place` (`place_of`) of another rank or this one, for this task to write; null: out of
+  /// reach.
   virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
-  /// Sends a payload that this task has written to the receiver's memory, at header.payload_place. It counts as bytes
-  /// sent, and the receiver reads it there. Null: no room, as with `draft`.
+  /// Sends a message whose payload this task has already written to the receiver's memory, at header.payload_place. The
+  /// payload counts as bytes sent, and the receiver reads it there. Null: no room, as for `draft`.
   virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
-  /// Returns the earliest message. Waits until there is one, until a message of its own has left, or until `deadline`
-  /// by the fabric's clock; empty in the latter two cases. For the report of a hang, `why` is a literal, and `of` the
-  /// rank of the group whose message is awaited; -1: no particular rank.
+  /// Returns the earliest message. It waits until there is one, until a message of its own has left, or until
+  /// `deadline` by the fabric's clock; in the latter two cases it returns an empty result. For the report of a hang,
+  /// `why` is a literal, and `of` the rank of the group whose message is awaited; -1: no particular rank.
   virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
                                       int of = -1) = 0;
   /// Returns the earliest message without waiting.
@@ -180,21 +180,21 @@ class Port {
   /// thread. Null: it cannot be kept, since its memory is needed for other messages. A port keeps fewer than
   /// `in_flight` messages of one sender, so that the next one can arrive.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
-  /// Waits until `next` has something to return, and takes nothing, so that other threads may take it by `poll`, one at
-  /// a time. Returns false at once where only one thread may use the port.
+  /// Waits until `next` has a result, but takes nothing: other threads may take it by `poll`, one at a time. Returns
+  /// false at once where only one thread may use the port.
   virtual bool await(const char* why) { return (void)why, false; }
-  /// Sets what a worker's thread does again and again while it waits in `next`, such as work of the server on its rank.
-  /// The function returns whether there was any work. Ports that cannot do this ignore it.
+  /// Sets a function that a worker's thread calls again and again while it waits in `next`, such as work of the server
+  /// on its rank. The function returns whether there was any work. Ports without this feature ignore it.
   virtual void while_waiting(const std::function<bool()>&) {}
-  /// Says that a worker's thread begins or ends an exchange. Between the two the thread posts and waits, and computes
-  /// little, so threads that move messages or serve beside it need not be woken. Each true is followed by a false.
+  /// Says that a worker's thread begins or ends an exchange. In between it posts and waits, and computes little, so the
+  /// threads that move messages or serve beside it need not be woken. Each true is followed by a false.
   virtual void set_exchanging(bool yes) { (void)yes; }
-  /// Ends a task's use of the port: it returns when nothing that the task has posted needs the port any more, which is
-  /// at once where no message gets lost.
+  /// Ends a task's use of the port. It returns when the task's messages need the port no more, which is at once unless
+  /// messages can get lost.
   virtual void close() {}
 };
 
-/// Copies a payload, which may lie anywhere, to a draft and posts it. Null: there is no room.
+/// Copies a payload from any memory to a draft and posts it. Null: there is no room.
 inline Ticket post_by_draft(Port& p, int to, const MessageHeader& h, std::span<const std::byte> payload,
                             const char* label) {
   const auto room = p.draft(to, payload.size());
@@ -226,7 +226,7 @@ class BackgroundTask {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// The coarsest alignment of a fabric's memory [bytes], which is the most that an allocation takes besides its bytes.
+/// The coarsest alignment of a fabric's memory, and so the most bytes that an allocation takes besides its own.
 inline constexpr std::size_t memory_page_bytes = 4096;
 
 enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
@@ -251,18 +251,18 @@ struct FabricCall {
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
   runtime::EventPtr ready = {};
   allreduce::TensorLayout tensor_layout = {};
-  bool of_last_step = false;  ///< a receive of a message that its sender has sent in the step before
+  bool of_last_step = false;  ///< true for a receive of a message that its sender has sent in the previous step
 };
 
-/// All ranks of a group must make its collective calls in the same order. A call begins when its event is reached;
-/// without an event its buffers must be ready when it is made. Buffers belong to the fabric from the call until `wait`
-/// returns. Errors: BackendError when the layer below fails.
+/// All ranks of a group must make its collective calls in the same order. A call with an event begins when the event is
+/// reached; without one, its buffers must be ready when it is made. From the call until `wait` returns, buffers belong
+/// to the fabric. Errors: BackendError when the layer below fails.
 class Fabric : public ExecutionContext {
  public:
   /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
-  /// Starts any of the calls below, which only fill in a FabricCall, so that a decorator overrides all of them at once.
+  /// Starts any of the calls below. Those only fill in a FabricCall, so a decorator overrides all of them at once.
   virtual Ticket start(const FabricCall&) = 0;
   virtual void wait(const Ticket&) = 0;
   /// Sums in place. average: the sum is divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
@@ -276,8 +276,8 @@ class Fabric : public ExecutionContext {
                   .ready = std::move(r),
                   .tensor_layout = tensor_layout});
   }
-  /// Works in place: afterwards block `rank` (allreduce::block_begin over the group's size) holds the finished value,
-  /// and the content of the other blocks is undefined.
+  /// Works in place: afterwards block `rank` (as allreduce::block_begin cuts for the group's size) holds the finished
+  /// value, and the other blocks are undefined.
   Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
   }
@@ -288,7 +288,7 @@ class Fabric : public ExecutionContext {
   Ticket broadcast(Group g, Buffer b, int root, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(r)});
   }
-  /// Messages between two ranks of a group arrive in the order of their posting; they do not wait for collectives.
+  /// Messages between two ranks of a group arrive in the order of posting; they do not wait for collectives.
   Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
   }
@@ -296,8 +296,8 @@ class Fabric : public ExecutionContext {
   Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
   }
-  /// Receives a message that its sender has sent in this rank's last step, so that a decorator that looks at single
-  /// steps counts it there. It may be called between steps, or in the next step.
+  /// Receives a message that its sender has sent in this rank's last step. It may be called between steps, or in the
+  /// next step; a decorator that looks at single steps still counts it in the last one.
   Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
     return start(
         {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
@@ -305,16 +305,16 @@ class Fabric : public ExecutionContext {
 
   /// Collective over the group, before any call is under way.
   virtual Ports open(Group, const PortOptions&) = 0;
-  /// Starts a background task. Objects that it refers to must live until `join`; of this fabric it may use only the
+  /// Starts a background task. Objects that it refers to must live until `join`. Of this fabric it may use only the
   /// ports.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual Buffer memory(std::size_t floats) = 0;
 };
 
-// The bases of decorators, which forward every call to another context, fabric or port.
+// The bases of decorators, which forward every call to an inner context, fabric or port.
 
-/// Interface is ExecutionContext, or Fabric, whose other calls ForwardingFabric forwards.
+/// Interface is ExecutionContext, or Fabric; ForwardingFabric forwards the calls that a Fabric adds.
 template <class Interface>
 class ForwardingContext : public Interface {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval arithmetic, by which one finds what overlapped what. "First start to last end" would count gaps as work.
+// Interval arithmetic, which finds what overlapped. Times from a first start to a last end would count gaps as work.
 #pragma once
 #include <span>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number format in which weights are kept and changes added to them, around any optimizer.
+// The number format in which weights are kept, and in which changes are added to them, for any optimizer.
 #pragma once
 #include <memory>
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// Weights in less than fp32. The optimizer inside computes a step from them in fp32, with its state and the gradient
-/// in fp32 too. The new weights are rounded, so that the flat buffer holds fp32 numbers that the format can represent.
-/// A format with products of its own makes the steps of `sgd` itself. All functions are called within work, and use
-/// kernels::loops().
+/// Keeps weights in less than fp32. The inner optimizer computes a step from them in fp32, with its state and the
+/// gradient in fp32 too. The new weights are then rounded; the flat buffer holds them as fp32 numbers that the format
+/// can represent. A format with its own arithmetic makes the steps of `sgd` itself. All functions are called within
+/// work, and use kernels::loops().
 class UpdateFormat {
  public:
   using Buffer = runtime::Buffer;
@@ -21,12 +21,12 @@ class UpdateFormat {
   virtual ~UpdateFormat() = default;
   /// Rounds the weights to the nearest numbers of the format.
   virtual void round(Buffer weights) const = 0;
-  /// Writes to w the sum of w, which is in the format, and (target − w). `carry` [as w, or empty where has_carry() is
-  /// false] is zero at first, and holds what rounding has lost so far. place: the place of the first element among all
-  /// weights, by which random draws differ; they are the same in every run and on every rank.
+  /// Writes w + (target − w) to w, where w is in the format. `carry` [as w, or empty where has_carry() is false] is
+  /// zero at first, and holds what rounding has lost so far. place: the index of the first element among all weights,
+  /// which is a key of random draws; these are the same in every run and on every rank.
   virtual void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t place, const UpdateStep&) const = 0;
   virtual bool has_carry() const { return false; }
-  /// Writes to w the sum of w and the product of −size and the gradient, both in the format's arithmetic.
+  /// Writes w − size·gradient to w, with product and sum in the format's arithmetic.
   virtual void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep&) const;
   virtual bool has_products() const { return false; }
 };
@@ -46,10 +46,10 @@ std::unique_ptr<UpdateFormat> make_update_format(std::string_view name);
 /// nothing.
 /// Errors: UsageError where the name has another format already.
 std::string with_update_format(std::string_view optimizer, std::string_view format);
-/// The format in an optimizer's name: "bf16" of that name; "fp32" where none is named.
+/// The format in an optimizer's name, such as "bf16"; "fp32" where there is none.
 std::string update_format_of(std::string_view optimizer);
 
-/// Makes an optimizer of `inside` with weights in the format; its name has the parameter `update` too.
+/// Makes an optimizer that applies `inside` to weights in the format; its name has the parameter `update` too.
 /// Cost: a copy of the weights and a pass over both: 20 bytes an element, 28 with a carry. Memory: 4 bytes an element
 /// of the scope, 8 with a carry.
 std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,

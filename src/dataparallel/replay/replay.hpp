@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the steps of a trace on a fabric: computation as time in which the rank is busy, collectives as they are.
+// Runs the steps of a trace on a fabric: computation becomes busy time of the rank, collectives are made as they were.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,25 +11,25 @@
 
 namespace gradmeter::dataparallel {
 
-/// The events of a step, taken from the trace if it has them. Otherwise the rank counts as busy in all of a step in
-/// which no call was exposed: in computation, and in the host's work between kernels. Work that followed an exposed
-/// call waits for that call, and the step's end waits for all calls. Cost: O(n log n).
+/// The events of a step, taken from the trace if it has them. Otherwise the rank counts as busy whenever no call was
+/// exposed: in computation, and in the host's work between kernels. Work that followed an exposed call waits for that
+/// call, and the step's end waits for all calls. Cost: O(n log n).
 std::vector<ReplayEvent> replay_events(const TracedStep&);
 
 /// The reason why a fabric cannot run this trace, naming a call; empty: it can.
 std::string replay_refusal(const StepTrace&);
 /// The length of all buffers [floats].
 std::size_t replay_floats(const StepTrace&);
-/// The time of all computation in a pass over the trace's steps, one after another [s]: no pass can be shorter.
+/// The time of all computation in a pass over the trace's steps, one after another [s]. No pass can be shorter.
 double replay_busy_s(const StepTrace&);
 
 /// A computation of t seconds counts as t times this many FLOP, for machines whose time is virtual.
 inline constexpr double replay_flops_per_s = 1e9;
 
 /// Each rank makes one Replay. Collectives are over all of the fabric's ranks, however many the trace had, with the
-/// buffer, the element type and the kind of the trace. Reductions average, so that numbers stay in range however often
-/// a step runs. `is_over` is asked every millisecond of a computation; where it says so, this computation and all after
-/// it end, and their times mean nothing. Errors: UsageError, as `replay_refusal` says.
+/// trace's buffer length, element type and kind. Reductions average, so that numbers stay in range however often a step
+/// runs. `is_over` is asked every millisecond of a computation. If it returns true, this and all later computations end
+/// at once, and times mean nothing. Errors: UsageError, as `replay_refusal` says.
 class Replay {
  public:
   Replay(Fabric&, const StepTrace&, std::function<bool()> is_over = {});
@@ -45,7 +45,7 @@ class Replay {
   };
   Fabric& fabric_;
   std::function<bool()> is_over_;
-  std::vector<Buffer> buffers_;  ///< by a call's place in its step, as long as the longest there
+  std::vector<Buffer> buffers_;  ///< by a call's index in its step; each is as long as the longest buffer there
   std::vector<Step> steps_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side of the servers: pushes changes chunk by chunk while they are being computed, and pulls weights.
+// The worker's side of the servers: it pushes changes chunk by chunk while they are being computed, and pulls weights.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,50 +10,51 @@
 
 namespace gradmeter::dataparallel {
 
-/// Only the worker's thread uses it. Memory: the weights as the servers know this worker to have them, once, and what
-/// the codec keeps of each chunk (error feedback: once more).
+/// Only the worker's thread uses it. Memory: one copy of the weights that the servers know this worker to have, and the
+/// state of the codec for each chunk (with error feedback, one more copy).
 class ServerClient {
  public:
   /// rank: this worker's. first: the initial weights, equal on all workers.
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank, const ConstBuffer& first);
 
-  /// Begins to push the next update. Its elements may be sent up to the number of the last `ready`. They are sent from
+  /// Begins to push the next update. Elements may be sent once a call of `ready` has included them. They are sent from
   /// the buffer itself, and must not change before `await_acknowledgements`. fetch: the servers send weights as soon as
   /// they have applied the update.
   void begin_push(ConstBuffer change, float size, bool fetch);
-  /// Says that this many elements are computed, and posts what may be posted, without waiting.
+  /// Says that this many elements are computed, counted from the first, and posts what can be posted without waiting.
   void ready(std::size_t elements);
-  /// Waits until everything has been posted. `answers`: the buffer to which the weights will be fetched; servers may
-  /// write them there. Nobody reads this buffer before `fetch` returns, and nobody writes to it before the next push,
-  /// or the end, because servers compute the next weights from it. Empty: weights come by message.
+  /// Waits until everything has been posted. `answers`: the buffer for the weights of the next fetch, to which servers
+  /// may write directly. Nobody may read it before `fetch` returns, nor write to it before the next push or the end,
+  /// because servers compute the next weights from it. Empty: weights come by message.
   void finish_push(Buffer answers = runtime::no_floats);
-  /// Waits until the servers have taken the changes that were pushed.
+  /// Waits until the servers have received the changes that were pushed.
   void await_acknowledgements();
-  /// Asks for the weights that a read at this clock gets, with this worker's own first `own` updates in them.
+  /// Asks for the weights of a read at this clock, which must include this worker's own first `own` updates.
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
-  /// The servers' current weights. Waits until all workers have called it, all of them settled; it changes nothing.
+  /// Fetches the servers' current weights. It waits until all workers have called it, all of them settled; it changes
+  /// nothing.
   void fetch_for_evaluation(Buffer to);
-  /// Waits until the servers have acknowledged all changes. It is called between steps: they then wait for no more
-  /// changes of this worker.
+  /// Waits until the servers have acknowledged all changes. It is called between steps, so that servers then do not
+  /// wait for changes of this worker.
   void settle();
-  /// Tells the servers that this worker has finished. Everything must be settled. Waits until no server has weights in
-  /// this worker's memory.
+  /// Tells the servers that this worker has finished. It must be settled. Waits until no server has weights in this
+  /// worker's memory.
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< number of updates begun so far
-  /// The number of updates of every worker that the weights fetched last have, in every chunk.
+  /// The number of updates of every worker that are included in each chunk of the weights fetched last.
   std::uint64_t reached() const;
 
  private:
-  /// A chunk's version, and the number of updates of every worker in it: first for the weights that pushes are computed
-  /// from, then for weights that have come since (incoming).
+  /// A chunk's version, and the number of updates of every worker in it: for the weights from which pushes are
+  /// computed, and for weights that have arrived since (incoming).
   struct ChunkVersions {
     std::uint64_t base = 0, reached = 0;
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;       ///< the incoming weights have come, and lie in `weights_`
-    bool is_written = false;  ///< the incoming weights have come, and lie where transports reach the target
+    bool waits = false;       ///< the incoming weights have arrived, and are in `weights_`
+    bool is_written = false;  ///< the incoming weights have arrived in the memory by which transports reach the target
   };
   /// This worker's state for one server.
   struct ServerConnection {
@@ -64,7 +65,7 @@ class ServerClient {
     std::size_t unacknowledged = 0;  ///< number of chunks
     MessageHeader request = {};      ///< the last request, or the disconnect
     bool asks = false;               ///< the request must be sent
-    std::size_t missing = 0;         ///< number of chunks of the weights that have not come yet
+    std::size_t missing = 0;         ///< number of chunks of the weights that have not arrived yet
     std::vector<ChunkVersions> versions = {};
     std::vector<ChunkEncoder> encoders = {};  ///< by chunk
   };
@@ -99,13 +100,13 @@ class ServerClient {
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
-  bool is_exchanging_ = false;  ///< from the end of a push until the weights are here
+  bool is_exchanging_ = false;  ///< from the end of a push until the weights have arrived
   std::size_t ready_ = 0;
-  /// With a codec: the weights as the servers know them; else those that must wait for `fetch`.
+  /// With a codec: the weights as the servers know them; otherwise those that must wait for `fetch`.
   std::vector<float> weights_;
   std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
-  Buffer target_ = runtime::no_floats;   ///< buffer for weights that come now; empty: there is none yet
-  Buffer answers_ = runtime::no_floats;  ///< buffer in which servers may write
+  Buffer target_ = runtime::no_floats;   ///< buffer for weights that arrive now; empty: there is none yet
+  Buffer answers_ = runtime::no_floats;  ///< buffer to which servers may write
   bool offers_ = false;                  ///< true: servers may have weights in `answers_`
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for who may read at which clock, and when updates are applied. They are pure logic, without messages or
+// The rules that say at which clock a worker may read, and when updates are applied. They have neither messages nor
 // time.
 #pragma once
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// A worker's clock is the number of its updates that the server has. A read at clock c needs, from every worker that
-/// still trains, c - staleness updates. A staleness of 0 is bulk synchronous (BSP), `unbounded` is asynchronous (ASP),
-/// and values between are stale synchronous parallel (SSP).
+/// A worker's clock is the number of its updates that the server has. A read at clock c needs at least c - staleness
+/// updates of every worker that still trains. Staleness 0 is bulk synchronous (BSP), `unbounded` is asynchronous (ASP),
+/// and values between them are stale synchronous parallel (SSP).
 /// Cost: a query O(1), a change O(workers).
 /// Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 class Admission {
@@ -24,12 +24,12 @@ class Admission {
 
   Admission(int workers, std::uint64_t staleness);
   std::uint64_t staleness() const { return staleness_; }
-  /// With staleness 0 the updates of one clock wait for each other and are applied as one.
+  /// With staleness 0 all updates of one clock are collected and applied as one.
   bool grouped() const { return staleness_ == 0; }
 
   /// Says that the server has one more update of that worker.
   void pushed(int worker);
-  /// Says that the worker has finished or died: its clock counts as infinite, so that reads do not wait for it.
+  /// Says that the worker has finished or died: its clock then counts as infinite, so that reads do not wait for it.
   void gone(int worker);
 
   std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)]; }
@@ -39,7 +39,7 @@ class Admission {
   int training() const { return training_; }
   bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
 
-  /// True where that worker may read at `clock`, with its own first `own` updates in what it reads.
+  /// True where that worker may read at `clock`; the weights must include its own first `own` updates.
   bool may_read(int worker, std::uint64_t clock, std::uint64_t own) const;
   /// The number of clocks by which a reader at this clock is ahead of the slowest worker.
   std::uint64_t gap(std::uint64_t clock) const { return clock > slowest_ ? clock - slowest_ : 0; }
@@ -53,13 +53,13 @@ class Admission {
   int training_;
 };
 
-/// Counts the updates that came between a worker's read and its own update, over all workers. It counts while all
-/// train.
-/// When every worker reads right after its own update, the counts add up to workers - 1 for each update, at any speeds:
-/// each update comes once between the read and the update of every other worker. So over any n updates
+/// Counts, over all workers, the updates that were applied between a worker's read and its own update. It counts while
+/// all workers train.
+/// If every worker reads right after its own update, the counts add up to workers - 1 for each update, at any speeds:
+/// each update is applied once between the read and the update of every other worker. So over any n updates
 ///   sum + outstanding() = (workers - 1)·n
-/// where `outstanding` counts the updates that have come so far since the reads of updates under way. The mean is
-/// workers - 1 over any cycle after which `outstanding` has the same value again.
+/// where `outstanding` is the same count for updates that are still under way. The mean is workers - 1 over any cycle
+/// after which `outstanding` has the same value again.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}
@@ -74,16 +74,16 @@ class StalenessCount {
   std::vector<std::uint64_t> read_, histogram_;
 };
 
-// The rules by which a server turns changes into steps of the weights, where it does not wait for all workers.
+// The rules by which a server makes steps of the weights from changes, when it does not wait for all workers.
 
-/// The scale of a change. mean: a single change's step is divided by the number of workers, and changes that are added
-/// up are replaced by their mean; sum: neither; staleness: a single change's step is divided by the number of updates
-/// that it missed, except the first.
+/// The scale of a change. mean: the step of a single change is divided by the number of workers, and changes that are
+/// added up are replaced by their mean. sum: no scaling. staleness: the step of a single change is divided by its
+/// staleness, the number of updates that it missed, except for the first change.
 enum class ChangeScale : std::uint8_t { mean, sum, staleness };
 
 /// Delay compensation (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017):
-/// the gradient at the current weights w is estimated from one at weights r as g + lambda·g⊙g⊙(w − r). adaptive: lambda
-/// of each element is divided by √(m + 1e-7), where m = decay·m + (1 − decay)·g² (DC-ASGD-a).
+/// from a gradient g at weights r, the gradient at the current weights w is estimated as g + lambda·g⊙g⊙(w − r).
+/// adaptive: the lambda of each element is divided by √(m + 1e-7), where m = decay·m + (1 − decay)·g² (DC-ASGD-a).
 struct CompensationPlan {
   float lambda = 0.04f;
   bool adaptive = false;
@@ -93,12 +93,12 @@ struct CompensationPlan {
 /// Says which changes make one step, and how far the step goes.
 struct StepRule {
   ChangeScale scale = ChangeScale::mean;
-  /// n-softsync: changes make a step as soon as there are as many as an n-th of the workers. The step is their mean,
-  /// with an n-th of the size. 0: every change makes a step.
+  /// n-softsync: a step is made as soon as there are as many changes as an n-th of the workers. It is their mean, with
+  /// an n-th of the size. 0: every change makes a step.
   int softsync = 0;
-  /// Only changes that were computed from the current weights make a step, once those of all workers but `backups` are
-  /// there; other changes are dropped. A worker's read waits until there are newer weights than those its last change
-  /// was computed from.
+  /// Only changes that were computed from the current weights count. Once those of all workers but `backups` are there,
+  /// they make a step; other changes are dropped. A worker's read waits until there are newer weights than those from
+  /// which its last change was computed.
   bool fresh_only = false;
   int backups = 0;
   std::optional<CompensationPlan> compensation = {};
@@ -110,8 +110,8 @@ struct StepRule {
   }
 };
 
-/// Keeps what the compensation of one chunk of n elements needs. Memory: 4n bytes for each worker that reads, and 8n
-/// more, or 12n if it is adaptive.
+/// Keeps the weights and means that compensation needs for one chunk of n elements. Memory: 4n bytes for each worker
+/// that reads, and 8n more, or 12n if it is adaptive.
 class DelayCompensation {
  public:
   /// first: the weights that all workers begin with.

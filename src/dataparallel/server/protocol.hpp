@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// Every chunk of the weights is handled by itself: it has a version, workers have clocks at it, and it is received,
-// applied and answered while others travel. A worker sends the change of each chunk (`push`); the server acknowledges
-// it when it has taken it (`ack`). A worker has few unacknowledged chunks at a server: without a limit senders exhaust
-// the server's memory, as in ps-lite. A worker requests the weights of one chunk with its change: the push has a
-// `sequence`, and is answered when the change is applied. It requests all chunks of a server by a `pull`. Weights come
-// chunk by chunk (`weights`). Where the codec encodes them, they come as changes since the worker's last answer;
-// otherwise, and for evaluation, as they are. Servers of a worker's node write weights to its own memory, if its push
-// says where (`answer_place`); the answer's payload is then there already. A worker that has finished sends
-// `disconnect`; one that waits for others outside a step sends `rest` where steps would wait for its changes. Between
-// steps all workers may ask to `evaluate`: such a pull is answered when all have asked, so that all get the same
-// weights.
+// Every chunk of the weights is handled by itself: it has a version, workers have clocks for it, and it is received,
+// applied and answered while others travel.
+// - A worker sends the change of each chunk (`push`), which the server acknowledges when it has received it (`ack`). A
+//   worker may have only a few unacknowledged chunks at a server, since otherwise senders exhaust the server's memory,
+//   as in ps-lite.
+// - A worker requests the weights of one chunk with its change: the push has a `sequence`, and is answered when the
+//   change is applied. By a `pull` it requests all chunks of a server.
+// - Weights are sent chunk by chunk (`weights`). If the codec encodes them, they are sent as changes since the worker's
+//   last answer; otherwise, and for evaluation, as they are. Servers on a worker's node write weights to its own
+//   memory, if its push says where (`answer_place`); the payload is then there before the answer arrives.
+// - A worker that has finished sends `disconnect`. One that waits for others outside a step sends `rest`, where steps
+//   would otherwise wait for its changes.
+// - Between steps all workers may ask to `evaluate`. These pulls are answered when all have asked, so that all get the
+//   same weights.
 //
-// `weights` carries the clock of the slowest worker: so many updates of every worker that still trains are in them.
+// `weights` carries the clock of the slowest worker: the number of updates of every training worker that they include.
 //
 // | operation  | clock             | version            | sequence               | first, count | value         |
 // | push       | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
@@ -24,7 +27,7 @@
 // | disconnect | -                 | -                  | 1: acknowledge it      | -            | -             |
 // | rest       | -                 | -                  | -                      | -            | -             |
 //
-// Every message arrives once, those of one sender in order, so an `ack` belongs to the oldest unacknowledged chunk.
+// Every message arrives once, and those of one sender in order, so an `ack` is for the oldest unacknowledged chunk.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,12 +45,12 @@ namespace gradmeter::dataparallel {
 
 enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disconnect, rest };
 
-/// The flat buffer is cut into chunks of nearly equal length, one a message, which are dealt to the servers in turn. A
-/// backward pass ends tensors in the order of the buffer, so all servers get work from its beginning on. Chunks start
-/// at multiples of 16 floats; some servers have no chunk where there are fewer chunks than servers.
+/// The flat buffer is cut into chunks of nearly equal length, one for each message, which are dealt to the servers in
+/// turn. A backward pass completes tensors in the order of the buffer, so all servers get work from the beginning on.
+/// Chunks start at multiples of 16 floats. If there are fewer chunks than servers, some servers have none.
 class Sharding {
  public:
-  /// grain: chunks are multiples of it, except the last [elements]. longest: the most bytes of a dense chunk.
+  /// grain: all chunks but the last are multiples of it [elements]. longest: the most bytes of a chunk in fp32.
   Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest = most_payload_bytes);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
@@ -55,11 +58,11 @@ class Sharding {
   Range chunk(std::uint32_t server, std::size_t i) const;
   /// The index, among its server's chunks, of the chunk that begins at that element.
   std::size_t index_of(std::size_t first) const { return first / chunk_elements_ / servers_; }
-  /// The most bytes of a dense chunk.
+  /// The most bytes of a chunk in fp32.
   std::size_t payload_bytes() const { return chunk(0, 0).count * sizeof(float); }
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;
-  /// The most bytes of a chunk where no codec takes chunks for tensors. A server's answers travel while later chunks
-  /// still come to it, so its port is idle in one direction for the time of a chunk or two, which should be short.
+  /// The most bytes of a chunk where no codec treats chunks as tensors. A server's answers are sent while later chunks
+  /// still arrive, so its port is idle in one direction for the time of a chunk or two, which should be short.
   static constexpr std::size_t dense_payload_bytes = std::size_t{1} << 18;
 
  private:
@@ -67,19 +70,19 @@ class Sharding {
   std::uint32_t servers_;
 };
 
-/// Decides how a chunk of n numbers is sent: encoded when it is long enough for the codec and gets shorter by it, else
-/// dense. The decision depends on n alone, so both sides know it.
+/// Decides how a chunk of n numbers is sent: encoded when it is long enough for the codec and becomes shorter, else as
+/// fp32. The decision depends on n alone, so both sides know it.
 class Coding {
  public:
-  /// codec: null where all chunks are sent dense.
+  /// codec: null where all chunks are sent as fp32.
   explicit Coding(ChunkCodecPtr codec = {}, std::size_t min_elements = 0)
       : codec_(std::move(codec)), min_elements_(min_elements) {}
   /// The coding of changes. senders: the number of workers that send changes of the same chunk.
   static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
-  /// The coding of changes of the weights, from a server to a worker. The loss of one encoding is part of the next,
-  /// whatever the codec's `ef` says, since a server computes the next change from what the worker has.
+  /// The coding of changes of the weights, from a server to a worker. The loss of one encoding is added to the next,
+  /// whatever the codec's `ef` says, since a server computes the next change from the weights that the worker has.
   static Coding of_weights(const compression::CodecChoicePtr&);
-  /// The reason why weights go dense from a server to a worker where changes do not; empty: they are encoded too.
+  /// The reason why a server sends weights as fp32 although changes are encoded; empty: weights are encoded too.
   static std::string why_dense_weights(const compression::CodecChoice&);
   /// The reason why chunks cannot be sent by this codec; empty: they can be.
   static std::string refusal(const compression::CodecChoicePtr&);
@@ -88,21 +91,22 @@ class Coding {
   /// True where the length of such a chunk depends on its numbers.
   bool variable(std::size_t n) const { return encodes(n) && codec_->variable(); }
   bool variable(const Sharding&, std::uint32_t server) const;
-  /// The exact length, or where `variable` the largest.
+  /// The exact length; where `variable`, an upper bound.
   std::size_t wire_bytes(std::size_t n) const { return encodes(n) ? codec_->wire_bytes(n) : n * sizeof(float); }
   std::size_t wire_bytes(const Sharding&, std::uint32_t server) const;
-  /// The grain of chunks. It is 1 for a bucket longer than the longest chunk: such a bucket ends with its chunk.
+  /// The grain of chunks. It is 1 if a bucket is longer than the longest chunk, since the bucket then ends with its
+  /// chunk.
   std::size_t grain() const;
-  /// The encoder of a chunk of n numbers, also where it goes dense. This object must outlive it.
+  /// The encoder of a chunk of n numbers, also of one that is sent as fp32. This object must outlive it.
   ChunkEncoder encoder(std::size_t n) const;
-  /// Decodes a message. Errors: logic_error for a message that cannot have so many numbers.
+  /// Decodes a message. Errors: logic_error for a message whose length does not fit so many numbers.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
   /// The n numbers of a message: in the message itself, or, where they are encoded, in `decoded`, which has room for
   /// them. label: the label of the kernel.
   std::span<const float> numbers(ExecutionContext&, std::string_view label, std::span<const std::byte> wire,
                                  std::size_t n, std::span<float> decoded, const compression::Draw&) const;
-  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire, and waits for it. That is a kernel where the codec
-  /// has work to do, else a copy, which is part of the exchange.
+  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire, and waits for it. With a codec this is a kernel;
+  /// otherwise it is a copy, which is part of the exchange.
   void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
             const std::function<void()>&) const;
 
@@ -115,16 +119,16 @@ class Coding {
 
 /// How an axis is served, as the strategy chose it.
 struct ServiceOptions {
-  int servers = 0;  ///< the last so many ranks of an axis only serve; 0: every worker's rank serves too
+  int servers = 0;  ///< the last so many ranks of an axis only serve; 0: the rank of every worker serves too
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";  ///< optimizer of the weights; "add": changes are added to them
-  /// With staleness 0 only its scale counts, since all changes of a clock make one step.
+  /// With staleness 0 only its scale is used, since all changes of a clock make one step.
   StepRule rule = {};
   compression::CodecChoicePtr codec = {};  ///< codec of changes, and of the weights that workers get
   std::uint64_t seed = 1;
 };
 
-/// The facts on which all workers and servers of an axis agree.
+/// The facts that all workers and servers of an axis share.
 struct ServicePlan {
   ServiceOptions options = {};
   int workers = 1;       ///< ranks 0, 1, …

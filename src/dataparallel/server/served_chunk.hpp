@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One chunk of the weights at its server: the place of its newest weights, the changes of it that make a step, and the
-// workers that may read it.
+// One chunk of the weights at its server: where its newest weights are, which changes make a step, and which workers
+// may read it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,20 +21,20 @@
 
 namespace gradmeter::dataparallel {
 
-/// The newest weights of a chunk lie in the server's memory, or in that of the workers of its node that read them. A
-/// worker of this node offers the place where it reads the chunk while it waits for an answer. A step that includes the
-/// worker's change is then written there, and not to the server's memory, so that nobody copies the weights to the
-/// worker. The worker leaves them unchanged until it offers the place again, so the next step may begin by reading them
-/// there. Messages leave from the server's memory alone. The server has two copies there: while somebody reads one, a
-/// step writes to the other. One thread uses it.
+/// The newest weights of a chunk are in the server's memory, or in that of a worker of its node. Such a worker offers
+/// the memory from which it reads the chunk while it waits for an answer. A step that includes the worker's change is
+/// then written there, and not to the server's memory, so that nobody copies the weights to the worker. The worker
+/// leaves them unchanged until it offers the memory again, so the next step may read them there. Messages are sent from
+/// the server's memory only. The server has two copies there: while somebody reads one, a step writes to the other. One
+/// thread uses it.
 class ChunkWeights {
  public:
-  /// memory: room for two copies, from which the fabric's messages can leave.
-  /// local_worker: the worker of the server's own rank; none: -1.
+  /// memory: room for two copies, from which the fabric can send messages. local_worker: the worker on the server's own
+  /// rank; -1: none.
   ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker);
 
   std::span<const float> values() const { return newest_; }
-  /// True where a message may leave from the server's memory now. That is not so while readers of earlier weights hold
+  /// True where a message may be sent from the server's memory now. It is false while readers of earlier weights hold
   /// the other copy.
   bool lends();
   /// The values in the server's memory. Call it only when `lends` is true.
@@ -47,7 +47,8 @@ class ChunkWeights {
   void offer(int worker, std::span<float> memory);
   /// Says that the worker's change is part of the next step.
   void join_step(int worker) { place(worker).joins = true; }
-  /// Ends the offer of a worker that is answered. Returns its memory if that holds the newest weights; else empty.
+  /// Ends the offer of a worker that is being answered. Returns its memory if that holds the newest weights; else
+  /// empty.
   std::span<float> withdraw(int worker);
   /// Says that the worker may write to its memory from now on, because it ends or is answered by a message.
   void forget(ExecutionContext&, int worker);
@@ -89,15 +90,15 @@ class ChunkWeights {
 struct Read {
   int worker = 0;
   MessageHeader header = {};  ///< header of the pull; for weights that a push asks for, that of an equal pull
-  double since = 0;           ///< time at which it came [s]
+  double since = 0;           ///< time at which it arrived [s]
 };
 
-/// Memory that the chunks of a server use in turn. One thread uses it.
+/// Memory that the chunks of a server share, one at a time. One thread uses it.
 class SpareMemory {
  public:
   std::vector<float> take(std::size_t n);
   void give_back(std::vector<float> v) { spare_.push_back(std::move(v)); }
-  /// Memory that all callers share: the content lasts until the next call.
+  /// Memory that all callers share; its content lasts until the next call.
   std::span<float> scratch(std::size_t n);
 
  private:
@@ -106,34 +107,34 @@ class SpareMemory {
 };
 
 /// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is
-/// applied when it comes, or as the rule says. A step is one pass over the weights and the changes, which are read
-/// where they lie if their messages can be kept.
-/// Memory: two copies of the weights (ChunkWeights), and the optimizer's state; where messages cannot be kept also a
+/// applied when it arrives, or as the rule says. A step is one pass over the weights and the changes, which are read
+/// from their messages if these can be kept.
+/// Memory: two copies of the weights (ChunkWeights), and the optimizer's state. Where messages cannot be kept, also a
 /// sum, and with staleness 0 the changes whose turn has not come.
 class ServedChunk {
  public:
   /// weights, tensors: those of the whole flat buffer, of which it copies its chunk. memory: room for two copies, from
-  /// which the fabric's messages can leave. local_worker: the worker of the server's own rank; none: -1. Objects that
-  /// are passed by reference must outlive it.
+  /// which the fabric can send messages. local_worker: the worker on the server's own rank; -1: none. Objects passed by
+  /// reference must outlive it.
   ServedChunk(const ServicePlan&, int local_worker, SpareMemory&, Range, std::span<const float> weights,
               std::span<const model::Tensor> tensors, std::span<float> memory);
 
-  std::size_t first() const { return range_.first; }  ///< the place of its first element in the flat buffer
+  std::size_t first() const { return range_.first; }  ///< index of its first element in the flat buffer
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
   std::uint64_t version() const { return version_; }  ///< number of updates applied
-  /// The number of updates of every worker that are in the weights.
+  /// The number of updates of every worker that the weights include.
   std::uint64_t slowest() const { return admission_.slowest(); }
 
-  /// Takes a worker's change, as the message holds it that the port returned last.
+  /// Takes a worker's change from the message that the port returned last.
   void take(ExecutionContext&, Port&, const Message&);
   void ask(const Read&);
-  /// Says that steps need not wait for the worker, which sends no change until it sends one again.
+  /// Says that steps need not wait for this worker until it sends a change again.
   void rest(ExecutionContext&, int worker);
   /// Says that the worker has finished or died.
   void leave(ExecutionContext&, int worker);
 
-  /// The earliest read that may be answered with these weights; from then on it counts as answered.
+  /// Returns the earliest read that may be answered with these weights, which then counts as answered; empty: none.
   std::optional<Read> next_read(ExecutionContext&);
   /// Any thread may call it.
   Observations observed() const;
@@ -144,12 +145,12 @@ class ServedChunk {
     std::uint64_t base = 0;  ///< version of the weights that it was computed from
     float size = 0;          ///< size of its step
     std::span<const float> values = {};
-    std::shared_ptr<const void> message = {};  ///< keeps the message in which the values lie
-    /// Holds the values where no message does. If it is empty too, they last as long as the port's message.
+    std::shared_ptr<const void> message = {};  ///< keeps the message that holds the values
+    /// Holds the values if no message does. If both are empty, they last until the port returns the next message.
     std::vector<float> memory = {};
     bool lasts() const { return message || !memory.empty(); }
   };
-  /// Spans of equal length.
+  /// The changes of a step; all spans are equally long.
   using Terms = std::span<const std::span<const float>>;
 
   bool may_read(const Read&) const;

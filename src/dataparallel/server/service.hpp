@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that strategies with servers share: who serves, from the first message to the last, and the cost of it.
+// The parts that strategies with servers share: which ranks serve, how service begins and ends, and what it costs.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,15 +19,15 @@ struct RequestCounts {
   std::uint64_t requests = 0;  ///< pulls that are not sent with a push
 };
 
-/// The base of all strategies with servers, each of which says how it trains.
+/// The base of all strategies with servers. Each derived class says how it trains.
 class ServerStrategy : public Strategy {
  public:
   explicit ServerStrategy(ServiceOptions o) : options_(std::move(o)) {}
   int workers(int ranks) const final { return ranks - options_.servers; }
   std::size_t memory_bytes(const model::Model&, int ranks) const override;
-  /// The bytes that a rank keeps which both trains and serves.
+  /// The bytes kept by a rank that both trains and serves.
   std::size_t own_bytes(const model::Model&, int ranks) const override;
-  /// The workers' own optimizer does not matter.
+  /// The workers' own optimizer is ignored, since servers update the weights.
   std::string refusal(const Optimizer&, int ranks) const final { return refusal(ranks); }
   void begin(Worker&) override;
   void settle(Worker&) final { server_client().settle(); }
@@ -39,15 +39,16 @@ class ServerStrategy : public Strategy {
 
  protected:
   const ServiceOptions& options() const { return options_; }
-  /// The client, on ranks that train.
+  /// The client of this rank, which must train.
   ServerClient& server_client() { return *server_client_; }
   /// True where the weights that this worker fetched last are too old for a read at that clock.
   bool too_old(std::uint64_t clock) const {
     return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
-  /// The bytes that all ranks send, without messages to the own rank; with a codec of variable length, the most bytes.
-  /// seconds: the time that the busiest rank sends or receives, at the link's speed: for a push and a pull of M bytes,
-  /// max(M/B, P·M/(S·B)) with S dedicated servers of P workers, and 2(P-1)/P·M/B with servers on all ranks.
+  /// The bytes that all ranks send, without messages to the own rank; with a codec of variable length, an upper bound.
+  /// seconds: the time in which the busiest rank sends or receives, at the link's bandwidth B. For a push and a pull of
+  /// M bytes it is max(M/B, P·M/(S·B)) with S dedicated servers for P workers, and 2(P-1)/P·M/B with servers on all
+  /// ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:
@@ -59,7 +60,7 @@ class ServerStrategy : public Strategy {
   ServiceOptions options_;
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
-  std::uint64_t pushed_ = 0;                         ///< number of updates that the client, which is gone, has pushed
+  std::uint64_t pushed_ = 0;  ///< number of updates that the client had pushed when it was destroyed
   std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task
 };
 

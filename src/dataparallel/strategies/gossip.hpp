@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies without a centre: each step has messages between few ranks, where others average over all of them.
+// Strategies without a centre: in each step only a few ranks exchange messages, where other strategies average over
+// all.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,10 +11,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// The rule by which ranks find those that they exchange with.
+/// The rule that decides which ranks exchange with each other.
 enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
 
-/// The parameter `graph`. Errors: UsageError for one that is not among those that the strategy has.
+/// The value of the parameter `graph`. Errors: UsageError for a graph that the strategy does not have.
 Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
 
 /// A directed graph: the one peer that each rank sends to in step `number`, from 1. exponential: rank + 2^(t mod
@@ -34,8 +35,8 @@ class PushTargets {
 };
 
 /// An undirected graph: all neighbours of a rank in step `number`, from 1. ring: rank - 1 and rank + 1; one neighbour
-/// where there are two ranks, none where there is one. hypercube: rank xor 2^(t mod ceil(log2 P)) at step t from 0,
-/// none where there is no such rank. Averages of a rank with all its neighbours in equal parts are symmetric and doubly
+/// for two ranks, none for one. hypercube: rank xor 2^(t mod ceil(log2 P)) at step t from 0, none where there is no
+/// such rank. If each rank averages with its neighbours in equal parts, the averaging is symmetric and doubly
 /// stochastic.
 std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
 /// The number of steps after which the neighbours are the same again.
@@ -43,11 +44,11 @@ std::uint64_t neighbour_period(Graph, int ranks);
 /// The most neighbours of a rank in a step.
 int most_neighbours(Graph, int ranks);
 
-/// A bipartite graph of at least two ranks: those with an even number are active, and each of them averages with one of
-/// the others, the passive ones.
+/// A bipartite graph of at least two ranks: ranks with an even number are active, and each of them averages with one of
+/// the others, which are passive.
 constexpr bool is_active(int rank) { return rank % 2 == 0; }
 constexpr int active_ranks(int ranks) { return (ranks + 1) / 2; }
-/// The passive rank with which an active one averages in step `number`: any, drawn for each step and rank.
+/// The passive rank with which an active one averages in step `number`, drawn at random for each step and rank.
 int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed);
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers train apart for a block of steps, then average: strategies that differ in how they use the mean of
-// their weights.
+// Strategies whose workers train apart for a block of steps and then average. They differ in how they use the mean of
+// the weights.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace gradmeter::dataparallel {
 
-/// AdaComm's rule, see `adacomm` in local_sgd.cpp.
+/// The rule of AdaComm, which decides the length of blocks; see `adacomm` in local_sgd.cpp.
 struct LossPeriod {
   std::uint64_t every = 1, interval = 1;
   double gamma = 0.5;
-  /// The number of steps of the next blocks, where blocks have had `now` steps. Losses that are NaN count as losses
-  /// that did not fall.
+  /// The number of steps of the next blocks, after blocks of `now` steps. A loss of NaN counts as one that did not
+  /// fall.
   std::uint64_t next(std::uint64_t now, double first_loss, double loss) const;
 };
 

@@ -11,8 +11,8 @@ namespace gradmeter::kernels::cuda {
 
 using runtime::DeviceSpan;
 
-/// All functions queue their work on the stream and take the host's shapes. Exponentials are CUDA's, within 2 units of
-/// the last place, so the bits differ from the host's. Costs are the host's bytes. Errors: std::invalid_argument when
+/// All functions queue their work on the stream. Shapes and bytes moved are those of the host's functions. Exponentials
+/// are CUDA's, within 2 units of the last place, so the bits differ from the host's. Errors: std::invalid_argument when
 /// lengths differ; BackendError when a launch fails.
 
 /// The result is off by at most 2^-20·(1 + |x|), the gradient by 2^-19·(1 + |x|)·|delta|.
@@ -30,7 +30,7 @@ std::size_t layer_norm_workspace(std::size_t rows, std::size_t width);
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
                                     DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t);
 
-/// A warp computes a row. A probability p is off by at most 2^-20·(1 + |log p|) of itself, since its argument is
+/// A warp computes a row. The relative error of a probability p is at most 2^-20·(1 + |log p|), since its argument is
 /// rounded.
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t);
 void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<float> gradient, std::size_t steps,

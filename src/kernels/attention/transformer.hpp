@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of a transformer's layers beside its products, with float64 references (suffix _reference). Gradients of
-// rows are held to central differences instead (tests/model/transformer_test.cpp).
+// The loops of a transformer's layers, apart from its products, with float64 references (suffix _reference). Tests
+// compare gradients of rows with central differences instead (tests/model/transformer_test.cpp).
 #pragma once
 #include <cstddef>
 #include <span>
@@ -8,7 +8,7 @@
 namespace gradmeter::kernels {
 
 /// y = x·σ(2·√(2/π)·(x + 0.044715·x³)), the tanh form of x·Φ(x). Cost: 8 bytes an element; one exponential.
-/// Off by at most 2^-20·(1 + |x|); bits depend on whether the processor has fused multiply-adds (lanes-inl.hpp).
+/// The error is at most 2^-20·(1 + |x|); bits depend on whether the processor has fused multiply-adds (lanes-inl.hpp).
 /// Source: Hendrycks & Gimpel, "Gaussian error linear units", 2016, section 2; GPT-2 has this form.
 void gelu(std::span<const float> x, std::span<float> y);
 /// to = delta·gelu'(x). Cost: 12 bytes an element.
@@ -21,7 +21,7 @@ void gelu_backward_reference(std::span<const float> x, std::span<const float> de
 /// Cost: 12 bytes an element forward, 16 for the gradient by x, 12 for those by gain and bias.
 /// Source: Ba, Kiros, Hinton, "Layer normalization", 2016.
 void layer_norm(std::span<const float> x, std::span<const float> gain, std::span<const float> bias, std::span<float> y);
-/// Sums go in the order of the rows; gain and bias are overwritten.
+/// Gradients by gain and bias, which are overwritten. Sums go in the order of the rows.
 void layer_norm_backward_parameters(std::span<const float> x, std::span<const float> delta, std::span<float> gain,
                                     std::span<float> bias);
 void layer_norm_backward(std::span<const float> x, std::span<const float> gain, std::span<const float> delta,
@@ -29,11 +29,12 @@ void layer_norm_backward(std::span<const float> x, std::span<const float> gain, 
 void layer_norm_reference(std::span<const float> x, std::span<const float> gain, std::span<const float> bias,
                           std::span<float> y);
 
-/// Scores [matrices × steps × steps], in place: each row becomes the softmax of `scale` times its elements up to the
-/// diagonal, zeros after it, since a token attends to itself and those before it. Cost: 8 bytes and one exponential an
-/// element. Source: Vaswani et al. 2017, section 3.2.3.
+/// Scores [matrices × steps × steps], in place: in each row, the elements up to the diagonal become the softmax of
+/// `scale` times themselves, and those after it zero, since a token attends to itself and those before it. Cost: 8
+/// bytes and one exponential an element. Source: Vaswani et al. 2017, section 3.2.3.
 void causal_softmax(std::span<float> scores, std::size_t steps, float scale);
-/// `gradient` enters as the gradient by the probabilities and becomes that by the scores. Cost: 12 bytes an element.
+/// `gradient` holds the gradient by the probabilities, and is replaced by that by the scores. Cost: 12 bytes an
+/// element.
 void causal_softmax_backward(std::span<const float> probabilities, std::span<float> gradient, std::size_t steps,
                              float scale);
 void causal_softmax_reference(std::span<float> scores, std::size_t steps, float scale);

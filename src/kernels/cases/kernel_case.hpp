@@ -15,7 +15,8 @@
 
 namespace gradmeter::kernels {
 
-/// `sets` copies of all operands are run in turn, so that together they are larger than the caches (cold); 1: hot.
+/// `sets` copies of all operands are used in turn. If together they are larger than the caches, operands are cold; 1:
+/// hot.
 struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
@@ -24,27 +25,27 @@ struct KernelCaseOptions {
   AlgorithmSearch search = AlgorithmSearch::estimated;  ///< the search for products and convolutions
 };
 
-/// The distance of a result from the reference on the same inputs, which are those rounded to the storage type. `worst`
-/// is over single elements, so that one wrong element shows among millions: the distance in units of the element's
-/// possible rounding error. For a sum of products that is u·|reference| + 4·2^-24·√k·Σ|a·b|, u the roundoff of the type
-/// that results are stored in. Integers must be equal.
+/// How far a result is from the reference on the same inputs, which are rounded to the storage type. `worst` is over
+/// single elements, so that one wrong element shows among millions: its distance, in units of the possible rounding
+/// error of the element. For a sum of products that unit is u·|reference| + 4·2^-24·√k·Σ|a·b|, where u is the roundoff
+/// of the type in which results are stored. Integers must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
-  double worst = 0;       ///< over the checked elements; right up to 1
-  double zero_share = 0;  ///< share of zeros in the result; if large, the data was not what it should be
+  double worst = 0;       ///< the largest over the checked elements; right up to 1
+  double zero_share = 0;  ///< share of zeros in the result; if it is large, the data was wrong
   bool right() const { return worst <= 1; }  // false for NaN
 };
 
 /// One check of one call; the caller does not know beforehand which elements are checked.
 struct CheckedCall {
   std::size_t set = 0;
-  double flops_at_most = 0;   ///< limit of the reference's FLOP: a big problem is checked in part
+  double flops_at_most = 0;   ///< limit of the reference's FLOP; a large problem is checked in part
   std::uint64_t seed = 1;     ///< seed of the draw of checked elements
-  bool inject_error = false;  ///< one checked element is made wrong first, by half of a usual one's size (test hook)
+  bool inject_error = false;  ///< one checked element is first made wrong, by half of the usual magnitude (for tests)
 };
 
-/// Data is random, uniform or Gaussian, never zeros nor small whole numbers. One thread calls; kernels use
-/// compute_threads() of the thread that made it.
+/// Data is random, uniform or Gaussian, never zeros nor small whole numbers. One thread uses it; kernels use as many
+/// threads as compute_threads() gave on the thread that made it.
 class KernelCase {
  public:
   virtual ~KernelCase() = default;
@@ -54,10 +55,10 @@ class KernelCase {
   virtual runtime::Queue* queue() { return nullptr; }
   /// Gives a set other inputs, so that its results are no longer those of earlier calls.
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
-  /// The two halves of a check, before and after one or more runs of the set. The first half writes into some of the
-  /// outputs that will be checked a value that no call writes, so that a call that leaves them out is noticed. They are
-  /// few, so that the call takes as long as others. The second half checks the result: all of it, or for big problems
-  /// as many elements, rows, planes or steps as the reference may take.
+  /// The two halves of a check, before and after one or more runs of the set. The first half overwrites some of the
+  /// outputs that will be checked with a value that no call writes, so that a call that leaves them out is noticed.
+  /// These are few, so that the call takes as long as others. The second half checks the result: all of it, or in large
+  /// problems as many elements, rows, planes or steps as the limit of FLOP allows.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
   /// Makes one call on set 0 and checks it.
@@ -82,13 +83,13 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// Every row of op_backends() for the device has a case, except definitions, whose times judge nothing. Cases of
-/// operations that are no Op come after these.
+/// All cases for the device. Every row of op_backends() has one, except definitions, whose times are of no use. Cases
+/// of operations that are no Op come after these.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
 /// Adds a case of an operation that is no Op. Call it before threads begin.
 void add_kernel_case(const KernelCaseInfo&);
 
-/// Errors: UsageError with the reason; BackendError when the library refuses.
+/// Makes the case of a problem. Errors: UsageError with the reason; BackendError when the library refuses.
 std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOptions&);
 /// The reason why no backend of the device takes the problem; empty: one does.
 std::string kernel_case_refusal(const Problem&, const runtime::Device& = runtime::host_device());
@@ -96,11 +97,11 @@ std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::
 
 // Compares the elements of a result with a float64 reference, one by one, to make a KernelCaseCheck.
 
-/// A sum of products in float64, and the size that bounds a float sum's distance from it.
+/// A sum of products in float64, and the magnitudes by which the error of a float sum is bounded.
 struct ReferenceSum {
   double value = 0;
   double size = 0;        ///< sum of |a·b|
-  std::size_t terms = 0;  ///< number of products; 0: the element is zero whatever the data
+  std::size_t terms = 0;  ///< number of products; 0: the element is zero for any data
   void add(double a, double b) {
     value += a * b;
     size += std::fabs(a * b);
@@ -108,7 +109,8 @@ struct ReferenceSum {
   }
 };
 
-/// Element `index` of C = op(A)·op(B) by its definition, of all products of the shape; `a` and `b` read elements.
+/// Element `index` of C = op(A)·op(B) by its definition, counted over all products of the shape; `a` and `b` read
+/// elements.
 template <class A, class B>
 ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t index) {
   const std::size_t any_row = index / s.n, column = index % s.n, product = any_row / s.m, row = any_row % s.m;
@@ -120,8 +122,8 @@ ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t 
   return sum;
 }
 
-/// u·|value| + 4·2^-24·√terms·size, u the roundoff of a result's type, bounds the rounding errors of storage and of
-/// fp32 sums in any order; exact sums must be equal.
+/// u·|value| + 4·2^-24·√terms·size, where u is the roundoff of the result's type: a bound of the rounding errors of
+/// storage and of fp32 sums in any order. Exact sums must be equal.
 double allowed_distance(const ReferenceSum&, Precision);
 
 class ElementCheck {
@@ -135,8 +137,9 @@ class ElementCheck {
   std::size_t counted_ = 0, zeros_ = 0;
 };
 
-/// At most `count` places out of [0, n), n > 0, in ascending order: all of them, or the first, the last, and a random
-/// one from each of the equal stretches between, so that no period of the layout hides a column.
+/// At most `count` indices out of [0, n), n > 0, in ascending order. They are all indices, or the first, the last, and
+/// a random one from each of the equal stretches between, so that no column is missed because of a period of the
+/// layout.
 std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
 
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of operands for one operation, in the backend's layouts: what kernel cases of operations run on.
+// Sets of operands for one operation, in the backend's layouts, for kernel cases of operations.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,19 +21,19 @@ struct OperandSet {
   std::vector<runtime::Buffer> outputs;  ///< inputs and outputs are `memory` in this order
 };
 
-/// The numbers of an operand in its plain form.
+/// The numbers of an operand in its plain (dense, row-major) form.
 struct PlainNumbers {
   std::vector<std::byte> bytes;
   const NumberFormat* format;
   double at(std::size_t i) const { return format->load(bytes.data() + i * format->bytes); }
   std::size_t size() const { return bytes.size() / format->bytes; }
-  /// Converts exactly: every element of formats up to 16 bits, fp32, and whole numbers up to 2^24 are floats.
+  /// Converts exactly: the elements of all formats up to 16 bits, fp32, and whole numbers up to 2^24 can be floats.
   std::vector<float> floats() const;
   /// Adds to one element, rounded to the format.
   void add(std::size_t i, double by);
 };
 
-/// The usual range of random operands: 8-bit integers have half of it where sums of two products would saturate.
+/// The usual range of random operands. That of 8-bit integers is halved where sums of two products would saturate.
 double random_range(Precision);
 
 /// One operation and its operand sets on one device. Numbers that the host draws or checks are copied to the device and
@@ -47,7 +47,7 @@ class OpCase {
   /// Submits a call; on the host the call is done when this returns.
   void run(std::size_t set) { op_->run(*queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
   runtime::Queue* queue() { return on_host_ ? nullptr : queue_.get(); }  ///< as KernelCase::queue
-  /// Prepares calls after the sets have been filled, so that the first timed run of a set takes as long as others.
+  /// Prepares calls after the sets have been filled, so that the first timed run of a set takes no longer than others.
   void bind();
 
   /// Draws random numbers as fill_random does.
@@ -55,18 +55,18 @@ class OpCase {
   void set_input(std::size_t set, std::string_view name, const PlainNumbers&);
   PlainNumbers input(std::size_t set, std::string_view name) const;  ///< reads an input that is not packed
   PlainNumbers output(std::size_t set, std::string_view name);
-  /// The stored form of an input after all calls so far.
+  /// The stored form of an input, after all calls so far.
   std::vector<std::byte> stored_input(std::size_t set, std::string_view name) const;
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Writes into these elements of an output a value that no operation writes; into all of the output where the
-  /// backend's own layout does not say where elements lie.
+  /// Overwrites these elements of an output with a value that no operation writes. Where the backend's own layout does
+  /// not tell where elements are, it overwrites the whole output.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
-  /// Counts which of these elements, up to the number that is overwritten, still have the value of `poison`.
+  /// Counts how many of these elements still have the value of `poison`, up to the number that is overwritten.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
   static constexpr std::size_t most_poisoned = 64;
-  /// Copies an input from what another operation of the device has left in its first set.
+  /// Copies an input from the output that another operation of the device has left in its first set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 
  private:

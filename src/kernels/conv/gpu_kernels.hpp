@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution on a GPU by our own kernels, as products that gather one operand from the images where it is used. There
-// is no unfolded copy. One thread adds each sum, or each piece of it, so nothing is added atomically.
+// Convolution on a GPU by our own kernels: matrix products that gather one operand from the images as they go, without
+// an unfolded copy. One thread adds up each sum, or each piece of it, so nothing is added atomically.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -13,17 +13,16 @@ namespace gradmeter::kernels::cuda {
 
 using runtime::DeviceSpan;
 
-/// The matrix product that computes a pass: forward [filters × images' places], k over channels and taps; backward data
-/// [channels × places], k over filters and taps; backward weights [filters × channels and taps], k over images and
-/// places. k goes through each in the order of memory.
+/// The matrix product that computes a pass. Forward: [filters × images' places], k over channels and taps. Backward
+/// data: [channels × places], k over filters and taps. Backward weights: [filters × channels and taps], k over images
+/// and places. Within each, k follows the order of memory.
 ProductExtents extents_of(const ConvShape&, Pass);
 
 /// Operands are in the order of kernels::Op's conv: input, filters to output; output gradient, filters to input
-/// gradient; input, output gradient to filters gradient. They are stored as T; products and sums are fp32, summed in
-/// the order of gemm/product.cuh. Zeros outside the images are multiplied as well: an infinite or NaN filter makes its
-/// border NaN.
+/// gradient; input, output gradient to filters gradient. They are stored as T. Products and sums are fp32, in the order
+/// of gemm/product.cuh. Zeros outside the images are multiplied too, so an infinite or NaN filter makes the border NaN.
 /// Shape:  as op.hpp says; scratch: product_scratch(extents_of(shape, pass)) floats.
-/// Cost:   2·m·n·k FLOP of that product: for backward data the definition's times the area of a stride.
+/// Cost:   2·m·n·k FLOP of that product; for backward data this is the definition's FLOP times the area of a stride.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 template <class T>
 struct ConvOperands {

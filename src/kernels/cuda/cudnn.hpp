@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by all uses of cuDNN: its errors as BackendError, its handles, its types.
+// What all uses of cuDNN share: its errors as BackendError, its handles, its types.
 #pragma once
 #include <cudnn.h>
 
@@ -14,7 +14,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
 void check_cudnn(cudnnStatus_t, const char* call, std::source_location = std::source_location::current());
 /// Notes an error that a destructor cannot throw.
 void release_cudnn(cudnnStatus_t) noexcept;
@@ -27,13 +27,13 @@ using CudnnTensor = CudnnOwner<cudnnTensorDescriptor_t, cudnnDestroyTensorDescri
 /// The library's state on one device. Making it takes a tenth of a second, so it is kept while an operation uses it.
 class CudnnLibrary {
  public:
-  /// Gives the state of the current device. Errors: BackendError.
+  /// Returns the state of the current device. Errors: BackendError.
   static std::shared_ptr<CudnnLibrary> of_device();
   CudnnLibrary();
   CudnnLibrary(const CudnnLibrary&) = delete;
   CudnnLibrary& operator=(const CudnnLibrary&) = delete;
 
-  /// Lends `work` a handle, whose calls go into the stream. A handle serves one thread at a time.
+  /// Lends `work` a handle whose calls go into the stream. A handle serves one thread at a time.
   template <class Work>
   void in(cudaStream_t stream, const Work& work) {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that operations of a GPU share: lists of operands, which have the defined order in memory for every backend, and
-// the class that backends derive from.
+// Code that operations of a GPU share: lists of operands that are in plain form for every backend, and the class from
+// which backends derive.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -31,7 +31,8 @@ struct RnnElements {
   core::Element memory;    ///< type of an lstm's memory and of biases
   core::Element gradient;  ///< type of the gradients of output, input, state and memory
 };
-/// Lists the operands in the order of Op's description. `kept_bytes`: what forward keeps for backward.
+/// Lists the operands in the order of Op's description. `kept_bytes`: length of the data that forward keeps for
+/// backward.
 OperandLists rnn_operands(const RnnShape&, Pass, bool training, const RnnElements&, std::size_t kept_bytes);
 
 // An operation that a GPU runs. Its work goes into the stream of the queue that executes it.
@@ -57,7 +58,7 @@ T* address_of(const runtime::Buffer& b) {
   return device_values<T>(b).device_address();
 }
 
-/// Memory that every call of an operation uses.
+/// Memory that all calls of an operation use.
 class Scratch {
  public:
   Scratch(runtime::Device& device, std::size_t floats) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that uses of NVIDIA's libraries share: owners of the handles and descriptors that these create, and the
-// properties of the device that decide which problems they take.
+// Code that uses of NVIDIA's libraries share: owners of the libraries' handles and descriptors, and the properties of
+// the device by which libraries decide which problems they take.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -19,7 +19,7 @@ struct LibraryTraits {
 template <class T, auto destroy, auto release>
 using LibraryHandle = runtime::Handle<LibraryTraits<T, destroy, release>>;
 
-/// Gives the properties of the calling thread's current device. Errors: BackendError.
+/// Returns the properties of the calling thread's current device. Errors: BackendError.
 inline cudaDeviceProp current_device() {
   int device = 0;
   cudaDeviceProp properties{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One product of matrices by cuBLASLt: its descriptors, and which of the library's algorithms computes it.
+// One matrix product by cuBLASLt: its descriptors, and the choice among the library's algorithms.
 #pragma once
 #include <cublasLt.h>
 
@@ -21,7 +21,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
 void check_cublaslt(cublasStatus_t, const char* call, std::source_location = std::source_location::current());
 /// Notes an error that a destructor cannot throw.
 void release_cublaslt(cublasStatus_t) noexcept;
@@ -33,12 +33,12 @@ using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// How the tensor cores compute. tf32: operands of fp32 cut to 10 bits of mantissa. fast_sums: sums of fp8 are not
-/// brought to fp32 on the way.
+/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: sums of fp8 are not
+/// converted to fp32 on the way.
 /// Source: cuBLAS, cublasComputeType_t; CUBLASLT_MATMUL_DESC_FAST_ACCUM
 enum class LtMode : std::uint8_t { usual, tf32, fast_sums };
 
-/// The matrices are row-major and follow one another, as in GemmShape; extents are those of memory.
+/// The matrices are row-major, and several products follow one another, as in GemmShape. Extents are those in memory.
 struct LtProblem {
   GemmShape shape;
   cudaDataType a, b, c, bias;
@@ -54,17 +54,17 @@ struct LtOperands {
 
 class LtProduct {
  public:
-  /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive choice waits for the device.
+  /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive search waits for the device.
   /// Errors: BackendError when there is none, or when the library fails.
   LtProduct(const LtProblem&, AlgorithmSearch, runtime::Device&);
 
-  /// Queues the product. The first call with operands of another alignment chooses an algorithm for it.
+  /// Queues the product. The first call with operands of another alignment chooses an algorithm for that.
   void run(const LtOperands&, cudaStream_t);
   void choose_for(const LtOperands& o) { (void)chosen_for(alignments_of(o)); }
 
   std::size_t workspace_bytes() const;
-  /// Names what is chosen for the operands that the constructor assumes: "algorithm 66, tile 20, stages 36, cluster 3,
-  /// split-k 1".
+  /// Names the algorithm chosen for operands that are aligned to 256 bytes: "algorithm 66, tile 20, stages 36, cluster
+  /// 3, split-k 1".
   std::string algorithm() const;
 
  private:

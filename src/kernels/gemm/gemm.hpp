@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel that takes nearly all training time.
+// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel in which training spends nearly all its
+// time.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on a GPU by our own kernels: the product, operands in the forms that libraries take, and how a product
-// is divided. The division decides the order of sums, so it depends on the shape alone.
+// Dense products on a GPU by our own kernels, conversions of operands for libraries, and how a product is divided into
+// pieces. The division decides the order of sums, so it depends on the shape alone.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -27,8 +27,8 @@ inline constexpr unsigned busy_blocks = 128;  ///< about the number of a GPU's m
 struct ProductPieces {
   unsigned count, length;
 };
-/// Divides a long sum with few results, as for gradients of weights, among blocks: at least 256 summands a block, and
-/// as many blocks as make busy_blocks.
+/// Divides long sums with few results, as for gradients of weights, among thread blocks: at least 256 summands a block,
+/// and as many blocks as make busy_blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
@@ -38,7 +38,7 @@ inline ProductPieces pieces_of(const ProductExtents& e) {
   return {(e.k + length - 1) / length, length};
 }
 
-/// Floats that the pieces' sums take; 0 where there is one piece.
+/// The floats of scratch for the sums of the pieces; 0 where there is one piece.
 inline std::size_t product_scratch(const ProductExtents& e) {
   const unsigned pieces = pieces_of(e).count;
   return pieces == 1 ? 0 : std::size_t{pieces} * e.batches * e.m * e.n;
@@ -62,8 +62,8 @@ struct GemmOperands {
 ProductExtents extents_of(const GemmShape&);
 inline std::size_t gemm_scratch(const GemmShape& s) { return product_scratch(extents_of(s)); }
 
-/// C = op(A)·op(B) (+ C) (+ bias) (ReLU), in this order, each rounded to fp32. The sum's order is that of
-/// gemm/product.cuh, whatever the GPU: the same bits on every one.
+/// C = op(A)·op(B) (+ C) (+ bias) (ReLU), in this order, each rounded to fp32. The order of sums is that of
+/// gemm/product.cuh, so all GPUs give the same bits.
 /// Cost:   2·count·m·n·k FLOP; each element of an operand is read once for 64 (or 32) rows or columns of the result.
 /// Errors: std::invalid_argument when a length differs, and for a packed operand; BackendError when a launch fails.
 void gemm(const GemmShape&, const GemmOperands<float>&, cudaStream_t);
@@ -77,7 +77,7 @@ struct DeviceMatrix {
   std::size_t row_stride, column_stride = 1;
   DeviceMatrix transposed() const { return {first, column_stride, row_stride}; }
 };
-/// C = A·B, or C += A·B, of fp32 matrices; neighbouring columns of C are adjacent. With m or k of 0 it does nothing.
+/// C = A·B, or C += A·B, of fp32 matrices. Neighbouring columns of C are adjacent. If m or k is 0, it does nothing.
 /// Errors: std::invalid_argument when scratch is not product_scratch of the extents; BackendError when a launch fails.
 struct MatrixProduct {
   unsigned m, n, k;
@@ -89,10 +89,10 @@ struct MatrixProduct {
 void multiply(const MatrixProduct&, DeviceSpan<float> scratch, cudaStream_t);
 
 // Conversions of matrices between their plain form and the form that a library's product takes: other formats,
-// transposed rows, and zeros up to the extents that it asks for.
+// transposed rows, and padding with zeros.
 
-/// `count` matrices, one after another. Stored: [stored_rows x stored_columns], of which the first rows x columns are
-/// the matrix and the others zero. Plain: [rows x columns], or with `transposed` [columns x rows].
+/// `count` matrices, one after another. Stored: [stored_rows x stored_columns], where the first rows x columns are the
+/// matrix and the rest is zero. Plain: [rows x columns], or with `transposed` [columns x rows].
 struct MatrixForm {
   std::size_t count = 1, rows = 0, columns = 0, stored_rows = 0, stored_columns = 0;
   bool transposed = false;
@@ -101,7 +101,7 @@ struct MatrixForm {
   GRADMETER_HOST_DEVICE constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
-/// Lies behind the numbers of an fp8 operand, and gives the factor by which cuBLASLt multiplies them.
+/// It follows the numbers of an fp8 operand in memory, and gives the factor by which cuBLASLt multiplies them.
 struct Fp8Scale {
   float factor;
   std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32
@@ -113,12 +113,12 @@ struct Fp8Scale {
 
 /// Rounds to nearest even; numbers that are too large become infinite.
 void pack_halves(const float* plain, std::uint16_t* stored, core::Element, const MatrixForm&, cudaStream_t);
-/// Scales so that the largest finite number becomes the format's largest (current scaling); NaN and infinities stay or
-/// become NaN, so that they are seen. `scale` is 16-byte aligned.
+/// Scales so that the largest finite number becomes the format's largest (current scaling). NaN stays NaN, and
+/// infinities stay or become NaN, so that they are seen. `scale` is aligned to 16 bytes.
 void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element, const MatrixForm&,
               cudaStream_t);
-/// The conversion to the nearest whole numbers of -128 … 127: x / quantum + zero. Row r uses row_quanta[r] where these
-/// are given.
+/// Converts to the nearest whole number of -128 … 127: x / quantum + zero. If row_quanta is given, row r uses
+/// row_quanta[r].
 struct Int8Quantum {
   float quantum = 1;
   float zero = 0;
@@ -129,7 +129,7 @@ void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&,
 
 void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
-/// Multiplies by quantum, and by column_quanta of the column where they are given (in the device's memory).
+/// Multiplies by quantum, and by the column's element of column_quanta if that is given (in the device's memory).
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
                  cudaStream_t);
 

@@ -14,7 +14,7 @@ std::map<std::string, std::string> library_versions();
 std::string onednn_refusal();
 /// Whether oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
 bool has_bf16_kernels();
-/// The way bf16 is multiplied: by instructions of the processor, emulated by the library, or in fp32. Empty for other
+/// How bf16 is multiplied: by instructions of the processor, emulated by the library, or in fp32. Empty for other
 /// precisions.
 std::string how_multiplied(Precision);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that kernels of the host are given. It is aligned to cache lines: vector loads never straddle two lines,
-// and threads never share one.
+// Memory for kernels of the host. It is aligned to cache lines, so that vector loads never straddle two lines and
+// threads never share one.
 #pragma once
 #include <cstddef>
 #include <stdexcept>
@@ -37,7 +37,8 @@ using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
 // The check that every kernel makes of its buffers.
 
-/// Errors: std::invalid_argument, a mistake of the caller and not of the user: "gemm: c has 5 elements, not 6".
+/// Throws unless a buffer has the right length. Errors: std::invalid_argument, since this is a mistake of the program:
+/// "gemm: c has 5 elements, not 6".
 inline void require_elements(std::string_view what, std::size_t have, std::size_t want) {
   if (have != want) throw std::invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by all uses of oneDNN: its errors as BackendError, what it has on this processor, its types.
+// What all uses of oneDNN share: its errors as BackendError, what it has on this processor, its types.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -29,7 +29,7 @@ auto checked(const char* call, Work&& work) {
   }
 }
 
-/// Narrows an extent. Errors: BackendError for one that the library would misread.
+/// Narrows an extent. Errors: BackendError for one that does not fit the library's type.
 inline dnnl::memory::dim dim(std::size_t n) {
   if (n > std::size_t{1} << 62) throw core::BackendError("oneDNN", "extent", fmt::format("{} is too large", n));
   return static_cast<dnnl::memory::dim>(n);
@@ -53,11 +53,11 @@ struct Argument {
   dnnl::memory::desc stored;
   dnnl::memory::desc plain;  ///< empty: there is no plain form
   bool added_to = false;
-  /// attributes of the conversion between fp32 and the stored form; empty: `packing`'s
+  /// Attributes of the conversion between fp32 and the stored form; empty: those of `packing`.
   std::optional<dnnl::primitive_attr> floats = {};
 };
 
-/// A primitive as the files of operations hand it over. The caller owns the `scratchpad` (scratchpad_mode::user).
+/// A primitive as the files of operations make it. The caller owns the `scratchpad` (scratchpad_mode::user).
 struct PreparedPrimitive {
   dnnl::primitive primitive;
   dnnl::memory::desc scratchpad;
@@ -67,7 +67,8 @@ struct PreparedPrimitive {
 };
 
 /// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Outputs are the second
-/// dimension of the result, and dimension `weight_outputs` of the weights. What the zero point adds stays in the sums.
+/// dimension of the result, and dimension `weight_outputs` of the weights. The sums still contain the zero point's
+/// share.
 void quantize(const Quantization&, int weight_outputs, PreparedPrimitive&);
 
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive, runtime::Cost, const dnnl::engine&, runtime::Device&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two limits of the roofline model, measured by our own loops: the multiply-add rate of these cores on registers,
-// and the rate of memory. Then the rates that oneDNN and memcpy reach.
+// The two limits of the roofline model, measured by our own loops: the rate of multiply-adds on registers of these
+// cores, and the rate of memory. Below: the rates that oneDNN and memcpy reach.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -11,59 +11,63 @@
 
 namespace gradmeter::kernels {
 
-/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, twelve independent
-/// chains, enough for two units of four to six cycles' latency, on the widest vectors that the processor has. The
-/// fastest of the runs that fit in `budget`, at least ten of about 0.1 ms, since interruptions only slow a run.
+/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, in twelve
+/// independent chains, which are enough for two units of four to six cycles' latency, on the processor's widest
+/// vectors. It is the fastest of the runs that fit in `budget`, at least ten of about 0.1 ms, since interruptions can
+/// only slow a run.
 /// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 
-/// The highest rate of products of a precision on this processor, as a multiple of the fp32 rate: that of its widest
-/// instruction for them, and a quarter more, since clocks differ. A library that is faster did not compute. By
-/// instruction, without the quarter: AVX-512 BF16 2, VNNI 4, AMX 16 (bf16) and 32 (int8). Infinite where no such
-/// instruction is known. Source: Intel, "64 and IA-32 Architectures Optimization Reference Manual": AMX has 1024 and
-/// 2048 operations a cycle where AVX-512 has 64 of fp32.
+/// The highest possible rate of products of a precision on this processor, as a multiple of the fp32 rate: that of its
+/// widest instruction for them, and a quarter more, since clocks differ. A library that is faster did not compute. The
+/// multiples without that quarter: AVX-512 BF16 2, VNNI 4, AMX 16 (bf16) and 32 (int8). Infinite where no such
+/// instruction is known.
+/// Source: Intel, "64 and IA-32 Architectures Optimization Reference Manual": AMX has 1024 and 2048 operations a cycle
+/// where AVX-512 has 64 of fp32.
 double most_of_fma(Precision);
 
-/// The rates of memory with compute_threads() threads in three access patterns. Which is fastest depends on the
-/// processor: on some, stores past the caches are slower than ordinary ones.
+/// The rates of memory with compute_threads() threads in three access patterns. The processor decides which is fastest:
+/// on some, streaming stores are slower than ordinary ones.
 struct MemoryRates {
-  /// a = b + s·c with streaming stores, 12 bytes an element, as no line of `a` is read before it is overwritten (where
-  /// a processor has no such stores, it reads 4 more). Source: McCalpin, "Memory bandwidth and machine balance", IEEE
+  /// a = b + s·c with streaming stores: 12 bytes an element, since no line of `a` is read before it is overwritten (a
+  /// processor without such stores reads 4 more).
+  /// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
   /// TCCA newsletter 1995 (STREAM).
   core::BytesPerSecond triad;
-  core::BytesPerSecond update;  ///< three arrays in place by a fourth, as Adam does: 28 bytes an element
+  core::BytesPerSecond update;  ///< updates three arrays in place from a fourth, as Adam does: 28 bytes an element
   core::BytesPerSecond read;    ///< 4 bytes an element
   /// The highest of the three, which no kernel can exceed.
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
-/// Each rate is that of the fastest of the passes that fit in a third of `budget`, at least six. Arrays are
-/// `array_bytes` long, by default (0) memory_array_bytes(). The budget does not count the time in which memory is
-/// touched first. Errors: WrongResult when a sum is wrong.
+/// Each rate is that of the fastest pass among those that fit in a third of `budget`, at least six. Arrays are
+/// `array_bytes` long; 0: memory_array_bytes(). The budget does not include the time in which memory is first touched.
+/// Errors: WrongResult when a sum is wrong.
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
 
-/// The sum of all values, loaded once by compute_threads() threads on the widest vectors: the least time for any kernel
-/// that reads each of them. Written lines count as well: they are loaded first, or stored no faster.
+/// The sum of all values, each loaded once by compute_threads() threads on the widest vectors. It takes the least time
+/// that any kernel can take that reads them, or writes them: lines that are written are loaded first, or stored no
+/// faster.
 float read_once(std::span<const float> values);
 
-/// Four times the last-level cache that the system reports, as STREAM's rules ask; within [64, 512] MiB.
+/// Four times the last-level cache that the system reports, as STREAM's rules ask; at least 64 and at most 512 MiB.
 std::size_t memory_array_bytes();
 
-// The rates that the libraries reach on these cores, measured in the same run as the kernels that are compared with
-// them. They are below the limits of roofline.hpp, which are the hardware's.
+// The rates that libraries reach on these cores, measured in the same run as the kernels that are compared with them.
+// They are below the limits above, which are the hardware's.
 
 /// The best fp32 rate of the calling thread's compute_threads() cores: the fastest run among square oneDNN products of
-/// 384, 768 and 1536 on random data, repeated in turn for `budget` (each at least twice). Small ones win on one core,
-/// where operands stay in its cache; large ones feed many cores.
-/// Errors: BackendError when oneDNN fails.
+/// 384, 768 and 1536 on random data, repeated in turn for `budget` (each at least twice). On one core small products
+/// are fastest, since operands stay in its cache; many cores need large ones. Errors: BackendError when oneDNN fails.
 core::FlopsPerSecond measure_gemm_peak(core::Seconds budget);
 
 /// The calling thread's rate over the whole of `budget`, whatever else runs: the FLOP of all its 512-cubed products
 /// divided by the whole time. It is below the peak by the share of the cores that other work takes.
 core::FlopsPerSecond measure_gemm_throughput(core::Seconds budget);
 
-/// Bytes copied a second from one buffer of `bytes` to another, the median over at least three copies in `budget`;
-/// memory sees about twice that, a read and a write. Take `bytes` well above the last-level cache for the rate of
-/// memory. Errors: std::invalid_argument when bytes is 0; WrongResult when the copy differs from its source.
+/// Bytes copied a second from one buffer of `bytes` bytes to another, the median over at least three copies in
+/// `budget`. The traffic of memory is about twice that, a read and a write. For the rate of memory, `bytes` must be
+/// well above the last-level cache. Errors: std::invalid_argument when bytes is 0; WrongResult when the copy differs
+/// from its source.
 core::BytesPerSecond measure_copy_bandwidth(std::size_t bytes, core::Seconds budget);
 
 }  // namespace gradmeter::kernels

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of threads that a rank computes with. OpenMP keeps this number for each thread that starts parallel work,
-// not for the process: set it on the thread that will call the kernels.
+// The number of threads with which a rank computes. OpenMP keeps this number for each thread that starts parallel work,
+// not for the process, so set it on the thread that will call the kernels.
 #pragma once
 #include <cstddef>
 #include <functional>
 
 namespace gradmeter::kernels {
 
-/// The calling thread's kernels use `threads` threads from now on (omp_set_num_threads, which oneDNN obeys as well).
-/// Other threads keep theirs; a new std::thread starts with OMP_NUM_THREADS or, without it, every core it may use.
-/// A Gemm keeps the number that was set when it was made.
-/// Errors: UsageError when threads < 1.
+/// Makes the calling thread's kernels use `threads` threads from now on (omp_set_num_threads, which oneDNN obeys as
+/// well). Other threads keep theirs. A new std::thread starts with OMP_NUM_THREADS or, without it, with every core it
+/// may use. A Gemm keeps the number that was set when it was made. Errors: UsageError when threads < 1.
 void set_compute_threads(int threads);
 int compute_threads();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products and sums of logarithmic numbers, one at a time, for the host and for a GPU's threads; `table(d, opposite)`
-// is G±(d) (tables.hpp).
+// Products and sums of logarithmic numbers, one at a time, for the host and for a GPU's threads. `table(d, opposite)`
+// gives G±(d) (tables.hpp).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,7 +35,7 @@ struct LnsEvents {
   bool operator==(const LnsEvents&) const = default;
 };
 
-/// Makes a word of a code that may be outside the range.
+/// Makes a word from a sign and a code, which may be outside the range.
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
   if (code > Lns16::largest) {
     if (events) ++events->overflows;
@@ -53,7 +53,7 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_multiply(Lns16 x, Lns16 y, LnsEvents* 
   return lns_word(x.negative() != y.negative(), x.code() + y.code() - Lns16::one, events);
 }
 
-/// Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
+/// x / y. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* events) {
   if (y.zero() && x.zero()) {
     if (events) ++events->nans;
@@ -64,13 +64,13 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* ev
   return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
 }
 
-/// −log x of a number up to 1. Zero has no logarithm: it counts as the smallest number.
+/// −log x of a number x ≤ 1. Zero has no logarithm, so the smallest number stands for it.
 GRADMETER_HOST_DEVICE constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
   constexpr double ln2 = 0.693147180559945309417;
   return (Lns16::one - (x.code() < 1 ? 1 : x.code())) * ln2 / static_cast<double>(1U << fraction_bits);
 }
 
-// The host's tables are none of a GPU's threads.
+// The host's tables are not available to a GPU's threads.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
@@ -85,8 +85,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum: one more word keeps what rounding took, so that w + c is the value. y = change − c; t = w + y;
-/// c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// A compensated sum: a second word c keeps what rounding has lost, so that the value is w + c. y = change − c; t = w +
+/// y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
 /// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
@@ -101,7 +101,7 @@ GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 cha
 /// The tables in memory of the host or of a device.
 struct LnsConversion {
   static constexpr unsigned mantissa_bits = 23;  ///< mantissa bits of fp32
-  /// a cell of 2^-9 is narrower than any code, so at most one code begins inside it
+  /// A cell of 2^-9 is narrower than any code, so at most one code begins inside it.
   static constexpr unsigned cell_bits = 9;
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
@@ -110,7 +110,7 @@ struct LnsConversion {
   unsigned fraction_bits = 0;
 };
 
-/// Lns::encode of a float, without taking a logarithm.
+/// Lns::encode of a float. It computes no logarithm.
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* events) {
   constexpr std::uint32_t hidden_one = 1U << LnsConversion::mantissa_bits;
   const auto bits = core::bits_as<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
@@ -134,7 +134,7 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float v
 /// Lns::decode rounded to fp32.
 GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
 
-/// The tables of a system, built at first use by any thread.
+/// The tables of a system, which any thread may build at first use.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 struct LnsConversionTables {
   std::vector<float> number;
@@ -151,11 +151,11 @@ const LnsConversionTables& lns_conversion(unsigned fraction_bits);
 
 struct LnsUpdate {
   unsigned fraction_bits = 8;
-  bool kahan = false;  ///< a carry keeps what rounding takes
+  bool kahan = false;  ///< a carry keeps what rounding loses
 };
 
-/// Updates one number, for the host's loops and a GPU's threads: w and the carry become words and fp32 again. carry:
-/// null without Kahan's sum. Table: as lns_add's.
+/// Updates one number, in the host's loops and a GPU's threads: w and the carry become words, and then fp32 again.
+/// carry: null without Kahan's sum. Table: as lns_add's.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Table& table, float& w, float* carry,
                                                 Lns16 change) {
@@ -172,8 +172,8 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
 
 /// Rounds each weight to the nearest number of the system.
 void lns_round(unsigned fraction_bits, std::span<float> weights);
-/// w becomes w + (target − w), the difference rounded to a word first. carry: as w, empty without Kahan's sum.
-/// Cost: 20 bytes an element, with a carry 28, and a look-up a sum.
+/// w becomes w + (target − w), where the difference is first rounded to a word. carry: as w, empty without Kahan's sum.
+/// Cost: 20 bytes an element, with a carry 28, and one look-up for each sum.
 void lns_add(LnsUpdate, std::span<float> w, std::span<const float> target, std::span<float> carry);
 /// w becomes w + (−size)·g; product and sum are the system's own.
 void lns_descend(LnsUpdate, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);

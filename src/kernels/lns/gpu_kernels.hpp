@@ -21,8 +21,8 @@ struct DeviceLnsTables {
   runtime::DeviceSpan<const std::uint16_t> exponential;
 };
 
-/// Gives the tables of the calling thread's current device; they are made at first use and kept while the process
-/// lives. Any thread may call it.
+/// Returns the tables of the calling thread's current device. They are made at first use and kept as long as the
+/// process lives. Any thread may call it.
 /// Errors: BackendError without memory for them; UsageError when fraction_bits is not 6, 7 or 8.
 const DeviceLnsTables& device_lns_tables(unsigned fraction_bits);
 
@@ -33,19 +33,19 @@ using runtime::DeviceSpan;
 /// C = op(A)·op(B) with logarithmic sums: those of `Lns`, bit for bit, in the order k = 0, 1, 2, …
 /// `doubled`: LnsTables::doubled() of the system in device memory; a block copies it into shared memory, some 10 KB.
 /// Shape:  a [m × k], b [k × n] (or as the problem transposes them), c [m × n]; row-major.
-/// Cost:   m·n·k look-ups in shared memory; each operand is read once for 16 rows or columns of the result.
+/// Cost:   m·n·k look-ups in shared memory; each operand is read once for each 16 rows or columns of the result.
 /// Errors: std::invalid_argument when a length differs, and for bias, activation, accumulation, packing and batches;
 ///         BackendError when a launch fails.
 void lns_gemm(const GemmShape&, DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> a,
               DeviceSpan<const Lns16> b, DeviceSpan<Lns16> c, cudaStream_t);
 
-/// Computes c[i][j] + bias[j], then ReLU if asked, each with the bits of `Lns`. Shape: bias [n], c [m × n]. Errors:
-/// std::invalid_argument when c has no whole rows; BackendError when a launch fails.
+/// Computes c[i][j] + bias[j], then ReLU if asked, both with the bits of `Lns`. Shape: bias [n], c [m × n].
+/// Errors: std::invalid_argument when c has no whole rows; BackendError when a launch fails.
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t);
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t);
 
-/// The host's lns_encode and lns_decode, bit for bit; the tables are in device memory. Cost: 6 bytes an element.
+/// lns_encode and lns_decode with the host's bits. The tables are in device memory. Cost: 6 bytes an element.
 /// Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
 void lns_encode(const LnsConversion&, DeviceSpan<const float> values, DeviceSpan<Lns16> words, cudaStream_t);
 void lns_decode(const LnsConversion&, DeviceSpan<const Lns16> words, DeviceSpan<float> values, cudaStream_t);
@@ -64,7 +64,7 @@ void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float
 void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 
-/// The workspace in bytes: two for each class of a row, and 16 for the row.
+/// The bytes of workspace: two for each class of a row, and 16 for the row.
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes);
 /// Computes lns_softmax_cross_entropy in the order of the host's sums; a thread handles a row.
 void lns_softmax_cross_entropy(const DeviceLnsTables&, DeviceSpan<const float> logits,

@@ -3,9 +3,10 @@
 // integer addition and a sum is a look-up.
 // Word:   bit 15 sign; bits 14…0 the code e: 0 is zero (always +0), else the number is ±2^((e − 2^14) / 2^F).
 // Range:  2^±64 with F = 8 fraction bits, 2^±128 with 7, 2^±256 with 6; neighbours differ by 2^(1/2^F): 0.27 % with 8.
-// There is no NaN and no infinity: too large numbers saturate, too small ones become zero, and both are counted.
+// There is no NaN and no infinity: numbers that are too large saturate, those too small become zero, and both are
+// counted.
 // Source: Coleman et al., "Arithmetic on the European logarithmic microprocessor", IEEE Trans. Computers 49(7), 2000,
-// for the system; word and rounding are our own.
+// for the system. The format of words and the rounding are our own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,22 +21,22 @@
 
 namespace gradmeter::kernels {
 
-/// The arithmetic. Every operation is defined for all 65,536 words (0x8000 reads as zero) and counts into `events`
-/// where given. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN.
-/// Cost: one table look-up a sum; `Lns` itself is two words, to be copied.
+/// The arithmetic. Every operation is defined for all 65,536 words (0x8000 reads as zero), and counts into `events` if
+/// that is given. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN. Cost: one table
+/// look-up for each sum. An `Lns` is two machine words, and is passed by value.
 class Lns {
  public:
   /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
   explicit Lns(unsigned fraction_bits = 8, LnsAddition addition = LnsAddition::exact)
       : tables_(&lns_tables(fraction_bits, addition)) {}
 
-  /// Rounds to the nearest number in the log domain.
+  /// Rounds to the nearest number, by its logarithm.
   Lns16 encode(double x, LnsEvents* events = nullptr) const;
   double decode(Lns16 x) const;
 
   Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_multiply(x, y, events); }
   Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_divide(x, y, events); }
-  /// max + G±(d), d the difference of the codes. The order of x and y does not matter.
+  /// max + G±(d), where d is the difference of the codes. The order of x and y does not matter.
   Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
     struct Table {
       const LnsTables& tables;
@@ -53,18 +54,17 @@ class Lns {
 };
 
 /// Both convert whole buffers from and to fp32, with the results of `encode` and `decode` (decode rounded to fp32; with
-/// 6 fraction bits also saturated, where fp32's range ends first).
-/// Shape:  equal lengths. Cost: O(n), and no logarithm is taken.
-/// Errors: std::invalid_argument when lengths differ.
+/// 6 fraction bits also saturated, since fp32 has a smaller range). Shape: equal lengths. Cost: O(n); no logarithm is
+/// computed. Errors: std::invalid_argument when lengths differ.
 void lns_encode(const Lns&, std::span<const float> values, std::span<Lns16> words, LnsEvents* events = nullptr);
 void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> values);
 
 // C = op(A)·op(B) of numbers in the logarithmic system.
 
-/// logarithmic: products and sums are those of `Lns`, in the order k = 0, 1, 2, …, starting from zero: that order is
-/// part of the bits. Underflow and saturation are as in `Lns` but not counted. linear: numbers are only stored as
-/// logarithms; they are decoded to fp32, multiplied by the fp32 library and the result is encoded. Its bits depend on
-/// the library, as a Gemm's do.
+/// logarithmic: products and sums are those of `Lns`, in the order k = 0, 1, 2, …, starting from zero, on which the
+/// bits depend. Underflow and saturation are as in `Lns`, but not counted. linear: numbers are only stored as
+/// logarithms. They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. Its bits depend
+/// on the library, as a Gemm's do.
 enum class LnsSum { logarithmic, linear };
 
 /// A prepared problem. Only one thread at a time may use it, since it owns the packed operands.
@@ -78,21 +78,21 @@ class LnsGemm {
   virtual std::string implementation() const = 0;
 };
 
-/// The calling thread's compute_threads() share the rows of C; their number does not change a bit.
-/// Cost:   on AVX-512 logarithmic sums run at 1/15 of the fp32 library's speed or better, with exact tables and with
-///         interpolated ones; at 1/22 where numbers may leave the range (README.md). linear: the fp32 product and a
-///         pass over each operand. Memory: 4 bytes for each element of A and 4 to 6 of B.
+/// The calling thread's compute_threads() threads share the rows of C; their number does not change a bit.
+/// Cost:   on AVX-512 logarithmic sums reach at least 1/15 of the fp32 library's speed, with exact and with
+///         interpolated tables; 1/22 where numbers may leave the range (README.md). linear: the fp32 product and a pass
+///         over each operand. Memory: 4 bytes for each element of A and 4 to 6 for each of B.
 /// Errors: std::invalid_argument on an empty extent, and when the problem asks for bias, activation or accumulation.
 std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape&, const Lns&, LnsSum = LnsSum::logarithmic);
 
 // Softmax cross-entropy computed entirely in logarithms.
 
-/// `softmax_cross_entropy` in the system: with m a row's largest logit, e(j) = exp(x(j) − m), their sum in the order j
-/// = 0, 1, 2, …, p(j) = e(j)/sum, and (p(j) − one-hot)·scale. Differences and sums are `Lns::subtract` and `Lns::add`;
-/// the quotient and the product are exact but for the range, and −log p is read off p's code. The exponential is the
-/// one conversion: exp(x) has the code log2(e)·x, in units of a code and to nearest, of the number x in float64. Logits
-/// are encoded first, which changes nothing where they are numbers of the system already; a logit that is no number
-/// becomes zero. The gradient is brought back to fp32, where it is a number of the system.
+/// `softmax_cross_entropy` in the system. With m a row's largest logit: e(j) = exp(x(j) − m), their sum in the order j
+/// = 0, 1, 2, …, p(j) = e(j)/sum, and (p(j) − one-hot)·scale. Differences and sums are `Lns::subtract` and `Lns::add`.
+/// The quotient and the product are exact unless they leave the range, and −log p is the code of p. Only the
+/// exponential is converted: the code of exp(x) is log2(e)·x, in units of a code, computed in float64 and rounded to
+/// nearest. Logits are encoded first, which changes nothing if they are numbers of the system already; a logit that is
+/// NaN becomes zero. The gradient is written as fp32, and is a number of the system.
 CrossEntropy lns_softmax_cross_entropy(const Lns&, std::span<const float> logits, std::span<const std::int32_t> labels,
                                        std::size_t classes, float scale, std::span<float> gradient);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y. G+ and G− are
-// also in a form that fits vector registers: 64 short arcs, and the 256 entries where G− is too steep for an arc.
+// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y. G+ and G− also
+// have a form that fits vector registers: 64 short arcs, and 256 entries for the part of G− that is too steep for an
+// arc.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,9 +16,9 @@ double lns_g(unsigned fraction_bits, double d, bool opposite);
 
 enum class LnsArc { line, parabola };
 
-/// An arc spans 2^(F−2) values of d, a quarter of an octave; 32 arcs for each sign, eight octaves. Beyond them G is ±1
-/// until it rounds to 0. With t = 2^15·(place in the arc) and products >> 16, as vector units have them:
-/// G = (value + ((slope + (curve·t >> 16))·t >> 16)) >> 6.
+/// An arc spans 2^(F−2) values of d, a quarter of an octave. There are 32 arcs for each sign, which cover eight
+/// octaves. Beyond them G is ±1 until it rounds to 0. With t = 2^15·(place in the arc), and products shifted right by
+/// 16 as in vector units: G = (value + ((slope + (curve·t >> 16))·t >> 16)) >> 6.
 struct LnsKnots {
   static constexpr std::size_t arcs = 32, near_count = 256;
   static constexpr int value_bits = 6;
@@ -25,20 +26,20 @@ struct LnsKnots {
   std::array<std::int16_t, 2 * arcs> value{}, slope{}, curve{};
   /// G−(d) itself; the value at 0 has no meaning.
   std::array<std::int16_t, near_count> near{};
-  std::uint32_t entries = 0;  ///< G is 0 from here on
+  std::uint32_t entries = 0;  ///< G is 0 from this d on
 
   /// Computes G± as vector code does, bit for bit.
   std::int32_t g(unsigned fraction_bits, std::uint32_t d, bool opposite) const;
 };
 
 /// line: joins the ends of the arc, moved by half its largest distance from the curve. parabola: searched until every
-/// entry is G rounded to nearest. Many parabolas lie within 0.06 of G, but the few entries near a tie need one that
-/// passes on the right side of them. Errors: std::logic_error when the search finds none, which a test excludes for
-/// each F.
+/// entry is G rounded to nearest. Many parabolas are within 0.06 of G, but the few entries near a tie need one that is
+/// on the right side of them. Errors: std::logic_error when the search finds none; a test shows that it does for each
+/// F.
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
 
 /// exact: every entry is G± rounded to nearest. interpolated: straight lines between 64 knots (32 for each sign), and
-/// exact entries where G− is too steep for them; at most 0.66 codes off for G+, and 1.46 for G−.
+/// exact entries where G− is too steep for them. The error is at most 0.66 codes for G+, and 1.46 for G−.
 enum class LnsAddition { exact, interpolated };
 
 /// G+ and G− in units of one code.
@@ -49,7 +50,7 @@ class LnsTables {
   LnsAddition kind() const { return kind_; }
   /// From this d on both are zero: 2440 with 8 fraction bits, 1092 with 7, 483 with 6.
   std::uint32_t entries() const { return knots_.entries; }
-  /// G−(0) is minus infinity; the entry is 0, and a caller that adds two opposite numbers must write zero itself.
+  /// G−(0) is minus infinity. Its entry is 0, so a caller that adds two opposite numbers must write zero itself.
   std::int32_t g(std::uint32_t d, bool opposite) const {
     return doubled_[2 * (d < entries() ? d : entries()) + (opposite ? 1 : 0)] / 2;
   }
@@ -65,7 +66,7 @@ class LnsTables {
   std::vector<std::int16_t> doubled_;
 };
 
-/// One table for each kind and number of fraction bits, built at first use by any thread.
+/// A table for each kind and number of fraction bits, which any thread may build at first use.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 const LnsTables& lns_tables(unsigned fraction_bits, LnsAddition kind = LnsAddition::exact);
 

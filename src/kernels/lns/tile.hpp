@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loop of a matrix product in the logarithmic number system, for lns/gemm.cpp alone.
 //
-// Inside, a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned word,
-// and the difference of two words is twice that of the codes.
+// In this loop a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned
+// word, and the difference of two words is twice that of the codes.
 // LnsChecks::none: the codes of B are raised by a constant, and those of A replaced by their distance below the largest
-// one. A product is then one saturating subtraction, which gives 0 for a zero in either factor. It is right only where
-// no code leaves the range and no sum of zeros comes within the tables' reach of a number: the packing plans for it.
-// LnsChecks::all needs no plan: zeros, underflow and saturation as `Lns` has them.
+// one. A product is then one saturating subtraction, which gives 0 if either factor is zero. It is right only if no
+// code leaves the range, and if no sum of zeros comes so near to a number that the tables matter. The packing makes
+// sure of it.
+// LnsChecks::all needs no such preparation: zeros, underflow and saturation are as in `Lns`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,19 +21,19 @@ inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor of A: how much it lowers B's word or code (0xffff for a zero), and 1 where it is negative.
+/// A factor from A: how much it lowers the word or code from B (0xffff for a zero), and 1 if it is negative.
 struct LnsFactor {
   std::uint16_t below = 0xffff, sign = 0;
 };
 
-/// The number of copies that a tile reads of each row of B.
+/// The number of forms of each row of B that a tile reads.
 constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
 
 struct LnsTile {
   const LnsFactor* a;  ///< [depth × lns_tile_rows]
-  /// [depth × copies × lanes]. Unchecked: a row of words, then the same row with all signs turned; zeros have no sign
-  /// in either. Checked: the row's signs, the same signs turned, and its codes, which are not turned and have room to
-  /// 2^16.
+  /// [depth × copies × lanes]. Without checks: a row of words, then the same row with all signs inverted; zeros have no
+  /// sign in either. With checks: the row's signs, the same signs inverted, and its codes, which are not rotated and
+  /// may be up to 2^16.
   const std::uint16_t* b;
   std::uint16_t* sums;  ///< [lns_tile_rows × lanes], in and out
   std::size_t depth;

@@ -14,16 +14,16 @@ namespace gradmeter::kernels {
 /// The step size of all cases.
 inline constexpr float case_step = 1e-3F;
 inline constexpr MomentumParameters case_momentum{.step = case_step, .mu = 0.9F, .nesterov = false};
-/// An update late enough for the averages to have settled, so that the rate hardly changes.
+/// The timed update comes so late that the averages have settled, and the rate hardly changes.
 inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
 
-/// Makes one update of arrays in the device's memory, within work of its queue. Arrays have the update's types (bf16:
-/// bytes). Those that it writes come first: w g; w v g; w m v g.
+/// Makes one update of arrays in the device's memory, within work of its queue. Arrays have the element type of the
+/// update (bf16 is stored as bytes). Those that it writes come first: w g; w v g; w m v g.
 using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
 /// Updates in fp32 by loops().
 void update_by_loops(PointwiseKind, std::span<const runtime::Buffer> arrays);
 
-/// Refuses all but optimizers in one pass.
+/// Refuses all problems but fused updates of optimizers.
 std::string device_pointwise_refusal(const Problem&);
 /// implementation: the text that rows state.
 std::unique_ptr<KernelCase> make_device_pointwise_case(const Problem&, const KernelCaseOptions&, PointwiseUpdate,

@@ -16,8 +16,8 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// The condition of an update: its number, and the counts in device memory that the stream's earlier work may change;
-/// null: the update is made. So the host need not know whether a step is skipped. Only kernels read it.
+/// Decides whether an update is made: its number, and the counts in device memory, which earlier work of the stream may
+/// change; null: the update is made. So the host need not know whether a step is skipped. Only kernels read it.
 struct UpdateGate {
   std::uint64_t number = 1;
   const LossScaleCounts* counts = nullptr;
@@ -32,15 +32,16 @@ struct UpdateGate {
 using runtime::DeviceSpan;
 
 /// All functions queue their work on the stream and have the host's bits, except that a NaN stored as fp32 has the
-/// device's. Costs are the host's bytes. Errors: std::invalid_argument when lengths differ; BackendError when a launch
-/// fails.
+/// device's bits. Bytes moved are those of the host's functions. Errors: std::invalid_argument when lengths differ;
+/// BackendError when a launch fails.
 
 void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t);
-/// The most rows that one launch adds up; the sums of so many are rows of the next launch's matrix.
+/// The most rows that one launch adds up. If there are more, the sums of each such group are the rows of the next
+/// launch.
 inline constexpr std::size_t rows_of_block = rows_of_piece * rows_of_piece;
-/// Floats that sums over rows need beside their results: none up to rows_of_block.
+/// Floats of workspace for sums over rows: none up to rows_of_block.
 std::size_t row_sums_workspace(std::size_t rows, std::size_t columns);
-/// A workspace of row_sums_workspace(rows, columns).
+/// Needs a workspace of row_sums_workspace(rows, columns) floats.
 void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out,
                  DeviceSpan<float> workspace, cudaStream_t);
 void scale(DeviceSpan<float> values, float factor, cudaStream_t);
@@ -56,14 +57,14 @@ void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> 
               cudaStream_t);
 void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters, UpdateGate,
               cudaStream_t);
-/// `kept`: the factor of w before the update, 1 − step·decay for AdamW, in the same pass. 1: Adam.
+/// `kept`: the factor of w before the update, which is 1 − step·decay for AdamW (in the same pass) and 1 for Adam.
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
           float kept, cudaStream_t);
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
           float kept, cudaStream_t);
 
-/// As `adam`, where the scale of a loss may skip updates: the number counts the updates made, and epsilon is that of
-/// algorithm 1. rates [1]: memory for this call, which one thread writes first.
+/// As `adam`, where a loss scale may skip updates: the number counts the updates that were made, and epsilon is that of
+/// algorithm 1. rates [1]: memory for this call, to which one thread writes first.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
@@ -78,8 +79,9 @@ using runtime::DeviceSpan;
 void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
 /// Keeps the rounding error in `carry`. Cost: 20 bytes an element.
 void bf16_kahan(DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry, UpdateGate, cudaStream_t);
-/// Rounds up with the probability of the part that is cut; the update's number selects the draws. `place`: index of w's
-/// first element among all weights. Cost: 8 bytes an element; a Philox block for four.
+/// Rounds up with a probability equal to the part that is cut off. `place`: index of w's first element among all
+/// weights; with the update's number it is the key of the draws. Cost: 8 bytes an element, and a Philox block for every
+/// four.
 void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::uint64_t place, UpdateGate,
                      cudaStream_t);
 
@@ -121,13 +123,13 @@ void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::
 
 using runtime::DeviceSpan;
 
-/// The workspace takes 16 bytes a row.
+/// The workspace needs 16 bytes a row.
 std::size_t cross_entropy_workspace(std::size_t rows);
 
-/// Computes kernels::softmax_cross_entropy; `total` [1] is in device memory once the stream has run it. `correct` is
-/// exact. Losses and gradients differ from the host's bits, since exponentials do: a row's sum is off by 2^-21 of
-/// itself at most, a gradient by 2^-21·loss_scale/rows. A label outside the classes makes the loss NaN, since a kernel
-/// cannot throw.
+/// Computes kernels::softmax_cross_entropy. `total` [1] is in device memory, and valid once the stream has passed the
+/// call. `correct` is exact. Losses and gradients have other bits than the host's, since exponentials do: the relative
+/// error of a row's sum is at most 2^-21, the error of a gradient at most 2^-21·loss_scale/rows. A label outside the
+/// classes makes the loss NaN, since a kernel cannot throw.
 /// Shape:  logits [rows × classes], labels [rows], gradient [rows × classes] or empty; a workspace of
 ///         cross_entropy_workspace(rows) bytes at a multiple of 8; loss_scale [1], or empty for 1.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
@@ -135,7 +137,7 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
                            DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,
                            DeviceSpan<CrossEntropy> total, DeviceSpan<std::byte> workspace, cudaStream_t);
 
-// The loops of kernels/loops.hpp on a GPU that have no function of their own on the host.
+// Functions of kernels/loops.hpp for which the host has none of their own.
 
 using runtime::DeviceSpan;
 
@@ -148,16 +150,16 @@ void add_and_scale(DeviceSpan<const float> a, DeviceSpan<const float> b, float f
                    cudaStream_t);
 void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_relu, DeviceSpan<float> to, cudaStream_t);
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images, cudaStream_t);
-/// A warp sums a channel of an image; then these sums are added up by rows, one for each image. A workspace of
-/// channel_sums_workspace(images, channels).
+/// A warp sums one channel of an image. Then the sums of all images are added up in the order of rows. It needs a
+/// workspace of channel_sums_workspace(images, channels) floats.
 std::size_t channel_sums_workspace(std::size_t images, std::size_t channels);
 void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
                   DeviceSpan<float> workspace, cudaStream_t);
 /// A number outside the table gives NaN.
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t);
-/// A block handles a row of the table and looks at all words: it costs words · rows reads and keeps the host's order of
-/// sums.
+/// A block of threads handles one row of the table and looks at all words: this costs words · rows reads, and keeps the
+/// host's order of sums.
 void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
                     DeviceSpan<float> table, cudaStream_t);
 void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::size_t columns, std::size_t width,

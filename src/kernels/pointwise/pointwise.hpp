@@ -12,8 +12,8 @@ namespace gradmeter::kernels {
 void relu_backward(std::span<const float> activation, std::span<float> gradient);
 void relu_backward_reference(std::span<const float> activation, std::span<float> gradient);
 
-/// out[j] = Σ_i matrix[i × columns + j]: a bias's gradient. matrix [rows × columns]. Rows are added in
-/// the order of row_sums.hpp.
+/// out[j] = Σ_i matrix[i × columns + j], the gradient of a bias; matrix [rows × columns]. Rows are added in the order
+/// of row_sums.hpp.
 void column_sums(std::span<const float> matrix, std::size_t columns, std::span<float> out);
 void column_sums_reference(std::span<const float> matrix, std::size_t columns, std::span<float> out);
 
@@ -27,9 +27,9 @@ CrossEntropy softmax_cross_entropy(std::span<const float> logits, std::span<cons
 CrossEntropy softmax_cross_entropy_reference(std::span<const float> logits, std::span<const std::int32_t> labels,
                                              std::size_t classes, float scale, std::span<float> gradient);
 
-/// The bits of a number in bf16. It is only stored so: arithmetic is fp32, and stores round to nearest even.
+/// The bits of a number in bf16, which is used only for storage: arithmetic is fp32, and stores round to nearest even.
 enum class Bf16 : std::uint16_t {};
-/// The bits of a number in IEEE 754's 16-bit format, which too is only stored so.
+/// The bits of a number in IEEE 754's 16-bit format, which is also used only for storage.
 enum class Fp16 : std::uint16_t {};
 
 /// Cost: 6 bytes an element.
@@ -51,8 +51,8 @@ void momentum(std::span<float> w, std::span<float> v, std::span<const float> g, 
 void momentum(std::span<Bf16> w, std::span<Bf16> v, std::span<const Bf16> g, MomentumParameters);
 void momentum_reference(std::span<float> w, std::span<float> v, std::span<const float> g, MomentumParameters);
 
-/// m = beta1·m + (1 − beta1)·g; v = beta2·v + (1 − beta2)·g²; w −= rate()·m / (√v + epsilon): the order of the end of
-/// the paper's section 2, where epsilon stands for √(1 − beta2^t) times that of algorithm 1. `update` counts from 1.
+/// m = beta1·m + (1 − beta1)·g; v = beta2·v + (1 − beta2)·g²; w −= rate()·m / (√v + epsilon). This is the order at the
+/// end of the paper's section 2, whose epsilon is √(1 − beta2^t) times that of algorithm 1. `update` counts from 1.
 /// Cost: 28 bytes an element. Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
 struct AdamParameters {
   float step = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
@@ -65,8 +65,8 @@ void adam_reference(std::span<float> w, std::span<float> m, std::span<float> v, 
                     AdamParameters);
 
 /// The pointwise part of an LSTM's step forward: c = σ(forget)·c + σ(input)·tanh(candidate); h = σ(output)·tanh(c).
-/// Gates are given before their nonlinearities, biases added. σ and tanh are off by at most 8·2^-24 of themselves, so c
-/// and h by 2^-20·(1 + |c|); their bits depend on whether the processor has fused multiply-adds.
+/// Gates are given before their nonlinearities, with biases added. The relative error of σ and tanh is at most 8·2^-24,
+/// so the error of c and h is at most 2^-20·(1 + |c|). Bits depend on whether the processor has fused multiply-adds.
 /// Cost: 28 bytes an element. Source: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
 template <class T>
 struct LstmGates {
@@ -79,15 +79,15 @@ void lstm_cell_reference(LstmGates<float>, std::span<float> c, std::span<float> 
 /// Multiplies every element by `factor`, in place.
 void scale(std::span<float> values, float factor);
 
-// One arithmetic operation on whole vectors, one pass over memory each: how a library of such operations computes an
-// update that is not fused. Every operation rounds once (sigmoid and tanh: see pointwise.hpp's lstm_cell).
+// Single arithmetic operations on whole vectors, each a pass over memory: a library of such operations computes an
+// update this way, without fusing it. Every operation rounds once (sigmoid and tanh: see lstm_cell).
 
 enum class Binary : std::uint8_t { add, subtract, multiply, divide };
 enum class Unary : std::uint8_t { add, multiply, square_root, sigmoid, tanh };  // add and multiply take `number`
 
 /// out = a ∘ b. Cost: 12 bytes an element. All have one length (std::invalid_argument); out may be a or b.
 void vector_op(Binary, std::span<const float> a, std::span<const float> b, std::span<float> out);
-/// out = ∘ a. Cost: 8 bytes an element.
+/// out = f(a) for the operation f, which may also take `number`. Cost: 8 bytes an element.
 void vector_op(Unary, std::span<const float> a, float number, std::span<float> out);
 
 /// The instruction set that our own loops use here, as Highway names it: "AVX3".

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms: the same
-// bits come from vectors and threads of the host and from blocks of a GPU. Rows are cut in pieces of 32. Those of a
-// piece are added one after another; the sums of pieces are rows of a shorter matrix, which is added up in the same
-// way, until one row is left. The numbers of one channel of an image are added by 32 partial sums.
+// The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms. With it,
+// vectors and threads of the host and blocks of a GPU give the same bits. Rows are cut into pieces of 32. The rows of a
+// piece are added one after another; the sums of the pieces are the rows of a shorter matrix, which is added up in the
+// same way, until one row is left. The numbers of one channel of an image are added up by 32 partial sums.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,15 +14,15 @@ namespace gradmeter::kernels {
 
 inline constexpr std::size_t rows_of_piece = 32, sums_of_plane = 32;
 
-/// Adds rows of `width` numbers in this order. Memory: a row for each power of 32 in their number.
+/// Adds rows of `width` numbers in this order. Memory: one row for each power of 32 in the number of rows.
 class RowSums {
  public:
   explicit RowSums(std::size_t width) : width_(width) {}
 
   void add(const float* row) { add(0, row); }
-  /// The sum of a whole piece's rows; only the last piece may have fewer.
+  /// Adds the sum of all rows of one piece; only the last piece may have fewer than 32 rows.
   void add_piece(const float* sum) { add(1, sum); }
-  /// Zeros where no row was added.
+  /// Writes the sums; zeros if no row was added.
   void finish(std::span<float> sums) {
     std::ranges::fill(sums, 0.0F);
     for (std::size_t level = 0; level + 1 < levels_.size(); ++level) {
@@ -52,7 +52,7 @@ class RowSums {
 };
 
 /// Element i is added to partial sum i mod 32, in order. Then the upper half of the partial sums is added to the lower
-/// one, until one is left.
+/// half, until one is left.
 inline float plane_sum(std::span<const float> plane) {
   std::array<float, sums_of_plane> sums{};
   for (std::size_t first = 0; first < plane.size(); first += sums_of_plane) {

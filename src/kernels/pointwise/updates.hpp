@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of updates that the host and GPUs share: which update of a run an optimizer makes where a loss' scale
-// may skip steps, LARS and LAMB, and weights in bf16.
+// The arithmetic of updates that the host and GPUs share: the number of an update where a loss scale may skip steps,
+// LARS and LAMB, and weights in bf16.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace gradmeter::kernels {
 
-/// The state of a loss' scale that adapts: counts in the memory of the device that computes, so that nobody waits for
+/// The state of a loss scale that adapts: counts in the memory of the device that computes, so that nobody waits for
 /// them.
 struct LossScaleCounts {
   std::int64_t skips = 0;    ///< 1: this step's gradients cannot be used
@@ -23,8 +23,8 @@ struct LossScaleCounts {
 };
 inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
 
-/// Ends a step after its updates. If it was skipped, the scale is halved. Else, after `grow` such steps in a row, the
-/// scale doubles while it remains finite. Source: PyTorch's GradScaler.
+/// Ends a step, after its updates. If it was skipped, the scale is halved. Otherwise the scale doubles after `grow`
+/// such steps in a row, if it remains finite. Source: PyTorch's GradScaler.
 GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t grow) {
   constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // normal numbers
   if (counts.skips != 0) {
@@ -36,13 +36,13 @@ GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& cou
   }
 }
 
-/// The number of an update, from 1. With the counts of a loss' scale, updates of skipped steps are neither made nor
+/// The number of an update, from 1. With the counts of a loss scale, updates of skipped steps are neither made nor
 /// counted.
 struct UpdateNumber {
   std::uint64_t value = 1;
   runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
-  /// These two are for host code within work of a queue.
+  /// `is_skipped` and `counted` are for host code within work of a queue.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
   std::uint64_t counted() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);
@@ -51,7 +51,7 @@ struct UpdateNumber {
 
 // The factors of Adam that depend on an update's number, for the host and for a GPU's threads.
 
-/// x^n by squaring: a chain of products has the same bits on the host and on a GPU, whose pow differs. The relative
+/// x^n by squaring. A chain of products has the same bits on the host and on a GPU, whose `pow` differs. The relative
 /// error is at most n·2^-52.
 GRADMETER_HOST_DEVICE constexpr double power(double x, std::uint64_t n) {
   double result = 1;
@@ -59,7 +59,7 @@ GRADMETER_HOST_DEVICE constexpr double power(double x, std::uint64_t n) {
     if ((n & 1) != 0) result *= x;
   return result;
 }
-/// 1 − beta^t: the factor by which an average that began with zero is too small.
+/// 1 − beta^t: an average that began with zero is too small by this factor.
 GRADMETER_HOST_DEVICE constexpr double adam_share(float beta, std::uint64_t t) { return 1 - power(double{beta}, t); }
 
 struct AdamRates {
@@ -73,10 +73,10 @@ GRADMETER_HOST_DEVICE inline float adam_epsilon(float epsilon, float beta2, std:
   return epsilon * static_cast<float>(sqrt(adam_share(beta2, t)));
 }
 
-// LARS and LAMB, whose updates depend on the norms of tensors: the host's loops, and the arithmetic of one number that
-// a GPU's threads share with them.
+// LARS and LAMB, whose updates depend on the norms of tensors: the host's loops, and arithmetic for one number that a
+// GPU's threads use too.
 
-/// Elements [offset, offset + count) of an update's buffers that are one tensor, or the part of it that this rank has.
+/// Elements [offset, offset + count) of an update's buffers, which are one tensor, or this rank's part of it.
 struct TensorPiece {
   std::size_t offset, count;
 };
@@ -84,9 +84,9 @@ struct TensorPiece {
 struct TwoSums {
   double first = 0, second = 0;
 };
-/// The order of such a sum. In a block element i is added to lane i mod `lanes`, then the lanes are added in order,
+/// The order of such a sum. In a block, element i is added to lane i mod `lanes`; then the lanes are added in order,
 /// then the elements after the last whole row of lanes. The blocks are added in order. So neither threads nor vectors
-/// nor a device change a bit.
+/// nor the device change a bit.
 struct NormBlocks {
   static constexpr std::size_t length = 4096, lanes = 8;
   GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }
@@ -113,7 +113,7 @@ struct LarsParameters {
 struct LambParameters {
   float step, beta1, beta2, epsilon, decay;
 
-  /// 1/(1 − beta^t) in update t, which frees both averages of their bias.
+  /// 1/(1 − beta^t) for update t, by which both averages are corrected for their bias.
   struct Unbiased {
     float mean, square;
   };
@@ -134,23 +134,23 @@ struct LambParameters {
   }
 };
 
-/// All spans of an update have w's length, and pieces lie in it. The number of threads changes no bit. None of this is
-/// checked.
+/// All spans of an update are as long as w, and pieces are within it; this is not checked. The number of threads
+/// changes no bit.
 
 /// Σw² and Σg² of a piece. Cost: 8 bytes an element.
 TwoSums lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);
-/// Cost: 20 bytes an element.
+/// Makes the update from the norms. Cost: 20 bytes an element.
 void lars(std::span<float> w, std::span<float> v, std::span<const float> g, TensorPiece, TwoSums, LarsParameters);
-/// Updates the averages of a piece and gives its Σw² and Σr². Cost: 24 bytes an element.
+/// Updates the averages of a piece and returns its Σw² and Σr². Cost: 24 bytes an element.
 TwoSums lamb_norms(std::span<const float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
                    TensorPiece, LambParameters, std::uint64_t number);
-/// Cost: 16 bytes an element: r is computed twice instead of kept.
+/// Makes the update from the norms. Cost: 16 bytes an element, since r is computed twice instead of kept.
 void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, TwoSums, LambParameters,
           std::uint64_t number);
 
 // Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
 
-/// Adds `added` to the half that is cut; a carry goes into the half that stays. Infinities and NaNs stay.
+/// Adds `added` to the lower half, which is cut off; a carry goes into the upper half. Infinities and NaNs stay.
 GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
   const auto bits = core::bits_as<std::uint32_t>(x);
   const bool finite = (bits & 0x7f800000) != 0x7f800000;
@@ -161,8 +161,8 @@ GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
   return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
 }
 
-/// w becomes `target` as near as bf16 can represent it; the carry, in bf16 too, keeps the rounding error. Source:
-/// Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
+/// w becomes the bf16 number nearest to `target`; the carry, in bf16 too, keeps the rounding error. Source: Kahan, CACM
+/// 8(1), 1965; Zamirai et al., 2020.
 GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& carry) {
   const float y = bf16_nearest((target - w) - carry);
   const float sum = bf16_nearest(w + y);
@@ -170,8 +170,8 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
   w = sum;
 }
 
-/// Rounds up with the probability of the part that is cut. (step, place) selects the draw: a block of random bits
-/// serves four neighbours. Source: Gupta et al., ICML 2015.
+/// Rounds up with a probability equal to the part that is cut off. (step, place) is the key of the draw; a block of
+/// random bits serves four neighbours. Source: Gupta et al., ICML 2015.
 struct Bf16Stochastic {
   static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives 4 of 16 bits
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {

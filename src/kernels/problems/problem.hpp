@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel to be measured: which operation on which shape, in which pass and precision. Plain values; DeepBench's
-// lists are lists of these.
+// A kernel to be measured: an operation on a shape, in a pass and a precision. These are plain values; DeepBench's
+// lists are lists of them.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -16,8 +16,9 @@ namespace gradmeter::kernels {
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
-/// too; lns16_linear: only stored so, decoded and summed in fp32. tf32 and the fast ones are modes in which a GPU
-/// multiplies fp32 and fp8: rows of their own, so that no time of one mode is taken for another's.
+/// too. lns16_linear: numbers are stored so, but decoded and summed in fp32. tf32 and those named fast are modes in
+/// which a GPU multiplies fp32 and fp8. They are rows of their own, so that a time of one mode is not taken for
+/// another's.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -37,7 +38,7 @@ enum class Precision : std::uint8_t {
 
 std::string_view name(KernelKind);
 std::string_view name(Pass);
-/// One row; a new precision is one more row, and its kernels.
+/// One row. A new precision is one more row, and its kernels.
 struct PrecisionInfo {
   std::string_view name;
   std::size_t storage_bytes;  ///< bytes of an operand's element
@@ -50,7 +51,7 @@ struct PrecisionInfo {
   bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
   /// Bytes of an operand's element and of a result's on hardware that has an emulated format. 0: as on the host.
   std::size_t native_bytes = 0, native_result_bytes = 0;
-  bool is_gpu_mode = false;       ///< only kernel cases on a GPU have it
+  bool is_gpu_mode = false;       ///< only kernel cases on a GPU use it
   double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition
 };
 /// The table in the order of Precision.
@@ -83,7 +84,7 @@ struct RnnShape {
 /// two_of_four, named 2:4, keeps two of each four neighbours in a row, so that half of A is zero.
 enum class SparseFormat : std::uint8_t { csr, blocked, two_of_four };
 std::string_view name(SparseFormat);
-/// C [m x n] = A · B, A [m x k] with a share `sparsity` of zeros.
+/// C [m x n] = A · B, where a share `sparsity` of A [m x k] is zero.
 struct SparseShape {
   std::size_t m = 0, n = 0, k = 0;
   double sparsity = 0.9;
@@ -92,7 +93,8 @@ struct SparseShape {
 };
 enum class PointwiseKind : std::uint8_t { sgd, momentum, adam, lstm_cell };
 std::string_view name(PointwiseKind);
-/// fused: one pass over memory; else one pass for each arithmetic operation, as a library of vector operations has it.
+/// fused: one pass over memory for the whole update; else one pass for each arithmetic operation, as in a library of
+/// vector operations.
 struct PointwiseShape {
   PointwiseKind kind = PointwiseKind::sgd;
   std::size_t elements = 0;
@@ -116,15 +118,15 @@ inline bool same_work(const Problem& a, const Problem& b) {
 
 /// "m=1760,n=16,k=1760,a=N,b=T": the whole shape; equal texts mean equal shapes.
 std::string text(const ProblemShape&);
-/// Multiply and add count as two. gemm 2mnk; conv 2·(outputs)·(channels·filter area), the same for each pass; rnn
-/// DeepBench's count, the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass; sparse: the dense product's
-/// times the density, so that zeros count in no format (vendors count them for 2:4, and report twice as much);
-/// pointwise: the arithmetic of the update or cell.
+/// Multiply and add count as two. gemm: 2mnk. conv: 2·(outputs)·(channels·filter area), the same for each pass. rnn:
+/// DeepBench's count, which has the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass. sparse: the dense
+/// product's count times the density, so that zeros count in no format (for 2:4, vendors count them and report twice as
+/// much). pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
-/// rnn: also the products of the inputs, 2·gates·input·hidden a row and step, which DeepBench does not count; others as
-/// `flops`.
+/// As `flops`, but for an rnn also the products of the inputs, 2·gates·input·hidden for each row and step, which
+/// DeepBench does not count.
 double full_flops(const Problem&);
-/// FLOP that one run of the operation computes: full_flops, and twice that for an rnn's backward pass, which makes the
+/// FLOP that one run of the operation computes: full_flops, but twice that for an rnn's backward pass, which makes the
 /// gradients of inputs and of weights.
 double run_flops(const Problem&);
 /// Bytes of memory that must move: each operand once, in its storage type.
@@ -132,7 +134,7 @@ double bytes(const Problem&);
 /// As `bytes`, on hardware that has the precision: a GPU stores in 16 or 8 bits what the host emulates in fp32.
 double native_bytes(const Problem&);
 
-/// The way a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.
+/// How a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.
 enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };
 std::string_view name(AlgorithmSearch);
 

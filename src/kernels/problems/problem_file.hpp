@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of problems as CSV: DeepBench's, which are part of the program, and users' own.
+// Lists of problems as CSV: those of DeepBench, which are part of the program, and those of users.
 #pragma once
 #include <map>
 #include <optional>
@@ -39,7 +39,7 @@ ProblemList parse_problems(std::string_view text, const std::string& file);
 ProblemList read_problems(const std::string& path);
 
 /// DeepBench's problems of one operation: set "training", "server" or "device"; empty where there are none. "training"
-/// has each problem in all of its passes, and pointwise work, which is our own list.
+/// has each problem in all of its passes, and also pointwise problems, a list of our own.
 std::vector<Problem> deepbench(KernelKind, std::string_view set);
 std::span<const std::string_view> deepbench_sets();
 
@@ -48,30 +48,30 @@ std::span<const std::string_view> deepbench_sets();
 /// "gemm:m=1760,n=16,k=1760,a=N,b=N": the operation and its shape. Equal texts mean equal shapes.
 std::string problem_text(const ProblemShape&);
 
-/// Reads the text of problem_text. A parameter that is left out has its value of a CSV file without the column (a=N,
-/// pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
+/// Reads a text of that form. A parameter that is left out gets the value of a CSV file without that column (a=N, pw=0,
+/// sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
 ProblemShape parse_shape(std::string_view text);
 
-/// The shape with another mini-batch: n of a product and of a convolution, batch of a recurrent layer. None for shapes
+/// The shape with another mini-batch: n of a product and of a convolution, batch of a recurrent layer. Empty for shapes
 /// without such a dimension (pointwise).
 std::optional<ProblemShape> with_batch(const ProblemShape&, std::size_t batch);
 
 // Times that DeepBench's authors published for the same problems on machines of their time, for comparison.
 
-/// One machine in one precision: "v100-mixed", "knl7250-fp32", "t4-int8". mixed: fp16 on tensor cores, sums in fp32;
-/// fp16: stored in fp16, computed in fp32.
+/// The times of one machine in one precision: "v100-mixed", "knl7250-fp32", "t4-int8". mixed: fp16 on tensor cores,
+/// with sums in fp32; fp16: stored in fp16, computed in fp32.
 struct PublishedSet {
   std::string name, platform, precision;
-  std::size_t gemm = 0, conv = 0, rnn = 0, sparse = 0;  ///< number of times, each pass by itself
+  std::size_t gemm = 0, conv = 0, rnn = 0, sparse = 0;  ///< number of times; each pass counts separately
 };
 std::vector<PublishedSet> published_sets();
 
 class PublishedTimes {
  public:
-  /// Errors: UsageError that names the sets there are.
+  /// Errors: UsageError that names the known sets.
   explicit PublishedTimes(std::string_view name);
   const std::string& name() const { return name_; }
-  /// The time of the same shape and pass, whatever our precision; `training` prefers a training result to one of
+  /// The time of the same shape and pass, in whatever precision; `training` prefers a result of training to one of
   /// inference. 0 s: none was published.
   core::Seconds find(const Problem&, bool training) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers on a GPU by our own kernels: products of tiles, and a kernel for the cell between them.
-// rnn/reference.hpp defines them; operands are those of kernels::Op's rnn.
+// Recurrent layers on a GPU by our own kernels: products in tiles, and a kernel for the cell between them.
+// rnn/reference.hpp defines the layers; operands are those of kernels::Op's rnn.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -29,8 +29,8 @@ struct RnnSpans {
 using RnnOperands = RnnSpans<const float>;
 using RnnGradientSpans = RnnSpans<float>;
 
-/// Products are summed in the order of gemm/product.cuh: first the input's with the bias, then the state's.
-/// Exponentials are CUDA's: they put a gate off by at most 2^-20, besides the rounding of its sum.
+/// Sums are in the order of gemm/product.cuh: first the input's product with the bias, then the state's. Exponentials
+/// are CUDA's: the error of a gate is at most 2^-20, besides the rounding of its sum.
 /// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two or four kernels a step.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
@@ -40,8 +40,8 @@ void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, 
 struct RnnForwardState {
   DeviceSpan<const float> output, kept, output_gradient;
 };
-/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. Terms of a bias are added in
-/// the order of rows.
+/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. The terms of a bias are added
+/// in the order of rows.
 /// Cost:   twice forward's FLOP.
 void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
                   DeviceSpan<float> scratch, cudaStream_t);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers by their definition, in float64, for a few rows of a batch and a few steps from the first; rows do
-// not depend on each other. Backward is plain backpropagation through time.
+// Recurrent layers by their definition, in float64, for a few rows of a batch and the first few steps; rows do not
+// depend on each other. Backward is plain backpropagation through time.
 //
-// With x_t the input, h and c the state before the step, W weights of the input, U of the state, b the bias:
+// With x_t the input, h and c the state and memory before the step, W weights of the input, U of the state, b the bias:
 //   vanilla  h' = relu(Wx + Uh + b)
 //   lstm     i, f, o = sigmoid(…), g = tanh(…), each of Wx + Uh + b;  c' = f·c + i·g,  h' = o·tanh(c')
 //   gru      u, r = sigmoid(Wx + Uh + b), o = tanh(Wx + U(r·h) + b);  h' = u·h + (1 − u)·o
-// Gates in the order of oneDNN: lstm i, f, g, o; gru u, r, o. Sources: Hochreiter & Schmidhuber 1997 with forget gates
-// (Gers et al. 2000); Cho et al. 2014, r before the product.
+// Gates are in the order of oneDNN: lstm i, f, g, o; gru u, r, o. Sources: Hochreiter & Schmidhuber 1997 with forget
+// gates (Gers et al. 2000); Cho et al. 2014, with r before the product.
 #pragma once
 #include <functional>
 #include <span>
@@ -27,18 +27,18 @@ struct RnnInputs {
   std::size_t input = 0;  ///< width of x; 0: as wide as h
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   std::vector<double> layer = {};                   ///< x [steps x rows x input]
-  std::vector<double> state = {}, memory = {};      ///< h, c before the first step [rows x hidden]; c of lstm alone
+  std::vector<double> state = {}, memory = {};      ///< h and c before the first step [rows x hidden]; c for lstm only
   std::vector<float> weights = {}, recurrent = {};  ///< W [input x gates x hidden], U [hidden in x gates x hidden]
   std::vector<double> bias = {};                    ///< [gates x hidden]
-  /// Rounds as libraries do that keep the next product's operands in a narrow type: states between steps and r·h of a
-  /// gru; in backward also the gates and the gradients of their sums. Empty: nothing is rounded.
+  /// Rounds numbers that a library keeps in a narrow type as operands of the next product: states between steps and r·h
+  /// of a gru; in backward also the gates and the gradients of their sums. Empty: nothing is rounded.
   std::function<double(double)> store = {};
-  /// h after each step as the implementation under test computed it [steps x rows x hidden]. Each step starts from
-  /// these, so that every step is compared by itself and errors do not accumulate. Empty: steps start from this
-  /// reference's own h.
+  /// h after each step, as the implementation under test computed it [steps x rows x hidden]. Each step of the
+  /// reference starts from these values, so that every step is compared by itself and errors do not accumulate. Empty:
+  /// steps start from the reference's own h.
   std::vector<double> observed = {};
-  /// The implementation rounds h in its result but continues from the number before rounding: steps then start from
-  /// this reference's own h, and `observed` only shows the side of a relu.
+  /// True: the implementation rounds h in its result, but continues from the number before rounding. Steps then start
+  /// from the reference's own h, and `observed` only decides on which side of 0 a relu is.
   bool rounds_last = false;
   bool starts_from_observed() const { return !rounds_last && !observed.empty(); }
 };
@@ -57,7 +57,7 @@ struct RnnGradients {
   std::vector<double> layer;          ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
-/// `gradient`: the gradient of h after each step, as it comes from outside [steps x rows x hidden]. Cost:
+/// `gradient`: the gradient by h after each step that comes from the layer's output [steps x rows x hidden]. Cost:
 /// 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
@@ -66,7 +66,7 @@ double weights_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at
 double recurrent_gradient_at(const RnnInputs&, const RnnTrace&, const RnnGradients&, std::size_t at);
 double bias_gradient_at(const RnnInputs&, const RnnGradients&, std::size_t at);
 
-// The allowed distance of a recurrent layer's results from the reference's.
+// The distance that a recurrent layer's results may have from those of the reference.
 
 /// The checked numbers of one tensor.
 struct ComparedTensor {
@@ -74,9 +74,9 @@ struct ComparedTensor {
   double usual() const;  ///< root mean square of the reference; 1 where all of it is zero
 };
 
-/// Adds half its tensor's usual magnitude to the middle one of all elements.
+/// Adds half of its tensor's usual magnitude to one element, the middle one of all.
 void corrupt_one(std::span<ComparedTensor>);
-/// Elements that the reference has as exact zeros (behind a relu) are checked, not counted as suspicious zeros.
+/// Elements that are exact zeros in the reference (behind a relu) are checked, but not counted as suspicious zeros.
 KernelCaseCheck checked_elements(std::span<const ComparedTensor>, const Problem&);
 
 }  // namespace gradmeter::kernels

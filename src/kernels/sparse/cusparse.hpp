@@ -23,9 +23,9 @@ class CusparseProduct {
   /// BackendError.
   CusparseProduct(const SparseMatrix& a, std::size_t n, runtime::Device&);
 
-  /// Queues the product on the stream; one thread at a time may call it. The library chooses the order of sums, the
-  /// same each time. Shape:  b [a.columns x n], c [a.rows x n]. Errors: std::invalid_argument on buffers of the wrong
-  /// length; BackendError when the library fails.
+  /// Queues the product on the stream; one thread at a time may call it. The library chooses the order of sums, which
+  /// is the same each time. Shape: b [a.columns x n], c [a.rows x n]. Errors: std::invalid_argument for buffers of the
+  /// wrong length; BackendError when the library fails.
   void multiply(const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
   std::size_t scratch_bytes() const { return workspace_.buffer.bytes(); }  ///< besides A
   std::string implementation() const { return "cusparse csr algorithm 3"; }

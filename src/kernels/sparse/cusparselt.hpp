@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A·B with an A of 2:4 (kernels/sparse/sparse.hpp) on a GPU by cuSPARSELt: one plan for all matrices of a shape. A
-// and C are row-major.
+// C = A·B with an A of format 2:4 (kernels/sparse/sparse.hpp) on a GPU by cuSPARSELt, with one plan for all matrices of
+// a shape. A and C are row-major.
 #pragma once
 #include <cusparseLt.h>
 
@@ -19,19 +19,19 @@ std::string cusparselt_refusal(const Problem&);
 
 struct SparseLtTypes {
   core::Element operand, result;
-  /// Operands of 8 bits have k contiguous in both: B is stored as [n x k], else as [k x n].
+  /// With operands of 8 bits, k must be contiguous in both, so B is stored as [n x k]; else as [k x n].
   bool is_b_transposed() const { return core::size_of(operand) == 1; }
 };
 /// Takes bf16, fp16, int8 (summed into int32) and fp8-e4m3 (into fp32). Errors: std::logic_error for others.
 SparseLtTypes sparselt_types(Precision);
 
-/// Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
 void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
 
 /// Notes an error that a destructor cannot throw.
 void release_cusparselt(cusparseStatus_t) noexcept;
 
-/// Owns one of the library's structures. They refer to one another, so they stay where they are.
+/// Owns one of the library's structures. The structures point to one another, so they must not move.
 template <class T, cusparseStatus_t (*destroy)(const T*)>
 class SparseLtObject {
  public:
@@ -41,7 +41,7 @@ class SparseLtObject {
   ~SparseLtObject() {
     if (is_made_) release_cusparselt(destroy(&value_));
   }
-  /// Calls make(place of the structure), which returns the library's status; `call` names it in errors.
+  /// Calls make(address of the structure), which returns the library's status; `call` names it in errors.
   template <class Make>
   void make(const char* call, const Make& make, std::source_location where = std::source_location::current()) {
     check_cusparselt(make(&value_), call, where);
@@ -55,25 +55,26 @@ class SparseLtObject {
   bool is_made_ = false;
 };
 
-/// One thread at a time may use it. Its work uses the workspace, so all of it must go into one stream.
+/// One thread at a time may use it. All calls share one workspace, so all of them must go into one stream.
 class SparseLtProduct {
  public:
-  /// Plans by the library's own estimate. Errors: BackendError when it has no algorithm, or fails.
+  /// Plans by the library's own estimate. Errors: BackendError when it has no algorithm for the shape, or fails.
   SparseLtProduct(const SparseShape&, Precision, runtime::Device&);
 
   std::size_t compressed_bytes() const { return compressed_bytes_; }
   std::size_t compression_scratch_bytes() const { return compression_scratch_bytes_; }
   std::size_t workspace_bytes() const { return workspace_.buffer.bytes(); }
 
-  /// Queued: checks whether the dense A [m x k] is 2:4. A `found` that is not zero says that it is not.
+  /// Queues a check whether the dense A [m x k] has format 2:4. A `found` that is not zero says that it has not.
   void check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found, cudaStream_t) const;
-  /// Queued: brings a dense 2:4 A into the form that `multiply` reads.
+  /// Queues the conversion of a dense A of format 2:4 to the form that `multiply` reads.
   void compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed, const runtime::Buffer& scratch,
                 cudaStream_t) const;
-  /// Queued: C = A·B, A compressed. Errors: std::invalid_argument on buffers of the wrong length; BackendError.
+  /// Queues C = A·B, where A is compressed. Errors: std::invalid_argument for buffers of the wrong length;
+  /// BackendError.
   void multiply(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
-  /// Has the library time all of its algorithms on these operands and keeps the fastest. Waits for the stream; C is
-  /// written.
+  /// Lets the library time all of its algorithms on these operands, and keeps the fastest. Waits for the stream; writes
+  /// C.
   void search(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
 
   /// "algorithm 3, split-k 1, mode 1": the library's own numbers.

@@ -16,10 +16,10 @@
 
 namespace gradmeter::kernels {
 
-/// csr and 2:4: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows that share their
-/// pattern, stored as blocks of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds the entries
-/// starts[u] … starts[u + 1], in the order of their columns; entry e has values[e · height() …] in column
-/// columns_of[e].
+/// A is stored in units. csr and 2:4: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows
+/// that share their pattern, and an entry a block of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds
+/// the entries starts[u] … starts[u + 1], in the order of their columns. Entry e is in column columns_of[e] and has the
+/// values from values[e · height()] on.
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;
@@ -36,19 +36,20 @@ struct SparseMatrix {
   }
 };
 
-/// Values are Gaussian. csr, blocked: each entry is kept with probability 1 - sparsity, independently, so rows may be
-/// empty. 2:4: two of each four neighbours are kept, any two with equal probability. Cost: O(entries kept). Errors:
-/// std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1; for 2:4 also when sparsity is not
-/// 0.5 or columns are no multiple of 4.
+/// Draws a matrix with Gaussian values. csr, blocked: each entry is kept with probability 1 - sparsity, independently,
+/// so rows may be empty. 2:4: two of each four neighbours are kept, any two with equal probability. Cost: O(entries
+/// kept).
+/// Errors: std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1; for 2:4 also when sparsity
+/// is not 0.5 or columns are no multiple of 4.
 SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsity, SparseFormat, std::uint64_t seed);
 /// The same matrix as [rows x columns], row-major.
 std::vector<float> to_dense(const SparseMatrix&);
 
-/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. compute_threads() threads compute rows of their own.
-/// Sums are kept in fp32, up to four for each element, with fused multiply-adds where the processor has them: bits
+/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. The compute_threads() threads compute rows of their
+/// own. Sums are in fp32, up to four for each element, with fused multiply-adds where the processor has them: bits
 /// depend on the instruction set, not on the number of threads. Cost: 2·entries·n FLOP; A is read once for each 64
-/// columns of B (lanes of 512 bits) and B's part stays in a cache. Errors: std::invalid_argument on buffers of the
-/// wrong length.
+/// columns of B (with 512-bit vectors), and that part of B stays in a cache. Errors: std::invalid_argument for buffers
+/// of the wrong length.
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
 
 // The operands and checks that sparse cases of all devices share.
@@ -74,12 +75,12 @@ KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOpera
 
 namespace gradmeter::kernels::cuda {
 
-// Sparse times dense by cuSPARSE as a kernel case.
+// The kernel case of products with a sparse matrix by cuSPARSE.
 
 std::string cusparse_case_refusal(const Problem&);
 std::unique_ptr<KernelCase> make_cusparse_case(const Problem&, const KernelCaseOptions&);
 
-// Sparse products in 2:4 by cuSPARSELt as kernel cases.
+// The kernel cases of sparse products in format 2:4 by cuSPARSELt.
 
 std::string cusparselt_case_refusal(const Problem&);
 /// Bytes of compressed A, B and C.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data that a model trains on: labelled images, or sentences whose every token is to be predicted.
+// The data that a model trains on: labelled images, or sentences in which each token is to be predicted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,11 @@ class Dataset {
   virtual std::size_t features() const = 0;
   virtual std::size_t labels() const { return 1; }  ///< labels of a sample
   virtual std::size_t classes() const = 0;
-  /// Sample i as a model takes it. Errors: std::invalid_argument when a length is not features() or labels().
+  /// Reads sample i. Errors: std::invalid_argument when a length is not features() or labels().
   virtual void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const = 0;
-  /// Draws the sample now if it is one that is drawn at its first read.
+  /// Draws sample i now, if it would otherwise be drawn when it is first read.
   virtual void prepare(std::size_t i) const { (void)i; }
-  /// A lower bound of any model's mean loss [nats], except on samples that the model was trained on; 0: not known.
+  /// A lower bound of any model's mean loss [nats] on samples that it was not trained on; 0: unknown.
   virtual double least_loss() const { return 0; }
 };
 
@@ -41,18 +41,19 @@ struct DataSplit {
   std::shared_ptr<const Dataset> train, validation;
 };
 
-/// Copies samples [indices] into a batch. inputs [indices.size() × features], labels [indices.size() × labels].
+/// Copies the samples [indices] into a batch: inputs [indices.size() × features], labels [indices.size() × labels].
 void gather(const Dataset&, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels);
 
-/// Selects the samples that a rank sees in a step. The global batch of step t is the same set of samples in the same
-/// order for any number of ranks; rank r of P takes the r-th contiguous part of it. An epoch is one seeded permutation;
-/// its last incomplete global batch is dropped.
+/// Selects the samples of a rank in a step. The global batch of step t is the same set of samples in the same order for
+/// any number of ranks; rank r of P takes the r-th contiguous part of it. An epoch is one seeded permutation, whose
+/// last incomplete global batch is dropped.
 class Sampler {
  public:
   Sampler(std::size_t dataset_size, std::size_t batch_global, std::uint64_t seed);
   std::size_t steps_per_epoch() const { return steps_; }
-  /// indices.size() must divide batch_global; part in [0, batch_global / indices.size()).
+  /// The indices of one part of the batch. indices.size() must divide batch_global; part is in [0, batch_global /
+  /// indices.size()).
   void indices(std::size_t step, std::size_t part, std::span<std::uint64_t> indices) const;
 
  private:
@@ -63,22 +64,21 @@ class Sampler {
 // The source of the samples: drawn by the program, or read from files.
 
 struct DataOptions {
-  /// Empty: the built-in digits. "language:…": the built-in language. A directory: MNIST's four files. Else a text,
-  /// "FILE" or "FILE:steps=35".
+  /// Empty: the built-in digits. "language:…": the built-in language. A directory: its four files of MNIST. Any other
+  /// text: a text file, "FILE" or "FILE:steps=35".
   std::string source = {};
-  std::size_t train_samples = 60'000;       ///< number to draw; from files, at most the first ones
+  std::size_t train_samples = 60'000;       ///< number of samples to draw, or the most to read from files
   std::size_t validation_samples = 10'000;  ///< as for `train_samples`
   std::uint64_t seed = 1;                   ///< seed of the built-in digits
 };
 
-/// Whether samples are drawn by the program, as many as are asked for.
+/// Whether the program draws the samples, as many as are asked for.
 bool is_drawn(const DataOptions&);
 /// Whether images are read from files.
 bool reads_images(const DataOptions&);
 
 /// Both parts have equal features and classes and share no sample. Equal options give equal bytes on every rank.
-/// Cost:   for the built-in digits, see make_digits: only samples that are asked for are drawn; for files, all are
-/// read.
+/// Cost:   the built-in digits are drawn when they are read (see make_digits); of files, all samples are read.
 /// Errors: UsageError of one line, see make_digits, read_idx_directory, make_language, read_text.
 DataSplit make_data(const DataOptions&);
 

@@ -18,14 +18,14 @@ namespace gradmeter::model {
 inline constexpr std::size_t kDigitSide = 28;                         ///< pixels
 inline constexpr std::size_t kDigitPixels = kDigitSide * kDigitSide;  ///< bytes of an image
 
-/// Draws sample `index` of the sequence named by `seed` and returns its label in [0, 10).
-/// Shape:  image [784], row-major, 0 for paper; about 120 pixels are inked.
+/// Draws sample `index` of the sequence that `seed` names, and returns its label in [0, 10).
+/// Shape:  image [784], row-major; 0 is paper, and about 120 pixels have ink.
 /// Cost:   about 11 us on a 3 GHz core; a pure function of (seed, index), so any thread or rank draws any sample.
 ///         The bytes are equal on every machine: only + - * / and sqrt are used, each rounded by itself.
 /// Source: Catmull & Rom, "A class of local interpolating splines", 1974, for the curves.
 std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::uint8_t, kDigitPixels> image);
 
-/// Samples offset … offset + samples - 1 of the sequence that the seed names: sets with disjoint ranges share no
+/// Samples offset … offset + samples - 1 of the sequence that the seed names. Sets with disjoint ranges share no
 /// sample.
 struct DrawnSamples {
   std::size_t samples = 0;
@@ -34,15 +34,15 @@ struct DrawnSamples {
 };
 
 /// Name:   "digits:seed=1,samples=60000", and ",offset=N" where the offset is not 0.
-/// Cost:   none until a sample is read: then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
-///         Drawn samples are kept up to 65,536; then all are dropped, and spans of them become invalid.
+/// Cost:   none until a sample is read; then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
+///         Up to 65,536 drawn samples are kept; then all are dropped, and spans of them become invalid.
 /// Errors: UsageError when no samples are asked for, or more than there can be.
 std::shared_ptr<const ImageDataset> make_digits(const DrawnSamples&);
 
 // IDX, the format of MNIST and similar sets: two zero bytes, the element type (0x08: bytes), the number of dimensions,
 // each dimension as a big-endian 32-bit number, then the elements. Plain and gzip files are both read.
 
-/// pixels [count × rows × columns], row-major; none of the three extents is 0.
+/// pixels [count × rows × columns], row-major; none of these three is 0.
 struct IdxImages {
   std::size_t count = 0, rows = 0, columns = 0;
   std::vector<std::uint8_t> pixels;
@@ -52,37 +52,39 @@ struct IdxImages {
 ///         damaged, or announces more than 2 GiB. Memory never exceeds twice what the file really holds.
 /// Source: Y. LeCun, C. Cortes, C. J. C. Burges, "The MNIST database of handwritten digits", file formats.
 IdxImages read_idx_images(const std::string& path);
-/// Labels 0 … 9. Errors: as for `read_idx_images`, and on a label past 9.
+/// Reads labels 0 … 9. Errors: as for `read_idx_images`, and for a label above 9.
 std::vector<std::uint8_t> read_idx_labels(const std::string& path);
 
 /// Reads the four files under their usual names (train-images-idx3-ubyte, …; also with a dot for the last hyphen, also
 /// .gz) and keeps at most the first `train_most` and `validation_most` samples.
 /// Name:   "idx:DIRECTORY" for both parts.
-/// Errors: UsageError as for one file, on a missing file, on images and labels that differ in number, on parts that
-///         differ in image size.
+/// Errors: UsageError as for one file, for a missing file, for different numbers of images and labels, for parts with
+///         different image sizes.
 DataSplit read_idx_directory(const std::string& directory, std::size_t train_most, std::size_t validation_most);
 
-// A language that the program draws. Its entropy is known, so a model's loss has a floor to be compared with.
+// A language that the program draws. Its entropy is known, so a model's loss can be compared with a lower bound.
 
 /// "language" or "language:vocabulary=16,steps=20".
 bool is_language(std::string_view source);
 
-/// Sentences of `steps` drawn tokens over `vocabulary` words, before which stands word 0; the seed determines the
-/// language and its sentences. The labels are the drawn tokens, the inputs the token before each of them. After each
-/// pair of words (before the first, both count as word 0) four words can follow, chosen by the seed, with probabilities
-/// 1/2, 1/4, 1/8, 1/8: a label has 1.75 bits (1.2130 nats) given all words before it, and only the last two of these
-/// tell anything about it. Sentence i is a function of (seed, i) alone, the same on every machine. Cost: 16 bytes and a
-/// few draws a token, each time it is read. Errors: UsageError on a parameter that it does not take.
+/// Sentences of `steps` drawn tokens over `vocabulary` words; the seed determines the language and its sentences. The
+/// labels are the drawn tokens; the input of each is the token before it, which for the first is word 0. After each
+/// pair of words (before the first, both count as word 0) one of four words follows, chosen by the seed, with
+/// probabilities 1/2, 1/4, 1/8, 1/8. So a label has 1.75 bits (1.2130 nats) given all words before it, and only the
+/// last two of these tell anything about it. Sentence i is a function of (seed, i) alone, the same on every machine.
+/// Cost: 16 bytes and a few draws a token, each time that it is read. Errors: UsageError for a parameter that the
+/// language does not have.
 std::shared_ptr<const Dataset> make_language(std::string_view source, const DrawnSamples&);
 
-/// A text as sentences of words, in the Penn Treebank's format: "FILE" or "FILE:steps=35". White space separates words;
-/// the end of a line is the word <eos>. Samples are windows of `steps` words, one after another; each word is to be
-/// predicted from those before it in the window and the one before the window. Words that only the validation text has
-/// are <unk>. The validation text is the file whose name has `valid` where this one has `train` (ptb.train.txt,
-/// ptb.valid.txt); without such a file, the last tenth of the windows. At most the first `train_most` and
-/// `validation_most` are kept. Word numbers are by falling frequency, then by spelling. Cost: the text's bytes, 4 bytes
-/// a word. Errors: UsageError of one line on a file that cannot be read, has no window or over 2^24 different words.
-/// Source: Marcus et al. 1993; Mikolov et al. 2010, for the cut and <unk>.
+/// Reads a text as sentences of words, in the Penn Treebank's format: "FILE" or "FILE:steps=35". White space separates
+/// words, and the end of a line is the word <eos>. Samples are windows of `steps` words, one after another. Each word
+/// is predicted from those before it in the window, and from the last word before the window. Words that only the
+/// validation text has are <unk>. The validation text is the file whose name has `valid` where this one has `train`
+/// (ptb.train.txt, ptb.valid.txt); without such a file, it is the last tenth of the windows. At most the first
+/// `train_most` and `validation_most` windows are kept. Words are numbered by falling frequency, then by spelling.
+/// Cost: the text's bytes, and 4 bytes a word. Errors: UsageError of one line for a file that cannot be read, has no
+/// window, or has over 2^24 different words.
+/// Source: Marcus et al. 1993; Mikolov et al. 2010, for the split and <unk>.
 DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t validation_most);
 
 }  // namespace gradmeter::model

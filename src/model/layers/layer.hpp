@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a network: its tensors, its costs, its forward and backward pass, and the parts of it that tensor ranks
-// have.
+// One layer of a network: its tensors, costs, forward and backward passes, and the parts of it that tensor ranks hold.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +17,7 @@
 
 namespace gradmeter::model {
 
-/// The shape of one sample of a layer's input or output; memory is in the order of the fields, samples one after
+/// The shape of one sample of a layer's input or output. Memory is in the order of the fields; samples follow one
 /// another.
 struct FeatureShape {
   std::size_t count = 0;
@@ -32,47 +31,49 @@ struct TokenShape {
 using SampleShape = std::variant<FeatureShape, ImageShape, TokenShape>;
 std::size_t elements(const SampleShape&);
 
-/// tied: a language model's softmax shares the embedding's weight (Press & Wolf, EACL 2017).
+/// own: the layer has its own weight. tied: a language model's softmax shares the embedding's weight (Press & Wolf,
+/// EACL 2017).
 enum class Weight : std::uint8_t { own, tied };
 
 struct LayerTensor {
   std::string name;
   std::vector<std::size_t> shape;
-  double bound = 0;  ///< initial values are uniform within centre ± bound
+  double bound = 0;  ///< initial values are drawn uniformly within centre ± bound
   double centre = 0;
-  /// True where it is the first tensor of the network's first layer too, with the same shape and place. This layer
-  /// writes the gradient and the first one adds to it; only then is the tensor ready.
+  /// True where it is also the first tensor of the network's first layer, with the same shape and memory. This layer
+  /// writes the gradient and the first layer adds to it; only then is the tensor ready.
   bool is_tied = false;
-  WholePlace whole = {};  ///< place in the tensor of the whole layer; columns 0: it is that tensor
+  WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: it is the whole tensor
 };
 std::size_t elements(const LayerTensor&);
 
 /// How the tensor ranks of a stage share a layer. Layers are cut in pairs: the first by outputs, the second by inputs,
-/// so that the activations between them need no exchange. Of layers between the two, each rank has some features.
+/// so that no activations are exchanged between them. Layers between the two work on the features that each rank has.
 /// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 enum class Cut : std::uint8_t {
   outputs,  ///< each rank has some outputs; the gradients by the layer's input must be added
   inputs,   ///< each rank has some inputs; the partial sums of outputs must be added
-  between,  ///< layers between two cut ones: each rank has some features, or heads, of input and output alike
-  within    ///< layers that contain layers: input and output are whole on each rank, pairs of layers within are cut
+  between,  ///< for layers between two cut ones: each rank has some features, or heads, of both input and output
+  /// For layers that contain layers: input and output are whole on each rank, and pairs of inner layers are cut.
+  within
 };
-/// The sums that a part of a layer needs over the ranks that share it: buffers in memory of its peers.
+/// The sums over ranks that a part of a layer needs, in buffers that are memory of its peers.
 struct LayerSums {
   bool output = false, input_gradient = false;
-  /// For the layers within it, in order: floats of a sample in each sum. Each sum has its own memory (`shared`).
+  /// For the layers within it, in order: the floats of a sample in each sum. Each sum has its own memory (`shared`).
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
-/// The operands of a forward pass, in plain fp32 memory. Parameters and gradients are by tensor: lists that the caller
+/// The operands of a forward pass, in plain fp32 memory. Parameters and gradients are lists by tensor, which the caller
 /// keeps until the call returns.
 struct LayerForward {
   runtime::Queue& queue;
   kernels::BufferList<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input;
   runtime::Buffer output;
-  Peers* peers = nullptr;  ///< the peers of a part, for its sums
-  /// Buffers in memory of its peers, for the sums within the layer, those of forward first; each is long enough for the
-  /// samples. The backward pass gets those of the forward pass.
+  Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
+  /// Buffers in memory of its peers for the sums within the layer, first those of the forward pass; each is long enough
+  /// for the samples. The backward pass gets the same buffers as the forward pass.
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 struct LayerBackward {
@@ -80,10 +81,10 @@ struct LayerBackward {
   kernels::BufferList<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input, output;              ///< input and output of the forward pass
   runtime::Buffer output_gradient;                 ///< the layer may overwrite it
-  runtime::Buffer input_gradient;                  ///< empty: nobody needs it
+  runtime::Buffer input_gradient;                  ///< empty: the gradient by the input is not needed
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
-  Peers* peers = nullptr;  ///< the peers of a part, for its sums
+  Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 
@@ -91,9 +92,9 @@ struct LayerProblems {
   std::vector<kernels::Problem> forward, backward;
 };
 
-/// A layer for one number of samples, with the operations that it runs and their memory. It lives until its work is
-/// done. A pass submits work that depends on its operands alone: a later pass on the same operands may submit that work
-/// again without calling it (`RecordedPass`). A layer that is not a part asks the queue for no events.
+/// A layer prepared for one number of samples, with its operations and their memory. It must live until its work is
+/// done. The work that a pass submits depends only on its operands: a later pass on the same operands may submit that
+/// work again without calling the layer (`RecordedPass`). A layer that is no part asks the queue for no events.
 class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;
@@ -102,7 +103,7 @@ class PreparedLayer {
   virtual void backward(const LayerBackward&) = 0;
 };
 
-/// The least and greatest of the numbers seen, zero included.
+/// The least and greatest of the numbers seen so far; zero is included.
 struct ActivationRange {
   float least = 0, greatest = 0;
   void add(std::span<const float>);
@@ -112,7 +113,7 @@ struct ActivationRange {
 struct InferenceRequest {
   std::size_t samples = 1;
   kernels::Precision precision = kernels::Precision::fp32;
-  std::vector<runtime::ConstBuffer> parameters = {};  ///< by tensor, fp32; they stay as they are
+  std::vector<runtime::ConstBuffer> parameters = {};  ///< fp32, by tensor; must not change
   ActivationRange input = {};                         ///< range of the layer's inputs, for precisions of whole numbers
 };
 class InferenceLayer {
@@ -132,36 +133,37 @@ class Layer {
   virtual SampleShape output() const = 0;
   /// Its tensors, in the order in which their gradients become ready.
   virtual std::span<const LayerTensor> tensors() const = 0;
-  /// The operations that a prepared layer runs; the limits and the FLOP of a step follow from them.
+  /// The operations that a prepared layer runs, from which the limits and the FLOP of a step follow.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
-  /// Activations and gradients of a sample that it holds besides its output and the buffers that it is given as
-  /// `shared`.
+  /// Elements of activations and gradients that it keeps for each sample, besides its output and the buffers that it
+  /// gets as `shared`.
   virtual std::size_t activation_elements() const { return 0; }
-  /// Prepares for the calling thread's compute_threads() and queues of this device; `input_gradient`: backward computes
-  /// the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its operations.
+  /// Prepares the layer for the calling thread's compute_threads() and for queues of this device. `input_gradient`:
+  /// backward computes the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its
+  /// operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
-  /// The part that one of `ranks` tensor ranks holds; null: the layer has no such cut. Shapes, tensors and costs are
-  /// the part's. To run the part, the width that is cut must be a multiple of `ranks`. Errors: UsageError where it can
-  /// be cut, but not evenly.
+  /// The part that one of `ranks` tensor ranks holds; null: the layer cannot be cut so. Shapes, tensors and costs are
+  /// those of the part. To run it, the width that is cut must be a multiple of `ranks`. Errors: UsageError where the
+  /// layer can be cut, but not evenly.
   virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
     return (void)rank, (void)ranks, nullptr;
   }
   virtual LayerSums sums() const { return {}; }
 
-  /// The reason why it has no inference in a precision; empty: it has. Without an override, a layer infers in fp32 as
-  /// it trains, and in any other precision if it runs no operation.
+  /// The reason why it has no inference in a precision; empty: it has. The default is that a layer infers in fp32 as it
+  /// trains, and in any other precision if it runs no operation.
   virtual std::string inference_refusal(kernels::Precision) const;
-  /// Prepares as `prepare` does, and packs weights here, once. Errors: those of `prepare`.
+  /// Prepares as `prepare` does, but packs weights once, here. Errors: those of `prepare`.
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
 
 /// The first reason why no backend takes one of these problems in this precision; empty: all are taken.
 std::string backend_refusal(kernels::Precision, std::vector<kernels::Problem>);
 
-/// Selects the layers that tensor ranks share: pairs of layers, a first that can be cut by outputs and a later one by
-/// inputs, with only layers that can be cut `between` in between. Returns by layer one rank's part, or null if all
-/// ranks have the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its heads, evenly.
-/// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
+/// Selects the layers that tensor ranks share: pairs of a layer that can be cut by outputs and a later one that can be
+/// cut by inputs, with only layers that can be cut `between` in between. Returns one rank's part of each layer, or null
+/// where all ranks hold the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its heads,
+/// evenly. Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 std::vector<std::unique_ptr<Layer>> cut_pairs(std::span<const Layer* const>, std::size_t rank, std::size_t ranks);
 
 }  // namespace gradmeter::model

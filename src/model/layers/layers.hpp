@@ -8,10 +8,10 @@
 
 namespace gradmeter::model {
 
-/// Fully connected: y = relu(x·Wᵀ + b), or without ReLU. Tensors: weight [out × in], bias [out]. Takes a sample of any
-/// shape as its elements. Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et al., ICCV
-/// 2015 (uniform, variance 2/in); biases zero. precision: that of the products. If its sums are logarithms, the bias
-/// and its gradient are summed in logarithms too.
+/// Fully connected: y = relu(x·Wᵀ + b), or without ReLU. Tensors: weight [out × in], bias [out]. A sample of any shape
+/// is taken as a list of its elements. Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et
+/// al., ICCV 2015 (uniform, variance 2/in); biases zero. precision: that of the products. If its sums are logarithms,
+/// the bias and its gradient are summed in logarithms too.
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
@@ -19,13 +19,13 @@ struct StepDenseOptions {
   kernels::Activation activation = kernels::Activation::none;
   kernels::Precision precision = kernels::Precision::fp32;
   Weight weight = Weight::own;
-  double variance = 2;  ///< variance of an initial weight times the features
-  /// outputs are this many equal parts, one after another; each tensor rank has a share of each
+  double variance = 2;  ///< variance of an initial weight, multiplied by the number of features
+  /// Outputs are this many equal parts, one after another; each tensor rank has a share of each part.
   std::size_t parts = 1;
 };
 
-/// A dense layer for each step of a sentence: [steps × features] to [steps × out], with one weight for all. Tied: its
-/// weight is that of the embedding [out words × features], and only the bias is its own.
+/// A dense layer that is applied to each step of a sentence: [steps × features] to [steps × out], with one weight for
+/// all steps. Tied: its weight is that of the embedding [out words × features], and only the bias is its own.
 std::unique_ptr<Layer> make_step_dense_layer(const TokenShape& input, std::size_t out, const StepDenseOptions& = {});
 
 struct ConvolutionOptions {
@@ -42,39 +42,41 @@ std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const Con
 /// Whether a recurrent layer gives the state after every step, or after the last.
 enum class RecurrentOutput : std::uint8_t { every_step, last_step };
 
-/// A recurrent layer from zero states: vanilla, lstm or gru. h: the width of the state. Tensors: weights [features ×
-/// gates × h], recurrent [h in × gates × h out], bias [gates × h]; the cells' definitions are in
-/// kernels/rnn/reference.hpp. Cost: 2·gates·h·(features + h) FLOP a sample and step forward, as much for the gradients
-/// of inputs and of weights each; its inputs and outputs are transposed, since the backend takes steps before samples.
-/// Initial values: uniform, variance 1/(3·h), biases zero.
+/// A recurrent layer that begins with zero states: vanilla, lstm or gru. h is the width of the state. Tensors: weights
+/// [features × gates × h], recurrent [h in × gates × h out], bias [gates × h]. kernels/rnn/reference.hpp defines the
+/// cells.
+/// Cost: 2·gates·h·(features + h) FLOP a sample and step forward, and as much for each of the gradients of inputs and
+/// weights. Inputs and outputs are transposed, since the backend takes steps before samples. Initial values: uniform,
+/// variance 1/(3·h); biases zero.
 std::unique_ptr<Layer> make_recurrent_layer(kernels::Cell, const TokenShape& input, std::size_t h, RecurrentOutput,
                                             kernels::Precision = kernels::Precision::fp32);
 
 struct AttentionOptions {
-  std::size_t width = 0, heads = 1;  ///< heads divide the width
+  std::size_t width = 0, heads = 1;  ///< the width must be a multiple of heads
   kernels::Precision precision = kernels::Precision::fp32;
 };
 
-/// Causal self-attention between its projections. A step's input is its query, key and value [3 × heads × width/heads],
-/// its output the heads' contexts [heads × width/heads]: softmax(q·kᵀ/√(width/heads))·v over the step itself and those
-/// before it. It has no tensors; dense layers before and after it are the projections. Cost: 4·steps²·width FLOP a
-/// sample forward, twice that backward, as samples·heads products; the half above the diagonal is computed too.
-/// Operands are reordered by heads and back. Tensor ranks have some heads each (`Cut::between`). Source: Vaswani et al.
-/// 2017, section 3.2. Errors: UsageError when the heads do not divide the width, or tensor ranks do not divide the
-/// heads.
+/// Causal self-attention without its projections. The input of a step is its query, key and value [3 × heads ×
+/// width/heads], the output the heads' contexts [heads × width/heads]: softmax(q·kᵀ/√(width/heads))·v over the step
+/// itself and those before it. It has no tensors; dense layers before and after it are the projections. Cost:
+/// 4·steps²·width FLOP a sample forward, twice that backward, as samples·heads products; the half above the diagonal is
+/// computed too. Operands are reordered by heads and back. Each tensor rank has some of the heads (`Cut::between`).
+/// Source: Vaswani et al. 2017, section 3.2. Errors: UsageError when the heads do not divide the width, or tensor ranks
+/// do not divide the heads.
 std::unique_ptr<Layer> make_attention_layer(std::size_t steps, const AttentionOptions&);
 
-/// The first layer of a language model, a row of numbers for each word. Inputs are words' numbers as fp32 [steps],
+/// The first layer of a language model, with a row of numbers for each word. Inputs are words' numbers as fp32 [steps],
 /// outputs their rows [steps × width]. Tensor: weight [words × width]. Its gradient is dense: rows of words that a
-/// batch does not have are zero; rows are added in the order of the batch. Cost: no FLOP; 8·width bytes a word forward,
-/// 4·words·width and 12·width a word backward. Initial values: uniform within ±0.1 (Zaremba et al. 2014, small). Its
-/// input has no gradient. Tied: it adds its gradient to the one that the last layer wrote. Errors, within the work:
-/// std::out_of_range for a number that is no word's.
+/// batch does not have are zero, and rows are added in the order of the batch. Cost: no FLOP; 8·width bytes a word
+/// forward, and backward 4·words·width bytes in all and 12·width a word. Initial values: uniform within ±0.1 (Zaremba
+/// et al. 2014, small). Its input has no gradient. If tied, it adds its gradient to the one that the last layer wrote.
+/// Errors, within the work: std::out_of_range for a number that is no word's.
 std::unique_ptr<Layer> make_embedding_layer(std::size_t steps, std::size_t words, std::size_t width,
                                             Weight = Weight::own);
 
-/// A learned row of numbers for each position in a sentence: y = x + weight, the same for each sample. Tensor: weight
-/// [steps × features]. Cost: 8 bytes an element and pass. Initial values: uniform within ±0.1, as the embedding's.
+/// A learned row of numbers for each position in a sentence: y = x + weight, with the same weight for each sample.
+/// Tensor: weight [steps × features]. Cost: 8 bytes an element and pass. Initial values: uniform within ±0.1, as the
+/// embedding's.
 /// Source: learned positions, Gehring et al. 2017; GPT-2.
 std::unique_ptr<Layer> make_positions_layer(const TokenShape&);
 
@@ -83,15 +85,16 @@ std::unique_ptr<Layer> make_positions_layer(const TokenShape&);
 std::unique_ptr<Layer> make_gelu_layer(const TokenShape&);
 
 /// Layer normalisation of each token: y = (x − mean)/√(variance + 1e-5)·gain + bias over the features of a step.
-/// Tensors: gain [features], bias [features]. Cost: 12 bytes an element forward, 28 backward; moments are computed in
-/// each pass again. Initial values: gains 1, biases 0. Source: Ba, Kiros, Hinton 2016.
+/// Tensors: gain [features], bias [features]. Cost: 12 bytes an element forward, 28 backward; each pass computes mean
+/// and variance anew. Initial values: gains 1, biases 0. Source: Ba, Kiros, Hinton 2016.
 std::unique_ptr<Layer> make_layer_norm_layer(const TokenShape&);
 
-/// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: the
-/// layers', last first, named "2.weight". Cost: the layers', and 12 bytes an element forward, 20 backward. Source: He
-/// et al., CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`), whose sum is added to x.
-/// Errors: std::logic_error when a layer does not take what the one before gives, or the last one's output is not of
-/// x's shape.
+/// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: those of
+/// the layers, last layer first, named like "2.weight". Cost: that of the layers, and 12 bytes an element forward, 20
+/// backward.
+/// Source: He et al., CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`), whose sum is
+/// added to x. Errors: std::logic_error when a layer's input does not have the shape of the previous output, or the
+/// last output not the shape of x.
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers);
 
 }  // namespace gradmeter::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward passes alone: for a trained network in another precision, quantized after training, and for a layer table.
+// Forward passes alone, for a trained network in another precision, quantized after training, and for a layer table.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,28 +12,29 @@
 
 namespace gradmeter::model {
 
-/// The reason of the first layer without inference in a precision; empty: all layers have it.
+/// The reason why the first layer that has no inference in this precision has none; empty: all layers have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
-/// Widens `ranges`, one for each layer, to include the layers' inputs in a forward pass of the batch.
+/// Widens `ranges`, which has one for each layer, so that they include the layers' inputs in a forward pass of the
+/// batch.
 void calibrate(Network&, Queue&, Buffers, const Batch&, std::vector<ActivationRange>& ranges);
 
-/// All layers prepared for inference at one number of samples, for the calling thread's compute_threads() and the
-/// queue's device. Between layers numbers are fp32. The parameters must stay as they are.
-/// Memory: weights in the layouts of the backend, where it has its own, and the outputs of all layers.
+/// All layers, prepared for inference at one number of samples, for the calling thread's compute_threads() and the
+/// queue's device. Numbers between layers are fp32. The parameters must not change.
+/// Memory: weights in the backend's layouts, where it has its own, and the outputs of all layers.
 /// Errors: UsageError or BackendError when a layer refuses the precision.
 class Inference {
  public:
-  /// ranges: those of each layer's inputs; needed for whole numbers.
+  /// ranges: those of each layer's inputs; needed in precisions of whole numbers.
   Inference(const Network&, const ConstBuffer& parameters, std::size_t samples, kernels::Precision,
             const std::vector<ActivationRange>& ranges, Queue&);
 
-  /// inputs [samples × features] fp32. The logits [samples × outputs] hold until the next pass.
+  /// inputs [samples × features] fp32. The returned logits [samples × outputs] are valid until the next pass.
   ConstBuffer run(Queue&, const ConstBuffer& inputs);
   /// The implementation of the layer with the most FLOP.
   const std::string& implementation() const { return implementation_; }
-  /// The implementation of the first layer whose operation the device leaves to the host; empty: it has kernels for
-  /// all.
+  /// The implementation of the first layer whose operation the device leaves to the host; empty: the device has kernels
+  /// for all layers.
   const std::string& left_to_host() const { return left_to_host_; }
 
  private:
@@ -47,17 +48,17 @@ class Inference {
 std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem>, kernels::Precision,
                                                 const runtime::Device&);
 
-/// Runs all operations one after another, each on random numbers. Weights, a set for each repetition, are packed once.
-/// Operations read and write the layouts that their backend wants: the time includes neither packing between layers nor
-/// activation functions nor embeddings. For the calling thread's compute_threads(). Memory: all weights, and the
-/// largest input and output. Errors: those of kernels::prepare; std::bad_alloc.
+/// Runs all operations one after another, each on random numbers. Weights are packed once, with a separate set for each
+/// repetition. Operations read and write the layouts of their backend, so the time includes neither packing between
+/// layers nor activation functions nor embeddings. It uses the calling thread's compute_threads(). Memory: all weights,
+/// and the largest input and output. Errors: those of kernels::prepare; std::bad_alloc.
 class ForwardOperations {
  public:
   ForwardOperations(std::span<const RepeatedProblem>, Queue&, std::uint64_t seed);
   void run(Queue&);
   /// The implementation of the operation with the most FLOP.
   const std::string& implementation() const { return implementation_; }
-  /// The implementation of the first operation that the device leaves to the host, as `Inference` has it.
+  /// The implementation of the first operation that the device leaves to the host; empty: none.
   const std::string& left_to_host() const { return left_to_host_; }
 
  private:
@@ -74,7 +75,7 @@ class ForwardOperations {
   std::string implementation_, left_to_host_;
 };
 
-/// The most bytes that `ForwardOperations` will have.
+/// The most bytes that `ForwardOperations` will allocate.
 std::size_t forward_operations_bytes(std::span<const RepeatedProblem>, std::size_t parameters);
 
 }  // namespace gradmeter::model

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is a list of layers with softmax cross-entropy on top: whole, or the part of it that one rank holds,
-// where tensor ranks share layers and pipeline stages hold runs of layers. It runs micro-batches through the layers: it
-// decides their order, their inputs, and the memory of their activations.
+// A model that is a list of layers with softmax cross-entropy on top. It is whole, or the part that one rank holds if
+// tensor ranks share layers and pipeline stages hold runs of layers. The network runs micro-batches through the layers:
+// it decides their order, their inputs, and the memory of their activations.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,26 +12,27 @@
 namespace gradmeter::model {
 
 /// A part has its share of the whole network's tensors and first weights (`HeldLayers` says which). Its gradients are
-/// those of a whole network that accumulates them, to the bit; with tensor ranks, up to the rounding of their sums.
-/// Gradients of tensors that all tensor ranks hold have equal bits on them. All ranks of one replica get the same batch
-/// and make their calls together; tensor rank 0 of the last stage reports the outcome, the others' is zero.
+/// those of a whole network that accumulates micro-batches: to the bit, or with tensor ranks up to the rounding of
+/// their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one replica
+/// get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; that of the
+/// others is zero.
 ///
-/// A pass cuts the batch into the part's micro-batches; gradients are averaged over them in their order
-/// (`GradientSum`), and tensors are announced in the last one's backward pass. A forward pass takes a batch of any
-/// size, a part in micro-batches that its memory is made for.
+/// A pass cuts the batch into the part's micro-batches. Gradients are averaged over them in their order
+/// (`GradientSum`), and tensors are announced in the backward pass of the last one. A forward pass takes a batch of any
+/// size; a part cuts it into micro-batches for which it has memory.
 ///
-/// Cost a micro-batch of n samples: the layers', and the messages of `pass_traffic`: a pair of layers that is shared is
-/// summed once forward [n × out] and once backward [n × in], the network's first pair not backward; a border of stages
-/// carries one [n × width] each way, or inside a pair a rank's share of it; a weight that the last stage shares with
-/// the first goes once each way in a pass (`TiedWeight`). Activations: those of `most_in_flight` micro-batches,
-/// allocated once for a part, and for a whole network whenever a batch is larger than those before.
-/// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches;
-/// std::invalid_argument on buffers or batches of the wrong size; std::logic_error when a part is run without peers, or
-/// with more samples than it said. Sources: GPipe and 1F1B, as in `part.hpp`.
+/// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. A pair of layers that
+/// ranks share is summed once forward [n × out] and once backward [n × in], except backward in the network's first
+/// pair. Between two stages one message [n × width] goes each way, or inside a pair a rank's share of it. A weight that
+/// the last stage shares with the first is sent once each way in a pass (`TiedWeight`). Activations: those of
+/// `most_in_flight` micro-batches. A part allocates them once, a whole network whenever a batch is larger than all
+/// before.
+/// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
+/// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
+/// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
 class Network : public Model {
  public:
-  /// layers: those of the whole network, whatever the part. loss: precision of the softmax cross-entropy, see
-  /// submit_loss.
+  /// layers: those of the whole network, for any part. loss: precision of the softmax cross-entropy, see submit_loss.
   Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {},
           kernels::Precision loss = kernels::Precision::fp32);
 
@@ -42,12 +43,12 @@ class Network : public Model {
   std::size_t classes() const override { return held_.classes(); }
   std::size_t labels() const override { return held_.labels(); }
   std::vector<std::string> layer_names() const override;
-  /// Covers all passes of the held layers, except for the gradient of the network's input.
+  /// Covers all passes of the layers held, except the gradient by the network's input.
   double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
-  /// Activations and their gradients, without the memory that its peers provide; what the layers hold (packed
-  /// operands, scratch) is not counted.
+  /// Activations and their gradients, without memory from its peers and without memory of the layers (packed operands,
+  /// scratch).
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;
   PeerTraffic pass_traffic(std::size_t samples) const override;
@@ -61,12 +62,12 @@ class Network : public Model {
   std::vector<ConstBuffer> layer_parameters(const ConstBuffer& flat, std::size_t layer) const {
     return held_.parts_of(flat, layer);
   }
-  /// For a whole network: a forward pass without its loss. Gives the outputs of all layers, valid until the next pass.
-  /// The last ones are the logits.
+  /// For a whole network: makes a forward pass without its loss. Returns the outputs of all layers, valid until the
+  /// next pass; the last ones are the logits.
   std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
 
  private:
-  /// Messages of the micro-batch in one slot that have begun and are waited for later.
+  /// Messages of the micro-batch in one slot that have begun and have not been waited for.
   struct Messages {
     TransferPtr input, output_left, top_delta, input_gradient_left;
   };
@@ -75,7 +76,7 @@ class Network : public Model {
   bool is_first() const { return part_.stage == 0; }
   bool is_last() const { return part_.stage + 1 == part_.stages; }
   std::size_t out() const { return held_.widths().back(); }
-  /// Samples of the largest micro-batch in a pass, and in a forward pass, over a batch of this size.
+  /// The samples of the largest micro-batch in a pass, and in a forward pass alone, over a batch of this size.
   std::size_t pass_samples(std::size_t batch) const;
   std::size_t forward_samples(std::size_t batch) const;
   std::vector<std::size_t> sums(std::size_t samples, bool backward) const;
@@ -87,7 +88,7 @@ class Network : public Model {
   /// Runs a pass of a whole network in one micro-batch, and records it if it recurs.
   void whole_pass(const Run&);
   void run_schedule(const Run&, const std::vector<PipelineStep>&);
-  /// in_use: earlier submitted work may still read this memory.
+  /// in_use: true where submitted work may still read this memory.
   void expect_input(const Run&, std::size_t micro_batch, bool in_use);
   void forward_micro_batch(const Run&, std::size_t micro_batch);
   void backward_micro_batch(const Run&, std::size_t micro_batch);
@@ -102,12 +103,12 @@ class Network : public Model {
   std::vector<Messages> messages_;  ///< by slot
   GradientSum sum_;
   TiedWeight tied_;
-  Buffer seen_ = no_floats;         ///< memory that peers see
+  Buffer seen_ = no_floats;         ///< memory that peers can read
   std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
   runtime::OwnedBuffer own_ = {};
   std::vector<StageSlot> slots_;
   RecordedPass recorded_;
-  bool inputs_in_use_ = false;  ///< the last run has not waited for the work that reads the inputs
+  bool inputs_in_use_ = false;  ///< work that reads the inputs may still be under way after the last run
 };
 
 }  // namespace gradmeter::model

@@ -29,19 +29,19 @@ enum class RowKind : std::uint8_t {
   vector
 };
 std::string_view name(RowKind);
-/// The number of gates; 1 for rows that are no lstm and no gru.
+/// The number of gates; 1 for rows that are neither lstm nor gru.
 std::size_t gates_of(RowKind);
 /// The elements of a shape; 1 for an empty one.
 std::size_t elements(const std::vector<std::size_t>& shape);
 
-/// One row. A row that computes without geometry (`has_geometry` false) runs as the product that its shape implies:
-/// then it has a shape, and its FLOP are a multiple of 2 for each element of it.
+/// One row. If it computes without geometry (`has_geometry` is false), it runs as the product that its shape implies.
+/// It then has a shape, and its FLOP are a multiple of twice the elements of that shape.
 struct TableRow {
   std::string layer;
   RowKind kind = RowKind::linear;
   std::vector<std::size_t> shape = {};  ///< as in the file; empty: no tensor ("-")
-  std::size_t parameters = 0;           ///< elements of its gradient; 0: it computes and sends nothing
-  double forward_flops = 0;             ///< for one sample; only products count, multiply and add as two
+  std::size_t parameters = 0;  ///< elements of its gradient; 0: the row only computes, and has no gradient to exchange
+  double forward_flops = 0;    ///< FLOP of one sample, of products only, with multiply and add counted as two
   /// shape of one sample: channels x height x width, channels x steps, or features
   std::vector<std::size_t> input = {};
   std::array<std::size_t, 2> stride{1, 1}, padding{0, 0};  ///< height, width
@@ -56,24 +56,24 @@ double output_elements(const TableRow&);
 
 struct LayerTable {
   std::string name;    ///< "resnet50", or the file's path
-  std::string sample;  ///< "1 image 3x224x224"; empty: not known
+  std::string sample;  ///< "1 image 3x224x224"; empty: unknown
   std::string source;
   std::vector<TableRow> rows;
 
   std::size_t parameters() const;
   double forward_flops() const;  ///< for one sample
-  std::size_t tensors() const;   ///< number of rows with parameters: each is a gradient
-  /// The row with the largest tensor; the first of several.
+  std::size_t tensors() const;   ///< number of rows with parameters, each of which has a gradient
+  /// The row with the largest tensor; if there are several, the first.
   const TableRow& largest() const;
-  double activation_bytes() const;  ///< for one sample: the results of all products, 4 bytes each
+  double activation_bytes() const;  ///< bytes of one sample: the results of all products, 4 bytes each
 };
 
 /// The tables of data/models, which are part of the program, by name.
 std::vector<std::string_view> shipped_layer_tables();
 /// The table of this name, with its sample and source. Errors: UsageError for an unknown name, with the known ones.
 LayerTable shipped_layer_table(std::string_view name);
-/// docs/models.md describes the format. Its parameters and FLOP are above 0, and its rows are consistent. Cost:
-/// O(rows log rows). Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
+/// Reads a table in the format of docs/models.md. Its parameters and FLOP must be above 0, and its rows consistent.
+/// Cost: O(rows log rows). Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
 LayerTable parse_layer_table(std::string_view text, const std::string& file);
 /// Errors: UsageError when the file cannot be read; those of `parse_layer_table`.
 LayerTable read_layer_table(const std::string& path);
@@ -82,13 +82,13 @@ LayerTable read_layer_table(const std::string& path);
 /// column that the kind does not have, and for a geometry that does not give the row's FLOP.
 void read_geometry(const core::CsvRow&, TableRow&);
 
-/// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could be both is taken as the
-/// weights of the input alone: (gates * hidden) x input.
+/// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could also be the weights of
+/// the input alone, (gates * hidden) x input, is taken as those.
 bool is_fused(const TableRow&);
 
 // The files of data/models, which are part of the program.
 
-/// One layer table in each, and "index": the sample, source and totals of each.
+/// A file for each layer table, and "index", which has the sample, source and totals of each.
 std::span<const core::EmbeddedFile> embedded_layer_tables();
 
 }  // namespace gradmeter::model

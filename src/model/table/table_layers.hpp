@@ -12,22 +12,22 @@
 
 namespace gradmeter::model {
 
-/// One layer, for one sample. Several rows may form one layer: the weights and biases of a recurrent one.
+/// One layer, for one sample. Several rows may form one layer: a recurrent layer has rows for its weights and biases.
 struct TableLayer {
   /// tensor: a row with a gradient but no computation (biases, norms).
   enum class Kind : std::uint8_t { tensor, embedding, product, convolution, recurrent, attention };
   std::string name;
   Kind kind = Kind::tensor;
-  /// The rows of its tensors. recurrent: weights of the input, of the state (the same row if one matrix has both), then
-  /// biases. A tied product has the embedding's row.
+  /// The rows of its tensors. recurrent: weights of the input, weights of the state (the same row if one matrix has
+  /// both), then biases. A tied product has the embedding's row.
   std::vector<std::size_t> rows = {};
-  /// product: m rows of a sample, n outputs, k inputs; for attention m = n tokens, and k is a head's width. Batch is 1
+  /// product: m rows of a sample, n outputs, k inputs. attention: m = n tokens, and k is a head's width. The batch is 1
   /// everywhere.
   kernels::ProblemShape shape = kernels::GemmShape{};
   std::size_t heads = 1;    ///< attention heads
-  bool has_scores = true;   ///< attention: scores and context; if false, the context is the only product
+  bool has_scores = true;   ///< attention: computes scores and context; if false, only the context
   bool is_tied = false;     ///< product: another row has its tensor; embedding: a product adds to its gradient
-  bool is_implied = false;  ///< its row has no geometry: the product follows from shape and FLOP
+  bool is_implied = false;  ///< its row has no geometry: the product follows from the row's shape and FLOP
   std::size_t vocabulary = 0, width = 0, lookups = 0;  ///< an embedding's sizes for one sample
 
   bool computes() const { return kind >= Kind::product; }
@@ -35,12 +35,12 @@ struct TableLayer {
   std::size_t output_elements() const;  ///< elements for one sample
 };
 
-/// Gives the layers in forward order. Errors: UsageError with the table's name and line for rows that make no layer.
+/// The layers, in forward order. Errors: UsageError with the table's name and line for rows that make no layer.
 std::vector<TableLayer> layers_of(const LayerTable&);
 
 /// The table with all widths of at least 16 (channels, features, states, vocabularies) divided by `divisor`, rounded
-/// up; images, filters' sides, steps and heads stay. FLOP and parameters follow.
-/// Errors: UsageError when a recurrent state or the width of a head does not divide.
+/// up. Sizes of images, sides of filters, steps and heads stay; FLOP and parameters are recomputed. Errors: UsageError
+/// when the width of a recurrent state or of a head does not divide.
 LayerTable shrunk(const LayerTable&, std::size_t divisor);
 
 /// The operations that one pass runs over this many samples. input_gradient: also those of the input's gradient.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer table as a model: the calls of operations that its layers make, the passes that submit them, and the model.
+// A layer table as a model: the operations that its layers call, the passes that submit these calls, and the model.
 #pragma once
 #include <array>
 #include <functional>
@@ -18,13 +18,13 @@
 
 namespace gradmeter::model {
 
-/// The memory of a call's operand.
+/// Where the memory of a call's operand is.
 struct Place {
   enum class Kind : std::uint8_t {
-    own,              ///< memory of this layer, or of the edge between it and its neighbour
+    own,              ///< memory of this layer, or memory that it shares with a neighbouring layer
     scratch,          ///< memory for one call
-    flow,             ///< the gradient that goes down from layer to layer
-    random_gradient,  ///< the gradient that enters where the layer above does not give one
+    flow,             ///< the gradient that is passed down from layer to layer
+    random_gradient,  ///< the gradient that enters a layer if the layer above gives none
     tensor            ///< part of the flat buffers: a parameter, or its gradient
   };
   Kind kind = Kind::own;
@@ -32,12 +32,12 @@ struct Place {
   std::size_t first = 0;                        ///< scratch: byte offset; flow: which of two; tensor: element offset
   std::size_t bytes = 0;                        ///< bytes of the stored form
   const kernels::NumberFormat* format = nullptr;
-  // The next four describe a tensor.
+  // The next four are for a tensor.
   std::size_t count = 0;  ///< elements in the flat buffers
-  /// converts to the stored form at scratch `stored_at`, or from it; null: the two forms are one
+  /// Converts between the flat buffers and the stored form in scratch at `stored_at`; null: both have the same form.
   kernels::Op* conversion = nullptr;
   std::size_t stored_at = 0;  ///< byte offset in scratch
-  bool is_added_to = false;   ///< the operation adds to it, so it is zeroed before
+  bool is_added_to = false;   ///< the operation adds to it, so it is set to zero first
 };
 
 struct Call {
@@ -48,9 +48,9 @@ struct Call {
 
 struct LayerCalls {
   std::vector<Call> forward;
-  /// those of weights are first, so that their exchange can begin
+  /// The gradients of weights come first, so that their exchange can begin early.
   std::vector<Call> weight_gradients, input_gradients;
-  Place output = {}, output_gradient = {};  ///< places of an embedding, fp32
+  Place output = {}, output_gradient = {};  ///< memory of an embedding's output and its gradient, fp32
 };
 
 /// The place of a row's tensor in the flat buffers; count 0: it has none.
@@ -63,8 +63,8 @@ struct TableSetting {
   kernels::Precision precision = kernels::Precision::fp32;
 };
 
-/// The calls of all layers for one number of samples: their operations and memory. Owns the operations and the memory
-/// that layers keep; `TablePasses` has scratch, flows and random gradients. Equal problems share an operation.
+/// The calls of all layers for one number of samples. It owns the operations and the memory that layers keep;
+/// `TablePasses` owns scratch, flows and random gradients. Equal problems share an operation.
 struct TableCalls {
   std::vector<LayerCalls> layers;
   std::size_t scratch_bytes = 0;
@@ -95,12 +95,12 @@ class TablePasses {
 
   bool fits(std::size_t samples, Queue&) const;
   void forward(Queue&, const ConstBuffer& parameters);
-  /// turn: selects the random gradients that enter if the layer above gives none. Calls `ready(row)` for each row that
-  /// has a tensor of its own, last first, once its gradient's work is submitted.
+  /// turn: selects the random gradients that enter if the layer above gives none. Calls `ready(row)` for each row with
+  /// a tensor of its own, last row first, once the work of its gradient is submitted.
   void backward(Queue&, Buffers, std::uint64_t turn, const std::function<void(std::size_t row)>& ready);
 
  private:
-  /// Random numbers with both signs; a pass takes one sign, at one of a few distances from the begin.
+  /// Random numbers with both signs. A pass uses one sign, and begins at one of a few offsets.
   struct RandomGradient {
     const kernels::NumberFormat* format;
     std::array<runtime::OwnedBuffer, 2> signs;
@@ -122,7 +122,7 @@ class TablePasses {
   runtime::OwnedBuffer scratch_;
   std::array<runtime::OwnedBuffer, 2> flows_;
   std::vector<RandomGradient> random_gradients_;
-  RandomGradient computed_by_none_;  ///< fp32 gradients of the tensors that no operation computes
+  RandomGradient computed_by_none_;  ///< random numbers for the fp32 gradients of tensors that no operation computes
   std::uint64_t turn_ = 0;
 };
 
@@ -137,19 +137,18 @@ struct TableModelOptions {
 };
 
 /// A network given by the table of its layers, as a workload: it runs every product, convolution and recurrent layer of
-/// the table, forward and backward, and its gradients have the real sizes and become ready in the real order. It does
-/// not learn. Layers run in the table's order. A layer reads the output of the one before if the sizes agree, which
-/// skips activation functions, norms and pooling; else it reads random data. Backward does the same with gradients.
-/// Biases, norms and other tensors that no operation computes get a gradient copied from random data. If a row has no
-/// geometry, the product that its shape and FLOP imply runs, and the note says so.
+/// the table, forward and backward. Its gradients have the real sizes and become ready in the real order. It does not
+/// learn. Layers run in the table's order. A layer reads the output of the layer before if the sizes agree, so
+/// activation functions, norms and pooling are skipped; otherwise it reads random data. Gradients are passed back in
+/// the same way. Biases, norms and other tensors that no operation computes get a gradient copied from random data. If
+/// a row has no geometry, the product that its shape and FLOP imply runs, and the note says so.
 /// Weights start with a variance of 1/(inputs), which keeps values near 1 through the layers. The gradient that enters
-/// from above is random with signs that vary from pass to pass, so that weights stay near their start however long it
+/// at the top is random, and its sign varies from pass to pass, so weights stay near their start however long the model
 /// runs.
-/// Cost: the operations of `problems_of`, and if the library has other layouts, converting weights to them and
-/// gradients back; an embedding's gradient is zeroed and its rows are added to. Memory: `workspace_bytes`.
-/// Micro-batches are taken one after another. Errors: those of layers_of; UsageError when no backend takes an operation
-/// in this precision, or a batch does not divide into micro-batches; std::invalid_argument on buffers of the wrong
-/// size.
+/// Cost: the operations of `problems_of`; converting weights and gradients if the library has other layouts; setting an
+/// embedding's gradient to zero and adding its rows. Memory: `workspace_bytes`. Micro-batches run one after another.
+/// Errors: those of layers_of; UsageError when no backend takes an operation in this precision, or a batch does not
+/// divide into micro-batches; std::invalid_argument for buffers of the wrong size.
 class TableModel final : public Model {
  public:
   TableModel(LayerTable, TableModelOptions);
@@ -166,8 +165,8 @@ class TableModel final : public Model {
   std::vector<std::string> layer_names() const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
-  /// Activations, the two largest gradients of activations, and the library's layouts; the library's own scratch is not
-  /// counted.
+  /// Activations, the two largest gradients of activations, and operands in the library's layouts, without the
+  /// library's own scratch.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
   void initialise(Queue&, Buffers, std::uint64_t seed) const override;

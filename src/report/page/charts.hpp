@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as declarative specifications: each is one file of charts/, which says itself when it applies. The same
+// Charts as declarative specifications. Each is a file of charts/, which also says when it applies. The same
 // specification is drawn in the page and, by `write_pictures`, without a browser.
 #pragma once
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace gradmeter::report {
 
-/// Okabe and Ito's colours, which colour-blind people tell apart; yellow gives way to brown on a white ground.
+/// Okabe and Ito's colours, which colour-blind people can tell apart; yellow is replaced by brown on a white ground.
 inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                     "#E69F00", "#56B4E9", "#5D4A00", "#000000"};
 
@@ -30,41 +30,41 @@ std::string_view page_file(std::string_view name);
 /// Replaces each {{name}} once, in one pass: parts that were filled in are not searched again.
 std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);
 
-/// The smallest and the largest number of something that a chart takes.
+/// The smallest and the largest number of something that a chart accepts.
 struct Bounds {
   std::size_t least = 0, most = std::numeric_limits<std::size_t>::max();
   bool contains(std::size_t count) const { return least <= count && count <= most; }
 };
 
-/// A Vega-Lite specification (v6) over the data set "points". Its file has beside it: title, about (one sentence that
-/// says how to read it), experiment, needs (columns that a row must have to be in it), `along`, `order` on the page,
-/// and where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`: {"x", "y", "top",
-/// "log"} put each series' name behind the last of its points, pushed up where two would overlap. Its marks name each
-/// row's `series` and `panel`. So rows that share a mark differ in nothing but what the chart names.
+/// A Vega-Lite specification (v6) over the data set "points". Its file also has: title, about (one sentence that says
+/// how to read it), experiment, needs (columns that a row must have), `along`, and `order` on the page; and where they
+/// apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. The latter, {"x", "y", "top", "log"},
+/// puts the name of each series behind its last point, and moves names up where two would overlap. Marks name each
+/// row's `series` and `panel`, so rows that share a mark differ in nothing but what the chart names.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
   std::vector<std::string> spans;       ///< columns of spans that it draws; its data have a row for each span
   std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
-  Bounds values;  ///< number of different values that a series of a panel has of the first factor of `along`
-  Bounds series;  ///< number of different series in a panel
+  Bounds values;  ///< how many different values of the first factor of `along` a series in a panel has
+  Bounds series;  ///< how many different series a panel has
   int order = 0;
-  bool curves = false;    ///< the chart is over ranks, and takes the table's curve_starts too
-  bool doubtful = false;  ///< rows that are mistrusted are drawn too, with a mark
+  bool curves = false;    ///< the chart is over ranks, and also uses the table's curve_starts
+  bool doubtful = false;  ///< mistrusted rows are drawn too, with a mark
   core::Json spec;
-  std::vector<std::size_t> rows, starts;  ///< places of its rows in the table's rows and in curve_starts
+  std::vector<std::size_t> rows, starts;  ///< indices of its rows in the table's rows and in curve_starts
 };
 
-/// The charts that have a row, in the order of the page. Each series has a colour of `palette`, which is the same in
-/// all charts of the page.
+/// The charts that have at least one row, in the order of the page. Each series has a colour of `palette`, the same one
+/// in all charts of the page.
 std::vector<Chart> charts_for(const PageTable&);
 
-/// The data that a page needs of a chart: {"name", "along", "spans", "spec", "rows", "starts"}. Rows and starts are
+/// What a page needs of a chart, as JSON: {"name", "along", "spans", "spec", "rows", "starts"}. Rows and starts are
 /// written as ranges [begin, end, begin, end, …].
 core::Json to_json(const Chart&);
 
-// Charts as pictures without a browser: vl-convert draws the same specifications, in a Python of its own.
+// Charts as pictures without a browser: vl-convert draws the same specifications in a Python process.
 
 /// Writes a file NAME.FORMAT to the folder for every chart that applies, and returns their paths. The format is png or
 /// svg. `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; else the one that gradmeter was built with.

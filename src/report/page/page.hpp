@@ -12,41 +12,41 @@
 
 namespace gradmeter::report {
 
-/// The text of findings and comparisons, for a person.
+/// The findings and comparisons as sentences, for a person.
 struct ReportText {
-  /// For each experiment of each side the first three findings of each kind, and how many more there are; the
-  /// experiment's name stands before them where there are several. After them come the counts of the comparisons.
+  /// For each experiment of each side: the first three findings of each kind, and how many more there are. If there are
+  /// several experiments, each is named first. The counts of the comparisons come last.
   std::vector<std::string> sentences;
-  std::string next;  ///< the command that the first finding with one advises; empty: none
+  std::string next;  ///< the command that is advised by the first finding that has one; empty: none
 };
 /// `findings`: the findings of each side.
 ReportText summarise_findings(std::span<const analysis::Side>, std::span<const std::vector<analysis::Finding>> findings,
                               std::span<const analysis::Comparison>);
 
-/// A figure with its name and interval: "84 %", "efficiency on 8 ranks", "82–86".
+/// A figure, its name and its interval: "84 %", "efficiency on 8 ranks", "82–86".
 struct HeadlineFigure {
   std::string value, what, interval = {};
 };
 
 struct Headline {
   std::vector<HeadlineFigure> figures;  ///< at most three
-  std::string of;                       ///< the one point whose figures they are, in words
+  std::string of;                       ///< in words, the one point whose figures they are
 };
 
 /// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For a
-/// scaling it is the point with the most samples/s among those at the most ranks that are not in doubt and share the
-/// network and conditions that the file has first. For other experiments it is the point that answers their question:
-/// the fastest exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest link, the
-/// fastest forward pass, the highest accuracy. Empty where no point has figures.
+/// scaling, it is the point with the most samples/s among those that have the most ranks, are not in doubt, and have
+/// the network and conditions that come first in the file. For other experiments, it is the point that answers their
+/// question: the fastest exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest
+/// link, the fastest forward pass, the highest accuracy. Empty where no point has figures.
 Headline headline(const PageTable&);
 
-/// Writes a page with findings, charts, a table to sort and filter, the points that were skipped with their reasons,
-/// and the machines. It works from disk without a network. Names and texts of result files are shown as text, whatever
-/// is in them.
+/// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the
+/// machines. It works from disk without a network. Names and texts of result files are shown as text, whatever they
+/// contain.
 void write_html_page(const PageTable&, const ReportText&, std::span<const analysis::Side>, std::ostream&);
 
-/// Markdown for a pull request: the findings as a list, the result of the sides' comparisons, and for each experiment a
-/// table of its varying factors and its main figures. Long tables are cut, and say so.
+/// Markdown for a pull request: the findings as a list, the result of the comparisons, and for each experiment a table
+/// of its varying factors and its main figures. A table that was shortened says so.
 std::string markdown(const PageTable&, const ReportText&);
 
 }  // namespace gradmeter::report

@@ -16,22 +16,22 @@
 
 namespace gradmeter::report {
 
-/// A point and the other facts that the page shows of it. Its columns are experiment, status, reason, source (index of
-/// the side), and each factor and metric that is not null by its own key. A summary gives its median by the key, and
-/// `KEY_ci95_low`, `KEY_ci95_high`. Numbers are shown with six digits; those that are not finite are left out. Further
-/// ones are
-///  - `launches`: the number of launches whose medians the row has;
+/// A point, with further facts that the page shows of it. Its columns are experiment, status, reason, source (index of
+/// the side), and each factor and metric that is not null, by its own key. A summary gives its median by the key, and
+/// `KEY_ci95_low` and `KEY_ci95_high`. Numbers are shown with six digits; those that are not finite are left out.
+/// Further columns are
+///  - `launches`: the number of launches over which the row's medians are;
 ///  - `series`, which names what was chosen ("ring, 4-bit gradients"), and `panel`, which names the conditions
-///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and side,
-///    machine and build. Ranks, batches, sizes and factors that follow from the ranks are left out, since charts have
-///    them on an axis or in a panel's name;
+///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and also
+///    side, machine and build. Ranks, batches, sizes and factors that follow from the ranks are left out, since charts
+///    have them on an axis or in a panel's name;
 ///  - `batch`: the batch that a curve over ranks keeps: "batch 16" of a rank, or in strong scaling "batch 64 in all";
 ///  - `side`, `machine`, `build`: their words in `series` and `panel`, where rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
-///  - `codec_gain` of rows with a codec whose point was also measured without: the time without the codec over that
-///    with it, with its interval, and `series_over_links`, `panel_over_links`, which name neither the link nor what
-///    belongs to it.
+///  - `codec_gain` of rows with a codec whose point was also measured without one: the time without the codec divided
+///    by the time with it, with its interval; and `series_over_links` and `panel_over_links`, which leave out the link
+///    and the factors that belong to it.
 class PageRow {
  public:
   explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
@@ -39,18 +39,18 @@ class PageRow {
 
   /// `column` must be a literal, since the row keeps only a view of it.
   void put(std::string_view column, core::Value);
-  /// Puts nothing for a number that is not finite.
+  /// Does nothing for a number that is not finite.
   void put_number(std::string_view column, double);
   /// Puts a column before the factors.
   void put_first(std::string_view column, core::Value);
   /// The value of a column; null where the row lacks it.
   core::Value at(std::string_view column) const;
   bool has(std::string_view column) const;
-  /// The value as a text; empty where it is none.
+  /// The value as a text; empty where it is not one.
   std::string text(std::string_view column) const;
-  /// The value as a number; NaN where it is none.
+  /// The value as a number; NaN where it is not one.
   double number(std::string_view column) const;
-  /// The value as a whole number; 0 where it is none.
+  /// The value as a whole number; 0 where it is not one.
   std::int64_t whole(std::string_view column) const;
   /// Calls visit(column, value) for each column that the row has, in their order.
   void each(const std::function<void(std::string_view, const core::Value&)>& visit) const;
@@ -63,8 +63,8 @@ class PageRow {
 
 struct PageTable {
   std::vector<PageRow> rows;
-  /// Copies of points of one rank, for the curves that begin there, since an exchange's factors do not apply on one
-  /// rank.
+  /// Copies of points of one rank, for curves that begin there. They need copies because an exchange's factors do not
+  /// apply on one rank.
   std::vector<PageRow> curve_starts;
   std::vector<core::Factor> varying;  ///< factors in which rows of one experiment differ
 };
@@ -75,13 +75,13 @@ core::Json to_json(const PageRow&);
 /// are replaced.
 std::string script_json(const core::Json&);
 
-/// Launches of one source, machine and build that measured the same point are one row, with the median of each number
-/// over launches, the 95 % interval over launches of what has one, and `launches`.
+/// Makes one row of the launches of one source, machine and build that measured the same point. It has the median of
+/// each number over launches, the 95 % interval over launches where a number has intervals, and `launches`.
 PageTable make_rows(std::span<const analysis::Side>);
 /// Makes a row for each point of each launch.
 PageTable make_separate_rows(std::span<const analysis::Side>);
 
-/// Gives sides the names of their files without folder and extension, or with the folder where two files have one name.
+/// Gives sides the names of their files, without folder and extension; with the folder where two files have one name.
 void name_by_label(std::span<analysis::Side>);
 
 /// The experiment of rows that compare two points.
@@ -89,12 +89,12 @@ inline constexpr std::string_view compared = "compare";
 /// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
 void add_comparison(PageTable&, const analysis::Comparison&);
 
-/// Writes {"columns": [...], "rows": [[...], ...]} as `script_json`, which has a third of the bytes of objects. Cost:
-/// the memory of one row.
+/// Writes {"columns": [...], "rows": [[...], ...]} as `script_json` does. This takes a third of the bytes of a list of
+/// objects. Cost: the memory of one row.
 void write_compact(const PageTable&, std::ostream&);
 
-/// The name of a column that a person reads, in the words of the charts: "mini-batch of a rank" for batch_per_rank. The
-/// name of a time or a rate has its unit.
+/// The name of a column for people, in the words of the charts: "mini-batch of a rank" for batch_per_rank. That of a
+/// time or a rate has its unit.
 std::string column_words(std::string_view key);
 
 /// All rows as CSV, with every column that any row has, except spans.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device: memory of its own, and queues that are streams.
-// Work runs when it is submitted, on the submitter's thread. Work with a kernel launches it in `gpu::stream()`, and is
-// done when the stream has run it. Work without one is host code: it asks buffers for their memory and gets a copy in
-// pinned memory, which is copied back afterwards (`HostView`). So everything works on a GPU, and work without a kernel
-// pays two copies and a wait for them.
+// A GPU as a Device: it has its own memory, and its queues are streams. Work runs when it is submitted, on the
+// submitter's thread. Work with a kernel launches it in `gpu::stream()`, and is done when the stream has run it. Work
+// without one is host code: it asks buffers for their memory and gets a copy in pinned memory, which is copied back
+// afterwards (`HostView`). So everything works on a GPU, but work without a kernel has to wait for two copies.
 #pragma once
 #include <map>
 #include <mutex>
@@ -14,10 +13,10 @@
 
 namespace gradmeter::runtime {
 
-/// Makes a GPU the calling thread's current one, if it is not yet. A call of CUDA's runtime by a thread that has chosen
-/// no GPU makes a context on GPU 0, also one that only asks for an event or frees memory. Errors: BackendError.
+/// Makes a GPU the calling thread's current one, if it is not yet. If a thread has chosen no GPU, each call of CUDA's
+/// runtime makes a context on GPU 0, even one that only asks for an event or frees memory. Errors: BackendError.
 void select_gpu(int number);
-/// For destructors, which may run on any thread: notes an error that cannot be thrown.
+/// For destructors, which may run on any thread: selects the GPU, and notes an error that cannot be thrown.
 void select_gpu_to_release(int number) noexcept;
 /// The GPU that the calling thread has chosen; -1: none.
 int selected_gpu() noexcept;
@@ -30,21 +29,21 @@ class CudaDevice final : public Device {
   explicit CudaDevice(int number);
   std::string_view name() const override { return "cuda"; }
   OwnedBuffer allocate(core::Element, std::size_t count) override;
-  /// Allocates GPU memory beside the given memory, which transports reach: see Queue::to_transport.
+  /// Allocates GPU memory for a view of the given memory, which transports reach: see Queue::to_transport.
   OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
-  /// An allocator in place of cudaMalloc. `allocate` throws when no memory is left.
+  /// An allocator that replaces cudaMalloc. `allocate` throws when no memory is left.
   struct Allocator {
     void* (*allocate)(std::size_t bytes);
     void (*free)(void*) noexcept;
   };
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
-  /// Whether kernels of several ranks that wait for each other run at once on one GPU, and NCCL takes several ranks
-  /// there. Never on hardware: nothing promises that kernels of one GPU run at once. The tests' emulated device stands
-  /// for one a rank where a test says so.
+  /// Whether several ranks may share a GPU, so that their kernels, which wait for each other, run at the same time. It
+  /// is false on hardware, since nothing promises that kernels of one GPU do. In tests the emulated device can stand
+  /// for one GPU a rank.
   static bool ranks_may_share();
-  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same on all ranks; empty: each has its own, or `ranks_may_share`.
-  /// Collective. `number`: this rank's GPU. Errors: BackendError.
+  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same on all ranks; empty: no ranks share one, or
+  /// `ranks_may_share`. Collective. `number`: this rank's GPU. Errors: BackendError.
   static std::string shared_gpu(const Communicator&, int number);
   std::size_t last_cache_bytes() const override;
   std::size_t free_bytes() const override;
@@ -62,10 +61,10 @@ class CudaDevice final : public Device {
   struct Range {
     std::byte* begin;
     std::size_t bytes;
-    std::byte* twin;  ///< address at which transports reach it; null: they do not
+    std::byte* twin;  ///< address at which transports reach it; null: they cannot
   };
   Range range_of(const std::byte* address, std::size_t bytes) const;
-  /// Errors: also std::logic_error when transports do not reach it.
+  /// The address at which transports reach this memory. Errors: std::logic_error where they do not.
   std::byte* twin_of(const std::byte* address, std::size_t bytes) const;
 
  private:

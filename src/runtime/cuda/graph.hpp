@@ -17,12 +17,12 @@ struct GraphExecTraits {
 
 class CudaGraph {
  public:
-  /// Captures the work that `body` submits to the queue on this thread, without running it. Other threads may go on
-  /// calling CUDA. `body` may not wait for the queue, nor allocate or free. Errors: BackendError with CUDA's own text,
-  /// also where `body` made a call that cannot be captured; and exceptions of `body`.
+  /// Captures the work that `body` submits to the queue on this thread, without running it. Other threads may call CUDA
+  /// meanwhile. `body` must not wait for the queue, allocate or free. Errors: BackendError with CUDA's own text, also
+  /// where `body` made a call that cannot be captured; exceptions of `body`.
   CudaGraph(Queue& queue, const std::function<void()>& body);
-  /// Submits the captured work. A launch begins when the one before is done. The queue and all that was captured
-  /// outlive it.
+  /// Submits the captured work. A launch begins when the previous one is done. The queue and all captured objects must
+  /// outlive the graph.
   void launch() const;
 
  private:

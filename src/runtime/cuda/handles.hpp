@@ -20,23 +20,23 @@
 
 namespace gradmeter::runtime {
 
-/// Errors: BackendError with CUDA's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with CUDA's own text and the caller's place.
 inline void check_cuda(cudaError_t error, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // the runtime remembers: the next call must not report this error again
+  cudaGetLastError();  // clears the error that the runtime remembers, which the next call would report again
   throw core::BackendError("CUDA", call, cudaGetErrorString(error), where);
 }
 
-/// For destructors: notes an error that cannot be thrown. Once the program ends there is nothing left to release.
+/// Notes an error in a destructor, which cannot throw it. After the program's end nothing needs to be released.
 inline void release_cuda(cudaError_t error, const char* call) noexcept {
   if (error == cudaSuccess || error == cudaErrorCudartUnloading) return;
   cudaGetLastError();
   core::note_failed_release("CUDA", call, cudaGetErrorString(error));
 }
 
-/// Notes a kernel, or a label of work, that this thread gives to a GPU. A kernel's own error shows only in a later
-/// call, so whoever reports that call's failure asks `recent_gpu_work`.
+/// Notes the name of a kernel, or a label of work, that this thread gives to a GPU. A kernel's error shows only in a
+/// later call, so the report of that call's failure includes `recent_gpu_work`.
 void note_gpu_work(std::string_view name) noexcept;
 /// The last names that this thread has noted, the oldest first: "forward.gemm, multiply_tile"; empty: none.
 std::string recent_gpu_work();
@@ -72,7 +72,7 @@ class Stream {
   Handle<StreamTraits> handle_;
 };
 
-/// A mark in a stream, with its time. An event that was never recorded counts as done.
+/// A point in a stream, with its time. An event that was never recorded counts as done.
 class CudaEvent {
  public:
   CudaEvent() { check_cuda(cudaEventCreateWithFlags(handle_.receive(), cudaEventDefault), "cudaEventCreate"); }
@@ -100,12 +100,11 @@ inline void Stream::wait(const CudaEvent& event) const {
   check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 
-/// Allocates memory of the current device, not initialised. Errors: BackendError, which says how much is free where
-/// there is too little.
+/// Allocates memory of the current device, not initialised. Errors: BackendError, which says how much is free if that
+/// is too little.
 void* allocate_device_memory(std::size_t bytes, std::source_location where = std::source_location::current());
 
-/// Allocates `count` elements on the current device, not initialised. Errors: BackendError when there is no such
-/// memory.
+/// Allocates `count` elements on the current device, not initialised. Errors: BackendError without enough memory.
 template <class T>
 class DeviceBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "device memory is copied byte by byte");
@@ -134,8 +133,8 @@ class DeviceBuffer {
   std::size_t count_ = 0;
 };
 
-/// Copies between memory of equal sizes. It returns when the copy is queued; host memory must stay until the stream has
-/// run it. Errors: BackendError also when the sizes differ.
+/// Copies between memory of equal sizes. It returns when the copy is queued; host memory must live until the stream has
+/// made it. Errors: BackendError, also when the sizes differ.
 template <class T>
 void copy(DeviceSpan<T> to, std::span<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {
@@ -159,8 +158,8 @@ void copy(DeviceSpan<T> to, DeviceSpan<const std::type_identity_t<T>> from, cons
       "cudaMemcpyAsync", where);
 }
 
-/// Copies to memory of the current device, and waits until it is there for the work of every stream. `cudaMemcpy` is no
-/// such call: from pageable memory it returns when the last bytes are staged, and our streams do not wait for its
+/// Copies to memory of the current device, and waits until the work of every stream can read it. `cudaMemcpy` does not
+/// guarantee that: from pageable memory it returns when the last bytes are staged, and our streams do not wait for its
 /// stream. Errors: BackendError, also when the sizes differ.
 inline void upload(DeviceSpan<std::byte> to, std::span<const std::byte> from,
                    std::source_location where = std::source_location::current()) {
@@ -168,7 +167,8 @@ inline void upload(DeviceSpan<std::byte> to, std::span<const std::byte> from,
   copy<std::byte>(to, from, stream, where);
   stream.synchronize();
 }
-/// Sets every byte of memory of the current device, and waits: `cudaMemset` returns before. Errors: BackendError.
+/// Sets every byte of memory of the current device, and waits until it is done, which `cudaMemset` does not. Errors:
+/// BackendError.
 inline void fill(DeviceSpan<std::byte> to, unsigned char byte,
                  std::source_location where = std::source_location::current()) {
   const Stream stream;

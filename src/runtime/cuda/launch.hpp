@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every .cu file includes this header, which makes it one source for nvcc and, in the tests' emulated build, for g++.
-// A kernel is a __global__ function with plain parameters. It takes shared memory by GPU_SHARED or `dynamic_shared`,
+// Every .cu file includes this header, so that both nvcc and, in the tests' emulated build, g++ can compile it. A
+// kernel is a __global__ function with plain parameters. It gets shared memory by GPU_SHARED or `dynamic_shared`,
 // pauses in every loop that waits for another block, and is launched by `gpu::launch`, never by <<<...>>>.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -45,7 +45,7 @@ inline std::uint32_t acquire_from_all(std::uint32_t* at) {
   return std::atomic_ref(*at).load(std::memory_order_acquire);
 }
 #else
-/// The shared memory that the launch asked for, aligned to 16 bytes.
+/// The shared memory that the launch has reserved, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared_bytes[];
@@ -53,10 +53,10 @@ __device__ T* dynamic_shared() {
 }
 /// Waits for all blocks of a cooperative launch.
 __device__ inline void grid_barrier() { cooperative_groups::this_grid().sync(); }
-/// Belongs in every loop that waits for another block or another GPU.
+/// Pauses a little. It belongs in every loop that waits for another block or another GPU.
 __device__ inline void spin_pause() { __nanosleep(20); }
-/// Stores for every thread of every GPU and the host: a thread that reads the value also sees all that this thread has
-/// seen before. Source: PTX ISA, "Memory consistency model", scope .sys
+/// Stores a value for all threads of all GPUs and the host. A thread that reads it also sees everything that this
+/// thread has seen before. Source: PTX ISA, "Memory consistency model", scope .sys
 __device__ inline void release_to_all(std::uint32_t* at, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
@@ -83,7 +83,7 @@ inline bool fits_devices(const Shape& s) {
          grid.z <= most_blocks_in_y_or_z && threads > 0 && threads <= most_threads;
 }
 
-/// The blocks that so many elements need, `each` a block. A number that no grid can have is refused by the launch.
+/// The number of blocks for so many elements, with `each` elements a block. If it is too large, the launch refuses it.
 inline unsigned blocks_of(std::size_t elements, std::size_t each) {
   const std::size_t blocks = elements / each + (elements % each == 0 ? 0 : 1);
   constexpr std::size_t most = std::numeric_limits<unsigned>::max();
@@ -96,8 +96,8 @@ struct [[nodiscard]] Launched {
   dim3 grid, block;
 };
 
-/// kernel<<<...>>> as a call with a result that both compilers take. Arguments convert as in a call. A shape that no
-/// device takes is refused here, so that one place knows the limits.
+/// Does what kernel<<<...>>> does, as a call that both compilers understand. Arguments are converted as in a call. A
+/// shape that no device accepts is refused here, so that the limits are in one place.
 template <class... P>
 Launched launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream, std::type_identity_t<P>... arguments) {
   static_assert(((std::is_trivially_copyable_v<P> && !std::is_reference_v<P>)&&...), "kernels take plain values");
@@ -117,8 +117,8 @@ Launched launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream, s
 
 namespace gradmeter::runtime {
 
-/// Errors: BackendError that names the kernel, with CUDA's own text or the limits that its grid breaks. Writes its text
-/// by hand, since nvcc does not compile fmt's checks of formats.
+/// Throws if a launch failed. Errors: BackendError that names the kernel, with CUDA's own text or the limits that its
+/// grid breaks. The text is built without fmt, whose checks of formats nvcc does not compile.
 inline void check_cuda(const gpu::Launched& launched, const char* kernel,
                        std::source_location where = std::source_location::current()) {
   const auto& [error, grid, block] = launched;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of several GPUs behind one address, which NVLink's switches serve: a read there gives the sum over all GPUs,
-// and a store goes to all of them (NVLS, "NVLink SHARP"; Hopper and later).
+// Memory of several GPUs behind one address, by NVLink's switches: a read there gives the sum over all GPUs, and a
+// store goes to all of them (NVLS, "NVLink SHARP"; Hopper and later).
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -13,17 +13,17 @@ namespace gradmeter::runtime {
 
 class MulticastDriver;
 
-/// This rank's part lies in its GPU's own memory, at `own`; the same bytes of all ranks are behind `all`, which only
-/// multimem instructions may use (multimem.cuh). New memory has no defined contents.
+/// This rank's part is memory of its own GPU, at `own`. The same bytes of all ranks are behind `all`, which only
+/// multimem instructions may use (multimem.cuh). New memory has undefined contents.
 /// Cost:   the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
-/// Errors: core::Unavailable with the reason, the same on all ranks: no such GPUs, a driver before CUDA 12.1, Fabric
-///         Manager that is not there, processes that may not hand handles to each other.
+/// Errors: core::Unavailable with the reason, the same on all ranks: GPUs that do not support it, a driver before CUDA
+///         12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
 /// Source: CUDA Driver API, "Multicast Object Management" and "Virtual Memory Management"
 class MulticastMemory {
  public:
   /// Collective over ranks of one node that have a GPU each.
   MulticastMemory(const Communicator&, const CudaDevice&, std::size_t bytes);
-  /// Work on the memory is done on all ranks.
+  /// Work on the memory must be done on all ranks.
   ~MulticastMemory();
   MulticastMemory(const MulticastMemory&) = delete;
   MulticastMemory& operator=(const MulticastMemory&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, loaded at run time: a GPU's clock, power and temperature while a block is measured, and the causes that slow
+// NVML, loaded at run time, which gives a GPU's clock, power and temperature while a block is measured, and what slows
 // it. Neither NVML's header nor the library is needed to build.
 #pragma once
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace gradmeter::runtime {
 
-/// One reading. A value that the device or the driver does not give is empty, and `problem` gives the reason for the
-/// first of them.
+/// One reading. A value that the device or the driver does not give is empty; `problem` has the reason for the first of
+/// them.
 struct GpuState {
   std::optional<double> sm_clock_hz;
   std::optional<double> power_watts;  ///< power of the board; an average over a second on most devices since Ampere
@@ -23,8 +23,8 @@ struct GpuState {
   std::string problem;
 };
 
-/// Names the bits that hold the clock below its highest, "idle" included: {"power cap", "hardware thermal"}. A bit
-/// without a name is its number: "0x200". Source: NVML API Reference, nvmlClocksEventReasons.
+/// The names of the bits that say why the clock is below its highest, "idle" included: {"power cap", "hardware
+/// thermal"}. A bit without a name is given as its number: "0x200". Source: NVML API Reference, nvmlClocksEventReasons.
 std::vector<std::string> clock_event_names(std::uint64_t bits);
 
 struct LibraryTraits {
@@ -34,11 +34,12 @@ struct LibraryTraits {
 };
 struct NvmlFunctions;
 
-/// Reads NVML for the GPU that a rank computes on, after each block that is measured on it. Thread-safe as NVML is.
+/// Reads NVML for the GPU on which a rank computes, after each measured block. Any thread may use it.
 class GpuGauge {
  public:
-  /// bus_id: as cudaDeviceGetPCIBusId gives it, "0000:65:00.0"; CUDA's numbers are not NVML's. Loads the library.
-  /// Errors: none; without a library, a driver or a function, `problem` is one line.
+  /// Loads the library. bus_id: as cudaDeviceGetPCIBusId gives it, "0000:65:00.0", since CUDA's numbers differ from
+  /// NVML's.
+  /// Errors: none; without the library, a driver or a function, `problem` is one line.
   explicit GpuGauge(std::string bus_id, const char* library = "libnvidia-ml.so.1");
   ~GpuGauge();
   GpuGauge(const GpuGauge&) = delete;

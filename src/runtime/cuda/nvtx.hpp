@@ -16,9 +16,9 @@ struct NvtxDomain {
   static constexpr const char* name = "gradmeter";
 };
 
-/// Marks a range on this thread from here to the end of the scope; ranges may nest. Kernels launched within it are
-/// shown below it. `label`: a literal, as a queue's labels are, read up to its terminating null. Cost: a load and a
-/// branch without a profiler. Source: NVTX 3, nvtx3.hpp.
+/// Marks a range on this thread up to the end of the scope; ranges may nest. Profilers show kernels launched within it
+/// below it. `label`: a literal, as a queue's labels are, since it is read up to its terminating null. Cost: a load and
+/// a branch without a profiler. Source: NVTX 3, nvtx3.hpp.
 class NvtxRange {
  public:
   explicit NvtxRange(std::string_view label) : range_(label.data()) {}
@@ -32,7 +32,7 @@ class NvtxRange {
   explicit NvtxRange(std::string_view) {}
   NvtxRange(const NvtxRange&) = delete;
   NvtxRange& operator=(const NvtxRange&) = delete;
-  ~NvtxRange() {}  // NOLINT(modernize-use-equals-default): a trivial one would leave unused variables to warn of
+  ~NvtxRange() {}  // `= default` would make it trivial, and compilers would then warn about unused variables
 };
 #endif
 

@@ -22,8 +22,8 @@ struct PinnedTraits {
   static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
 };
 
-/// Events that are recorded again when nobody holds them any more: to make one takes longer than to record it. Any
-/// thread may use it.
+/// Events that are reused when nobody holds them any more, since making one takes longer than recording it. Any thread
+/// may use it.
 class EventPool {
  public:
   std::unique_ptr<CudaEvent> take();
@@ -34,17 +34,17 @@ class EventPool {
   std::vector<std::unique_ptr<CudaEvent>> free_;
 };
 
-/// The access that one queue's work has to its device, for the queue's thread. Each allocation that host code asks for
-/// has a copy of its size, kept for the next time.
+/// Gives one queue's work access to its device, for the queue's thread. For each allocation that host code asks for, it
+/// keeps a copy of the same size, for later requests too.
 class HostView final : public DeviceAccess {
  public:
   HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
-  /// Waits for the stream and copies what has not been copied yet. Errors: std::logic_error for an address that is not
+  /// Waits for the stream, and copies what has not been copied yet. Errors: std::logic_error for an address that is not
   /// the device's; BackendError.
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
-  /// Queues the copies back of memory that was asked for writing; the next `host_address` copies anew.
+  /// Queues copies of written memory back to the device. The next `host_address` copies from the device again.
   void flush() const;
-  /// The stream for kernels, after the copies of what host code has written.
+  /// The stream for kernels, in which copies of what host code has written come first.
   cudaStream_t stream() const {
     flush();
     return stream_.get();
@@ -54,13 +54,13 @@ class HostView final : public DeviceAccess {
   void to_transport(const std::byte* device_address, std::size_t bytes) const override;
   void from_transport(std::byte* device_address, std::size_t bytes) const override;
   EventPtr mark() const override;
-  /// An event at this point of the stream, without what host code has written.
+  /// An event at this point of the stream. It does not cover what host code has written since.
   EventPtr event() const;
-  /// Calls this when the stream is next waited for, from `synchronise` or `host_address`, in the order of these calls.
+  /// Calls `then` when the stream is next waited for, in `synchronise` or `host_address`; in the order of these calls.
   void when_done(StoredWork then) const { when_done_.push_back(std::move(then)); }
-  /// All work must be done.
+  /// Calls the functions of `when_done`. All work must be done.
   void run_when_done() const;
-  /// The number of requests of host code for memory so far.
+  /// How often host code has asked for memory so far.
   std::size_t requests() const { return requests_; }
 
  private:
@@ -71,7 +71,7 @@ class HostView final : public DeviceAccess {
     std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(memory.get()) + offset; }
   };
   Copy& copy_of(const CudaDevice::Range&) const;
-  /// The host's address for an address of the device.
+  /// The address in the host's copy for an address of the device.
   std::byte* seen(std::uintptr_t device_address) const;
 
   const CudaDevice& device_;
@@ -90,16 +90,17 @@ class CudaQueue final : public Queue {
   explicit CudaQueue(CudaDevice&);
   ~CudaQueue() override;
   CudaDevice& device() override { return device_; }
-  /// Runs the work here, with this queue's stream and the host's view of its memory.
+  /// Runs the work now, on this thread, with this queue's stream and the host's view of its memory.
   void submit(std::string_view label, Cost, const Work&) override;
   EventPtr record() override;
-  /// For an event that is not a stream's, the caller waits.
+  /// If the event is not one of a stream, the caller waits for it.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
-  /// As a CUDA graph. Null also where a call of CUDA fails, which it will again when it is not captured.
+  /// Captures as a CUDA graph. Null also where a call of CUDA fails; without capture it will fail again, with its own
+  /// error.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
-  /// Work that the host did for want of kernels: labels of work that asked for copies of memory, each of which waits
-  /// for the stream, and how often.
+  /// What the host did because no kernel exists: for each label, how often its work asked for a copy of memory. Each of
+  /// these requests waits for the stream.
   using HostWork = std::map<std::string, std::size_t, std::less<>>;
   const HostWork& host_work() const { return host_work_; }
 

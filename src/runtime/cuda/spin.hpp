@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loop of a kernel needs to wait for another GPU no longer than it may: words that others write, and a clock.
+// What a kernel's loop needs to wait for another GPU, but not too long: words that others write, and a clock.
 #pragma once
 #include "runtime/cuda/launch.hpp"
 
@@ -10,7 +10,7 @@
 namespace gradmeter::gpu {
 
 #ifdef GRADMETER_CUDA_EMULATED
-/// Turns of a waiting loop between two looks at the words that end it.
+/// Turns of a waiting loop after which it looks again at the words that may end it.
 inline constexpr unsigned turns_between_looks = 4;
 inline std::uint32_t look_at(std::uint32_t* at) { return std::atomic_ref(*at).load(std::memory_order_relaxed); }
 inline std::uint64_t nanoseconds() {
@@ -18,16 +18,16 @@ inline std::uint64_t nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 #else
-/// Turns of a waiting loop between two looks at the words that end it: some tens of microseconds, since a look at the
-/// host's memory takes one or two.
+/// Turns of a waiting loop after which it looks again at the words that may end it: some tens of microseconds, since
+/// reading the host's memory takes one or two.
 inline constexpr unsigned turns_between_looks = 1024;
-/// Reads what another thread, GPU or the host may write now. It orders nothing.
+/// Reads a word that another thread, GPU or the host may be writing. It implies no order of memory accesses.
 __device__ inline std::uint32_t look_at(std::uint32_t* at) {
   std::uint32_t value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
-/// A clock that goes on while a GPU changes its frequency. Source: PTX ISA, "Special registers", %globaltimer
+/// A clock that does not change its rate with the GPU's frequency. Source: PTX ISA, "Special registers", %globaltimer
 __device__ inline std::uint64_t nanoseconds() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

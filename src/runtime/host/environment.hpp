@@ -10,8 +10,8 @@
 
 namespace gradmeter::runtime {
 
-/// Whether results record this variable: a fixed list of names, and the name spaces of Open MPI's tuning
-/// parameters, NCCL and the like; never one that looks like a key, token or password, and none of those that mpirun
+/// Whether results record this variable. They record a fixed list of names, and the variables of Open MPI's tuning
+/// parameters, NCCL and the like. They never record one that looks like a key, token or password, nor those that mpirun
 /// sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
 
@@ -21,27 +21,28 @@ std::map<std::string, std::string> named_environment(const char* const* block = 
 /// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
 std::map<std::string, std::string> library_versions();
 
-/// The launcher of this process, from the environment alone: before MPI runs, and where MPI does not recognise it.
+/// The launcher of this process, judged by the environment alone, since it is needed before MPI runs, and where MPI
+/// does not recognise it.
 struct Launcher {
-  std::string name;  ///< "mpirun (Open MPI)", "mpiexec (MPICH)", "srun", "PMIx"; empty: nothing started us but a shell
+  std::string name;  ///< "mpirun (Open MPI)", "mpiexec (MPICH)", "srun", "PMIx"; empty: a shell started this process
   int rank = 0;
-  int size = 1;  ///< number of ranks it started; PMIx alone names no size: then a lower bound, rank + 1
+  int size = 1;  ///< number of ranks that it started; PMIx alone does not tell, so it is then a lower bound: rank + 1
 };
 
 /// Reads a variable as getenv does: null where it is not set.
 using ReadVariable = std::function<const char*(const char*)>;
 
-/// The nearest launcher wins: ranks of mpirun inside a Slurm job inherit the variables of the step that carries the
-/// daemons, so Slurm's are read last.
+/// Finds the launcher. Inside a Slurm job, ranks of mpirun inherit the variables of the Slurm step that carries
+/// mpirun's daemons, so Slurm's variables are read last.
 /// Source: Open MPI 4.1 mpirun(1) "Environment variables"; MPICH hydra; Slurm 22.05 srun(1) "OUTPUT ENVIRONMENT".
 Launcher read_launcher(const ReadVariable& variable);
 Launcher read_launcher();  ///< the launcher of this process
 
-/// Whether this is a task of srun. A batch script has most of a task's variables too, but is none.
+/// Whether this is a task of srun. A batch script has most of a task's variables too, but is not one.
 bool in_slurm_step(const ReadVariable& variable);
 
-/// Finds N processes that each are a world of one rank, a mistake that can cost a user a whole run. Gives one line with
-/// what to do, or nothing when the world is as the launcher made it.
+/// Notices N processes that are each a world of one rank, a mistake that can cost a user a whole run. Returns one line
+/// with what to do; empty when the world is as the launcher made it.
 std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size);
 
 }  // namespace gradmeter::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The facts of this machine that decide how long work takes. The adapter of hwloc.
+// The facts of this machine that decide how long work takes. This is the adapter of hwloc.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace gradmeter::runtime {
 
-/// A number that could not be read is 0 and a text is empty: both mean "unknown" here.
+/// Facts of this machine. A number that could not be read is 0 and a text is empty: both mean "unknown" here.
 struct HostFacts {
   std::string hostname;
   std::string cpu_model;  ///< with family and model number: virtual machines name no product
@@ -16,9 +16,9 @@ struct HostFacts {
   std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
   /// Processing units in this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
   std::size_t available_units = 0;
-  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< one cache of that level, as one core sees it
+  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< size of one cache of that level, for one core
   std::size_t memory_bytes = 0;
-  std::size_t available_memory_bytes = 0;  ///< memory without swapping, within the control groups' limit
+  std::size_t available_memory_bytes = 0;  ///< memory available without swapping, within the control groups' limit
   std::size_t shm_free_bytes = 0;          ///< free in /dev/shm, which holds shared windows
   std::string kernel;
   std::string governor;               ///< governor of the first CPU that we may use
@@ -34,19 +34,20 @@ std::size_t shm_free_bytes();
 struct LeftSegments {
   std::size_t count = 0, bytes = 0;
 };
-/// This user's segments of Open MPI in `shm` (for root: all users') that none of the processes under `proc` maps: a
-/// killed mpirun leaves them.
+/// This user's segments of Open MPI in `shm` (for root: all users') that no process under `proc` has mapped. A killed
+/// mpirun leaves such segments.
 LeftSegments left_segments(const std::filesystem::path& shm = "/dev/shm", const std::filesystem::path& proc = "/proc");
 /// "needs 64 MiB of /dev/shm where 48 MiB are free: ...", with what to do about it.
 std::string short_of_shm(std::size_t needs, std::size_t free);
-/// Empty when the system does not tell.
+/// The name of this host; empty when the system does not tell.
 std::string host_name();
 
-/// 16 hexadecimal digits, equal where times may be compared. They cover processor, counts, caches, memory (rounded to
-/// GiB, as the kernel's own share varies), virtual or not, MPI version (up to its first comma: build dates do not
-/// matter), accelerators, and the stem of the host name. A node does not show its interconnect, but clusters with other
-/// networks have other names, while nodes of one partition share theirs: hence the stem. The kernel is left out: an
-/// update would make every old result foreign. `accelerators`: names of the GPUs in use, empty for none.
+/// 16 hexadecimal digits that are equal on machines whose times may be compared. They cover processor, counts, caches,
+/// memory (rounded to GiB, since the kernel's own share varies), whether the machine is virtual, MPI version (up to its
+/// first comma, since build dates do not matter), accelerators, and the stem of the host name. The stem stands for the
+/// network, which a node cannot see: nodes of one partition share it, and clusters with other networks have other
+/// names. The kernel's version is left out, since an update would make all old results incomparable. `accelerators`:
+/// names of the GPUs in use; empty: none.
 std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_version,
                                 std::string_view accelerators = {});
 

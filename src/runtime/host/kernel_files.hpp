@@ -12,20 +12,20 @@
 
 namespace gradmeter::runtime {
 
-/// The whole text. Empty where the file is missing or unreadable: such files are never required.
+/// The whole text; empty where the file is missing or unreadable, since such files are never required.
 std::optional<std::string> read_small_file(const std::filesystem::path& path);
 
 /// The words between blanks.
 std::vector<std::string_view> words(std::string_view text);
 std::vector<std::string_view> lines(std::string_view text);
-/// The rest of the first line that starts with `key`, without the key and the blanks around: /proc/meminfo's "MemTotal:
-/// 47 kB" for "MemTotal:" is "47 kB". None where there is no such line.
+/// The rest of the first line that starts with `key`, without the key and surrounding blanks: for "MemTotal:" in
+/// /proc/meminfo's "MemTotal: 47 kB" it is "47 kB". Empty where there is no such line.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
 std::string_view trimmed(std::string_view text);
-/// The number of `value_of` in bytes, where the kernel writes it in units of 1024 bytes.
+/// The number in `value_of`, in bytes, where the kernel writes it in units of 1024 bytes.
 std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
 
-/// The number that `text` starts with; none where it starts with none or one out of range.
+/// The number at the beginning of `text`; empty where there is none, or one out of range.
 template <class Number>
 std::optional<Number> leading_number(std::string_view text) {
   Number number{};
@@ -33,18 +33,18 @@ std::optional<Number> leading_number(std::string_view text) {
   if (error != std::errc{}) return std::nullopt;
   return number;
 }
-/// The number that a file's text starts with.
+/// The number at the beginning of a file's text.
 template <class Number>
 std::optional<Number> read_number(const std::filesystem::path& path) {
   const auto text = read_small_file(path);
   return text ? leading_number<Number>(trimmed(*text)) : std::nullopt;
 }
 
-/// The resources that the control groups leave this process: a container or a Slurm job may own 2 of 64 cores and 8 of
+/// The resources that control groups leave to this process: a container or a Slurm job may have 2 of 64 cores and 8 of
 /// 512 GiB.
 struct CgroupLimits {
-  std::optional<double> cpus;               ///< CPU seconds a second; nothing: no quota
-  std::optional<std::size_t> memory_bytes;  ///< bytes that may still be allocated; nothing: no limit
+  std::optional<double> cpus;               ///< CPU seconds a second; empty: no quota
+  std::optional<std::size_t> memory_bytes;  ///< bytes that may still be allocated; empty: no limit
 };
 
 /// The tightest limit between this process' group and the root, in both versions of control groups (a hybrid system has
@@ -52,11 +52,11 @@ struct CgroupLimits {
 /// the kernel's admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst, cgroup-v1/memory.rst.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 
-/// Starts `peak_memory_bytes` anew from here. Where the kernel refuses, it stays the whole process' peak.
+/// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the peak remains that of the whole process.
 void forget_peak_memory();
-/// The largest resident memory of this process since it began, or since forget_peak_memory. Pages shared with other
-/// processes, as ranks of a host share them, count in equal parts, as they are shared now. 0: the kernel does not say.
-/// Cost: some 10 us for each GiB.
+/// The largest resident memory of this process since it began, or since forget_peak_memory. Pages that processes share,
+/// as the ranks of a host do, count in equal parts, by how they are shared now. 0: the kernel does not tell. Cost: some
+/// 10 us for each GiB.
 std::size_t peak_memory_bytes();
 
 }  // namespace gradmeter::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other activity during a measurement: stolen time, time spent waiting for a core, preemptions, clock frequency.
+// Other activity during a measurement: stolen time, waits for a core, preemptions, clock frequency.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace gradmeter::runtime {
 
-/// Values that could not be read are NaN, never 0.
+/// What was read over a time. Values that could not be read are NaN, never 0.
 struct NoiseReading {
   double elapsed_s = 0;
-  /// Share of (elapsed x CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
+  /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
   double steal_share = 0;
-  /// The longest time that one thread of this process was ready to run but waited for a core: work cut into equal parts
-  /// ends with its slowest thread, and a sum over threads would exceed the time. It does not say for whom the thread
-  /// waited: with more threads of our own than cores they wait for each other, so it then tells nothing about others.
+  /// The longest time for which one thread of this process was ready to run but waited for a core [s]. It is the
+  /// longest, since work cut into equal parts ends with its slowest thread, and a sum over threads would exceed the
+  /// time. It does not tell for whom the thread waited: if we have more threads than cores, they wait for each other,
+  /// and it says nothing about others.
   double run_delay_s = 0;
   std::int64_t involuntary_switches = 0;  ///< how often this process was preempted
-  double frequency_hz = 0;                ///< mean over the CPUs that we may use, at the moment of reading
+  double frequency_hz = 0;                ///< mean over the CPUs that we may use, at the moment of reading [Hz]
 };
 
 /// The stolen time in /proc/stat's first line, in ticks, and the number of CPUs below it.
@@ -30,14 +31,14 @@ struct StolenTicks {
   std::uint64_t steal = 0;
   std::size_t cpus = 0;
 };
-/// Source: proc(5). Nothing where the line is missing or too short to hold stolen time.
+/// Reads them. Source: proc(5). Empty where the line is missing or too short to hold stolen time.
 std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 
-/// Mean of "cpu MHz" in Hz; NaN where there is none or 0.
+/// The mean of "cpu MHz", in Hz; NaN where there is none or it is 0.
 double parse_frequency(std::string_view cpuinfo);
 
-/// Measures from its construction; `read` may be called more than once. It covers this process. Where ranks are
-/// threads, it covers the calling rank's threads alone, which it knows by their name. Cost: a small file and one for
+/// Measures from its construction; `read` may be called several times. It covers this process. Where ranks are threads,
+/// it covers only the threads of the calling rank, which it recognises by their name. Cost: a small file, and one for
 /// each thread of the process, some 10 us each; `read` also asks for the frequency, which can take milliseconds on
 /// large nodes.
 class NoiseGauge {
@@ -54,7 +55,7 @@ class NoiseGauge {
   std::int64_t preemptions() const;
 
   std::filesystem::path root_;
-  /// the name of this rank's threads where ranks are threads; empty: all threads of the process are its own
+  /// Name of this rank's threads where ranks are threads; empty: all threads of the process belong to the rank.
   std::string rank_;
   std::chrono::steady_clock::time_point start_;
   std::optional<StolenTicks> ticks_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's collectives as they are, one call each: blocking, or non-blocking behind a request.
+// The vendor's collectives, with one call for each: blocking, or non-blocking with a request.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -16,14 +16,14 @@ int mpi_count(std::size_t n);
 /// Computes inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
 using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
 
-/// A type and an operation in the form in which MPI reduces by them.
+/// A type and an operation, in the form by which MPI reduces.
 class Reduction {
  public:
   struct Handles;
-  /// MPI's own type and operator. Its min and max treat NaN, and zeros of both signs, as the vendor decided: the result
+  /// MPI's own type and operator. The vendor decides how min and max treat NaN and zeros of both signs; their result
   /// may depend on the order of operands. Errors: BackendError for 16-bit and 8-bit floats, which MPI lacks.
   Reduction(core::Element, Combine);
-  /// Takes any element as bytes that only `combiner` understands. At most 64 different combiners a process.
+  /// Treats any element as bytes that only `combiner` understands. A process may have at most 64 different combiners.
   Reduction(core::Element, Combiner);
 
   const Handles& handles() const { return *handles_; }
@@ -34,7 +34,8 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// Holds at most two calls under way. MPI may use their buffers and cuts until `done` is true, so its owner must wait.
+/// Holds at most two calls that are under way. MPI may use their buffers and cuts until `done` is true, so the owner
+/// must wait for that.
 class MpiRequests {
  public:
   struct State;
@@ -42,7 +43,7 @@ class MpiRequests {
   ~MpiRequests();
   MpiRequests(MpiRequests&&) noexcept;
   MpiRequests& operator=(MpiRequests&&) noexcept;
-  /// Calls MPI_Test on each.
+  /// Calls MPI_Test on each call; true once all are complete.
   bool done();
   State& state() { return *state_; }
 
@@ -50,35 +51,36 @@ class MpiRequests {
   std::unique_ptr<State> state_;
 };
 
-/// The cut of n elements into blocks, one for each rank.
+/// How n elements are cut into blocks, one for each rank.
 struct MpiCuts {
   std::vector<int> counts, begins;
 };
 
-/// in == out means in place. Counts are in elements of the reduction's type.
+/// The buffers of a call; in == out means in place. Counts are in elements of the reduction's type.
 struct MpiBuffers {
   const std::byte* in;
   std::byte* out;
   std::size_t count;
 };
 
-// All are collective. With `later` null the call blocks, else it is MPI's non-blocking one. Counts must fit an int.
+// All functions are collective. If `later` is null the call blocks, else it is MPI's non-blocking one. Counts must fit
+// an int.
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// Writes the rank's block at its place in `out`; in place, to the beginning of the buffer, as MPI does.
+/// Writes the rank's block to its place in `out`; in place, to the beginning of the buffer, as MPI does.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// The rank gives its block of `in`.
+/// The rank contributes its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// Both functions for equal blocks, the usual case: the count is a multiple of the ranks.
+/// The same two collectives for equal blocks, the usual case: the count is a multiple of the ranks.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 /// Works only in place, on `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
 /// The count must be a multiple of the ranks.
 void mpi_all_to_all(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// Sends to the next rank, receives from the one before. In place only as the blocking call (MPI 3.1 has no
-/// MPI_Isendrecv_replace).
+/// Sends to the next rank and receives from the one before. In place only as a blocking call, since MPI 3.1 has no
+/// MPI_Isendrecv_replace.
 void mpi_send_receive(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 
 }  // namespace gradmeter::runtime

@@ -15,11 +15,11 @@
 
 namespace gradmeter::runtime {
 
-/// A thread's turn to call MPI: one at a time, in the order in which they asked (MPI_THREAD_SERIALIZED). It is held
-/// around every MPI call of a session that several threads call from, and does nothing where only one does. Not
-/// recursive. A call that waits for other ranks must not be made in a turn, since those may wait for another thread of
-/// this rank: `begin` and `finish` wait between turns. The exceptions are the vendor's blocking collectives, which are
-/// measured as they are. Cost: one locked instruction where no other thread wants it.
+/// A thread's turn to call MPI: one thread at a time, in the order in which they asked (MPI_THREAD_SERIALIZED). If
+/// several threads call MPI in a session, a turn is held around every call; if only one does, it does nothing. Turns do
+/// not nest. A call that waits for other ranks must not be made within a turn, since those may wait for another thread
+/// of this rank; `begin` and `finish` wait between turns. The exceptions are the vendor's blocking collectives, which
+/// are measured as they are. Cost: one locked instruction if no other thread wants a turn.
 class MpiTurn {
  public:
   MpiTurn() : taken_(is_shared()) {
@@ -40,7 +40,7 @@ class MpiTurn {
  private:
   void wait() const;
 
-  // The process has one of each, as it has one MPI.
+  // There is one of each for the process, since it has one MPI.
   static inline std::atomic<bool> shared_{false};
   alignas(64) static inline std::atomic<std::uint32_t> next_{0};
   alignas(64) static inline std::atomic<std::uint32_t> serving_{0};
@@ -48,13 +48,13 @@ class MpiTurn {
   std::uint32_t ticket_ = 0;
 };
 
-/// Errors: BackendError with MPI's own text.
+/// Throws if a call failed. Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
 /// Notes an error in a destructor, which cannot throw it.
 void release_mpi(int error, const char* call) noexcept;
 
-/// Starts a call, by `start(MPI_Request*)`, which returns MPI's error code.
+/// Starts a call by `start(MPI_Request*)`, which returns MPI's error code.
 template <class Start>
 MPI_Request begin(const char* call, Start start) {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -62,7 +62,8 @@ MPI_Request begin(const char* call, Start start) {
   check_mpi(start(&request), call);
   return request;
 }
-/// Waits for a request, with a turn for each test and `wait()` between turns: messages of other threads move meanwhile.
+/// Waits for a request. Each test takes a turn, and `wait()` is called between turns, so that messages of other threads
+/// move.
 template <class Wait>
 void finish(MPI_Request request, const char* call, Wait wait) {
   for (int done = 0;; wait()) {
@@ -116,7 +117,7 @@ MPI_Comm mpi_handle(const Communicator&);
 
 MPI_Op mpi_op(Combine);
 
-/// Owns the handle; null for MPI_COMM_NULL.
+/// Owns the handle; the result is null for MPI_COMM_NULL.
 std::unique_ptr<GroupMember> make_mpi_member(MPI_Comm owned);
 
 }  // namespace gradmeter::runtime

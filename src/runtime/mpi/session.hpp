@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of MPI that a program needs without its header: its beginning, end and world, whether it takes device
-// memory, and Open MPI's all-reduce algorithms.
+// The part of MPI that a program can use without its header: begin, end and world, whether it takes device memory, and
+// Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
 
@@ -8,9 +8,9 @@
 
 namespace gradmeter::runtime {
 
-/// The threads that may call MPI. serialized: one thread at a time, and a progress thread may be that one. funneled:
-/// the main thread alone, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce of 0.61 us takes
-/// 0.65 serialized (and 0.53 in a program without any other thread).
+/// The threads that may call MPI. serialized: one thread at a time, also a progress thread. funneled: only the main
+/// thread, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce takes 0.61 us funneled and 0.65
+/// us serialized (and 0.53 us in a program without any other thread).
 enum class MpiThreads { funneled, serialized };
 
 /// Initialises MPI and finalises it at the end of the scope.
@@ -24,11 +24,11 @@ class MpiSession {
   /// A duplicate of MPI's world. Collective.
   static Communicator world();
   static bool running();
-  /// The level that the library grants: "funneled", "serialized" (which adds to the time of small calls); empty without
-  /// a session.
+  /// The level that the library grants: "funneled" or "serialized" (which adds to the time of small calls); empty
+  /// without a session.
   static std::string thread_level();
   static int world_size();
-  /// Ends all ranks, now, with this exit code.
+  /// Ends all ranks at once with this exit code.
   [[noreturn]] static void abort(int code);
   /// "Open MPI 4.1.4": the library's own name and version, shortened to its first clause. Needs no session.
   static std::string library_version();
@@ -43,14 +43,14 @@ std::string mpi_refusal();
 /// Whether MPI takes device memory.
 enum class CudaAwareMpi {
   no_mpi,   ///< a build without MPI
-  unknown,  ///< this MPI cannot be asked; a checked send of device memory decides
-  no,       ///< device memory goes through our own host memory
+  unknown,  ///< this MPI cannot be asked; sending device memory once, with a check, decides
+  no,       ///< device memory is copied to our own host memory first
   yes
 };
 
-/// The library's own answer while it runs (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support) or, before MPI runs,
-/// how it was built. A `no` may be wrong where UCX carries device memory all the same. Source: Open MPI 4.1 and 5.0,
-/// MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
+/// The library's own answer while it runs (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before MPI runs,
+/// how the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open MPI 4.1 and
+/// 5.0, MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
 CudaAwareMpi cuda_aware_mpi();
 
 /// One of Open MPI's all-reduce algorithms, which MPI_T can force for one communicator; numbers and names are
@@ -64,17 +64,18 @@ enum class ForcedAllReduce : int {
   rabenseifner = 6
 };
 
-/// Must be called before MPI starts: Open MPI accepts forced algorithms only if told so at its start. Without a forced
-/// algorithm it decides as usual. A value that the user set stays.
+/// Must be called before MPI starts: Open MPI accepts forced algorithms only if it is told so at its start. As long as
+/// none is forced, it decides as usual. A value that the user has set stays.
 void listen_to_forced_algorithms();
 
-/// Why no algorithm can be forced here, with what to do; empty: it can. Without a session: empty for Open MPI.
+/// Why this algorithm cannot be forced here, with what to do; empty: it can. Without a session: empty for Open MPI.
 /// Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
-/// Collective. Makes a duplicate whose MPI_Allreduce uses this algorithm whatever the size. coll/tuned reads the forced
-/// values when a communicator is made: they are set around the duplication alone, so that all others stay as they were.
-/// `segment_bytes`: for the segmented ring, which divides by it, so at least 1; the others have no segments and take 0.
+/// Makes a duplicate whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned reads the forced
+/// values when a communicator is made, so they are set only during the duplication, and other communicators stay as
+/// they were. `segment_bytes`: at least 1 for the segmented ring, which divides by it; 0 for the others, which have no
+/// segments.
 /// Errors: BackendError where MPI_T refuses; UsageError with forced_all_reduce_refusal, or for a wrong segment.
 Communicator duplicate_forced(const Communicator&, ForcedAllReduce, int segment_bytes);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter of NCCL: collectives between GPUs in streams, where the program was built with it. It compiles without
-// NCCL.
+// The adapter of NCCL: collectives between GPUs, in streams. It also compiles without NCCL.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,7 +17,7 @@ struct ncclComm;
 
 namespace gradmeter::runtime {
 
-/// Why there is no NCCL here, with what to do; empty: there is.
+/// Why NCCL cannot be used here, with what to do; empty: it can.
 std::string nccl_refusal();
 /// "NCCL 2.28.9", the version of the library that runs; empty: there is none.
 std::string nccl_library();
@@ -28,12 +27,12 @@ std::string nccl_sum_refusal(core::Element);
 struct NcclOptions {
   /// Values of NCCL_ALGO and NCCL_PROTO ("ring", "ll"); empty: NCCL's own choice, or the environment's.
   std::string algorithm = {}, protocol = {};
-  /// The longest time of a call, and of the ranks' rendezvous: the slowest rank's work between two calls is part of it.
+  /// The longest time of a call, and of the ranks' rendezvous. It includes the slowest rank's work between two calls.
   core::Seconds patience{600};
 };
 
-/// NCCL's calls of one communicator in one stream, within `NcclCommunicator::issue`. Counts are elements; all memory is
-/// on the rank's GPU. Errors: BackendError with NCCL's own text.
+/// NCCL's calls on one communicator in one stream, to be made within `NcclCommunicator::issue`. Counts are elements;
+/// all memory is on the rank's GPU. Errors: BackendError with NCCL's own text.
 class NcclCalls {
  public:
   NcclCalls(ncclComm* comm, CUstream_st* stream) : comm_(comm), stream_(stream) {}
@@ -41,7 +40,7 @@ class NcclCalls {
   void all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine) const;
   /// Only the root's `out` is used.
   void reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine, int root) const;
-  /// n elements a rank: block r of `in` summed to rank r's `out`. In place: out == in + rank·n.
+  /// n elements a rank: block r of `in`, summed over ranks, becomes rank r's `out`. In place: out == in + rank·n.
   void reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine) const;
   /// n elements a rank. In place: in == out + rank·n.
   void all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element) const;
@@ -55,11 +54,11 @@ class NcclCalls {
   CUstream_st* stream_;
 };
 
-/// A communicator of NCCL's, one rank a thread, one GPU a rank: NCCL refuses two ranks on one GPU. It blocks: a call is
-/// in its stream when `issue` returns, which may wait for peers that NCCL has to connect, though no longer than the
-/// patience. One call at a time, by the thread that made it.
+/// A communicator of NCCL, with one rank a thread and one GPU a rank, since NCCL refuses two ranks on one GPU. It
+/// blocks: when `issue` returns, the call is in its stream. It may wait for peers to which NCCL has to connect, but not
+/// longer than the patience. Only the thread that made it may call it, one call at a time.
 /// After an error, and when a call lasts longer than the patience, the communicator is aborted and cannot be used
-/// again: waiting peers notice by their own patience, or because the run ends.
+/// again. Waiting peers notice this by their own patience, or because the run ends.
 class NcclCommunicator {
  public:
   /// Collective. The rank's GPU is the calling thread's current one. Errors: UsageError with nccl_refusal; Unavailable
@@ -73,24 +72,24 @@ class NcclCommunicator {
 
   /// Issues the calls that `body` makes, as one group. `what` names it in errors: a literal. Errors: as `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call of several groups, or of none: the patience covers all of them. A launch of a graph of captured
-  /// calls begins one too.
+  /// Begins a call that has several groups or none; the patience is for all of them together. A launch of a graph of
+  /// captured calls begins one too.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Must be called while waiting for the stream. Errors: BackendError that names the call and NCCL's asynchronous
   /// error, or after the patience the ranks of this node that have not made the call; PeerFailed.
   void check();
-  /// Must be called when the stream is past the calls. Errors: NCCL's asynchronous error.
+  /// Must be called when the stream has passed the calls. Errors: NCCL's asynchronous error.
   void completed();
-  /// Ends the calls under way on this rank, so that its stream goes on. Nothing more can be issued.
+  /// Ends the calls under way on this rank, so that its stream can go on. No more calls can be issued.
   void abort() noexcept;
-  /// Registers memory of map_registrable for all later calls on it; equal on all ranks, or on none. Errors:
+  /// Registers memory of map_registrable for all later calls on it. All ranks register equal memory, or none. Errors:
   /// BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
-  /// Sets a function that destroys the graphs that hold calls of the communicator: NCCL's abort waits until there are
-  /// none. The rank's thread calls it.
+  /// Sets a function that destroys the graphs that contain calls of the communicator, since NCCL's abort waits until
+  /// there are none. The rank's thread calls it.
   void before_abort(std::function<void()>);
-  /// The first rank of this node that has made fewer calls; -1: none is known.
+  /// The first rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;
 
  private:
@@ -98,12 +97,13 @@ class NcclCommunicator {
   std::unique_ptr<State> state_;
 };
 
-// Memory of a GPU that NCCL gains from registering; other memory is left out.
+// Memory of a GPU that NCCL can use faster if it is registered. Registering other memory would be of no use.
 
-/// Why NCCL registers no memory in this program, with what to do; empty: it does, from 2.19 on.
+/// Why NCCL registers no memory in this program, with what to do; empty: it does (from version 2.19 on).
 std::string nccl_registration_refusal();
 
-/// Maps as the GPU's `map`, by ncclMemAlloc: NCCL accepts registration of cudaMalloc's memory, but makes no use of it.
+/// Maps as the GPU's `map` does, but by ncclMemAlloc. NCCL accepts registration of cudaMalloc's memory, but does not
+/// use it.
 /// Errors: UsageError with nccl_registration_refusal; BackendError with NCCL's own text, or for another device.
 OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte> memory);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line that shows the progress of a long run, only for a person at a terminal: results never share its line.
+// The line that shows the progress of a long run to a person at a terminal. Results are never on that line.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -12,19 +12,19 @@
 namespace gradmeter::runtime {
 
 struct ProgressState {
-  std::string_view what;  ///< the plural of what is counted: "points"
+  std::string_view what;  ///< plural name of what is counted: "points"
   std::size_t done = 0, total = 0;
   core::Seconds elapsed;
-  std::string_view now_doing;  ///< may come from a user's file: control characters are made visible
+  std::string_view now_doing;  ///< may come from a user's file, so control characters are made visible
 };
 
-/// "12/24 points · 01:10 left · sync ring 4 ranks", cut to fewer than `columns` columns. The time left assumes that the
-/// rest goes as fast as the part done; it is left out until something is done.
+/// "12/24 points · 01:10 left · sync ring 4 ranks", shortened to fewer than `columns` columns. The time left assumes
+/// that the rest goes as fast as the part that is done; it is left out until something is done.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
-/// Draws on the terminal behind standard error, if there is one and `enabled`; else every call does nothing. mpirun
-/// makes standard error of its ranks a pipe: the terminal is then mpirun's own, when this rank is its child.
-/// Only one thread may use it. It draws at most ten lines a second. A terminal that goes away ends the drawing.
+/// Draws on the terminal behind standard error, if there is one and `enabled`; otherwise every call does nothing.
+/// mpirun gives its ranks a pipe as standard error; the terminal is then mpirun's own, if this rank is its child. Only
+/// one thread may use it. It draws at most ten lines a second. When the terminal goes away, it stops drawing.
 class Progress {
  public:
   Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);
@@ -33,7 +33,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(std::size_t done, std::string_view now_doing);
-  /// Empties the line, so that a result can be printed; the next update after a tenth of a second draws again.
+  /// Empties the line, so that a result can be printed. The next update draws again, after a tenth of a second.
   void clear();
   /// Clears the line for good.
   void finish();

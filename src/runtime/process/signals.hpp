@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clean endings: SIGINT, SIGTERM and SIGHUP set a flag that the program checks, with a deadline; schedulers' warnings
-// (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which it checks between points. Also the last actions of a process that
-// ends at once.
+// Orderly endings. SIGINT, SIGTERM and SIGHUP set a flag that the program checks, with a deadline. Warnings of
+// schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which it checks between points. Also: the last action of a
+// process that ends at once.
 #pragma once
 #include <signal.h>
 
@@ -18,20 +18,22 @@
 
 namespace gradmeter::runtime {
 
-/// Sets the last action of a process that ends at once: writing a line to a file. `last` is called once, in the thread
-/// that ends the process, and must neither throw nor wait for long. An empty one removes it. Any thread may call it.
+/// Sets the last action of a process that ends at once, which writes a line to a file. `last` is called once, on the
+/// thread that ends the process, and must neither throw nor wait for long. An empty function removes it. Any thread may
+/// call this.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
-/// Runs the action of `before_sudden_end`, then _exit: destructors would wait for ranks that hang.
+/// Runs the action of `before_sudden_end`, then _exit, since destructors would wait for ranks that hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
 
-/// Blocks these signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them
-/// in a thread of its own: so make one first thing in `main`, before MPI. Children that the program forks inherit the
-/// mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
+/// Blocks these signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them on a
+/// thread of its own. So it must be made first in `main`, before MPI. Child processes inherit the mask. A signal that
+/// was ignored at the start (nohup, background jobs) stays ignored.
 ///
-/// After the first signal `pending()` says its number; if the program has not ended `grace` later, one line on standard
-/// error says what this rank was doing and the process ends with 128 + signal. A second SIGINT ends it at once.
-/// The grace is short because mpirun sends SIGKILL about a second after SIGTERM. A warning has no deadline: whoever
-/// sent it says with another signal when the time is over. SIGXFSZ is blocked too: the write then fails with EFBIG.
+/// After the first signal, `pending()` returns its number. If the program has not ended `grace` later, one line on
+/// standard error says what this rank was doing, and the process ends with 128 + signal. A second SIGINT ends it at
+/// once. The grace is short because mpirun sends SIGKILL about a second after SIGTERM. A warning has no deadline: its
+/// sender sends another signal when the time is over. SIGXFSZ is blocked too, so that the write fails with EFBIG
+/// instead.
 /// Errors: BackendError from the constructor when the kernel gives no descriptors.
 /// Source: signalfd(2), sigwait(3): no code runs in a signal handler.
 class SignalWatch {
@@ -39,23 +41,24 @@ class SignalWatch {
   static constexpr std::chrono::milliseconds usual_grace{500};
 
   explicit SignalWatch(std::chrono::milliseconds grace = usual_grace);
-  /// Stops the thread and restores the mask; runs in the thread that made it.
+  /// Stops the thread and restores the mask. Must run on the thread that made it.
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// The first signal that arrived, or 0. One relaxed load: ask as often as you like.
+  /// The first signal that arrived, or 0. It costs one relaxed load, so it may be called often.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
-  /// The first signal, else the first warning, else 0. Ask between two points, so that the present one is still
+  /// The first signal, else the first warning, else 0. Call it between two points, so that the present one is still
   /// measured.
   int pending_or_warned() const noexcept {
     const int now = pending();
     return now != 0 ? now : warned_.load(std::memory_order_relaxed);
   }
 
-  /// Sets what the last lines say of a rank of this process, "rank 2 waits for rank 3: ...", one for each `rank` (any
-  /// address of its own). The watching thread calls it; when this returns, the former function of this rank is not
-  /// running and will not be called again. An empty function removes it. Any thread may call this.
+  /// Sets a function that describes what a rank of this process is doing ("rank 2 waits for rank 3: ..."), for the last
+  /// lines on standard error. `rank` is any address that is the rank's own. The watching thread calls the function.
+  /// When this call returns, the rank's previous function is not running and will not be called again. An empty
+  /// function removes it. Any thread may call this.
   void describe_with(const void* rank, std::function<std::string()> describe);
 
  private:

@@ -8,20 +8,22 @@
 
 namespace gradmeter::runtime {
 
-/// The exception of a rank's wait when another rank of its world has ended by an error.
+/// Thrown where a rank waits although another rank of its world has ended by an error.
 class PeerFailed : public std::runtime_error {
  public:
   PeerFailed() : std::runtime_error("another rank has ended by an error") {}
 };
 
-/// Runs `body` on `ranks` threads, each with the world's communicator of its rank, and returns when all have ended.
-/// Each has the floating-point mode of the calling thread; its threads (OpenMP's, progress) are named after its rank.
-/// Errors: those of the first rank that threw; on other ranks, calls of communicators that wait then throw PeerFailed.
-/// Loops that poll a transport call `throw_if_abandoned`. UsageError for less than one rank.
+/// Runs `body` on `ranks` threads, each with its rank's communicator of the world, and returns when all have ended.
+/// Each has the floating-point mode of the calling thread; its own threads (OpenMP's, progress) are named after its
+/// rank.
+/// Errors: those of the first rank that threw. On other ranks, calls of communicators that wait then throw PeerFailed;
+/// loops that poll a transport call `throw_if_abandoned`. UsageError for less than one rank.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
-/// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, side by
-/// side, as launchers bind processes. With fewer cores than ranks, and where the kernel refuses, nothing is bound.
+/// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, as
+/// launchers bind processes. Shares are side by side. With fewer cores than ranks, and where the kernel refuses,
+/// nothing is bound.
 void bind_to_share(const Communicator& world);
 
 /// Whether ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for buffers that a transport can move best: aligned, on huge pages where the kernel gives them, and, for the
-// shared-memory transport, mapped by every rank of the node.
+// Memory for buffers that a transport can move best: aligned, on huge pages if the kernel gives them, and for the
+// shared-memory transport mapped by every rank of the node.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +38,7 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-/// advised: huge pages where the kernel grants them. ordinary: the pages of malloc's memory.
+/// advised: huge pages if the kernel grants them. ordinary: pages as malloc's memory has them.
 enum class Pages : std::uint8_t { advised, ordinary };
 
 /// This process' own memory. Measured: Open MPI's all-reduce is 1.1 to 1.3 times faster between huge pages than between
@@ -53,12 +53,11 @@ class PrivateArena final : public Arena {
   std::size_t mapped_;
 };
 
-/// Bytes of /dev/shm that processes need for windows of this size in all: MPI refuses windows that would nearly fill
-/// it.
+/// The bytes of /dev/shm that must be free for windows of this size: MPI refuses windows that would nearly fill it.
 std::size_t shm_for(std::size_t window_bytes);
 
-/// Memory shared by the ranks of a node: every rank has `bytes` in it and sees those of all others. Collective over
-/// `node`. Errors: BackendError when /dev/shm has too little room.
+/// Memory that the ranks of a node share: every rank has `bytes` bytes of it, and sees those of all others. Collective
+/// over `node`. Errors: BackendError when /dev/shm has too little room.
 SharedParts share_memory(const Communicator& node, std::size_t bytes);
 
 /// An arena in the memory of `share_memory`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports that wrap others: shared memory inside a node with MPI between nodes, a device's memory by way of the
-// host's, and messages that are lost or late.
+// Transports around other transports: shared memory inside a node with MPI between nodes, a device's memory by way of
+// the host's, and messages that are lost or late.
 #pragma once
 #include <deque>
 #include <map>
@@ -16,9 +16,9 @@
 
 namespace gradmeter::runtime {
 
-/// Shared memory inside a node, MPI between nodes: each message goes by the faster way that reaches its peer.
-/// Both transports have the same channels; `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
-/// Cost: one branch a message above that of the transport taken.
+/// Shared memory inside a node, MPI between nodes: each message takes the faster way that reaches its peer. Both
+/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
+/// Cost: one branch a message more than the transport taken.
 class HybridTransport final : public Transport {
  public:
   static constexpr int elsewhere = -1;
@@ -55,17 +55,18 @@ class HybridTransport final : public Transport {
   std::vector<int> local_rank_;
 };
 
-/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: its memory is
-/// mapped beside host memory that transports reach. One queue copies a message to the host, and the message leaves when
-/// that copy is done. Another queue copies a message that has arrived to the device. So while one message travels, the
-/// next one leaves the device and the last one arrives there. `send_done`: the peer has the message, and both places
-/// may be overwritten. `try_receive`: the message is in the device's memory. The sender must not write a place before
-/// all sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of
-/// each message; one if another send has copied the data to the host already. Errors: std::logic_error for memory that
-/// transports do not reach; the inner transport's, and the queues'.
+/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: it maps its
+/// memory to host memory that transports reach. One queue copies a message to the host, and the message leaves when
+/// that copy is done. Another queue copies an arrived message to the device. So while one message is on its way, the
+/// next one leaves the device and the last one reaches it. `send_done`: the peer has the message, and both copies may
+/// be overwritten. `try_receive`: the message is in the device's memory. The sender must not write to memory before all
+/// sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of each
+/// message; one if another send has already copied the data to the host. Errors: std::logic_error for memory that
+/// transports do not reach; those of the inner transport and of the queues.
 class StagedTransport final : public Transport {
  public:
-  /// Both arguments and all memory sent and received must outlive the transport. Pinned memory is copied fastest.
+  /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
+  /// fastest.
   StagedTransport(Transport& inner, Device&);
   std::string_view name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
@@ -95,7 +96,7 @@ class StagedTransport final : public Transport {
     EventPtr copied;
     bool is_copying = false, is_zero_copy = false;
   };
-  /// Indices into `sendings_` of one channel's messages, in the order of their sends.
+  /// One channel's messages, as indices into `sendings_`, in the order in which they were sent.
   struct Channel {
     std::vector<std::size_t> under_way;
     std::deque<std::size_t> unposted;  ///< messages that wait for their copy to the host
@@ -106,9 +107,9 @@ class StagedTransport final : public Transport {
 
   Transport& inner_;
   Device& device_;
-  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
+  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work, so they are destroyed first
   std::vector<Channel> channels_;
-  // A message's id is its slot + 1, so that the 0 of a default handle is no message.
+  // A message's id is its slot + 1, since a default handle has 0 and must be no message.
   std::vector<Sending> sendings_;
   std::vector<Receiving> receivings_;
   std::vector<std::size_t> free_sendings_, free_receivings_;
@@ -149,8 +150,8 @@ class UnreliableTransport final : public Transport {
 
  private:
   struct Line {
-    std::uint64_t messages = 0;  ///< number of messages asked for so far
-    double last_s = 0;           ///< time at which the latest of them is delivered
+    std::uint64_t messages = 0;  ///< number of receives posted so far
+    double last_s = 0;           ///< time at which the latest of these messages is delivered [s]
   };
   struct Awaited {
     MessageHandle inner;
@@ -171,7 +172,7 @@ class UnreliableTransport final : public Transport {
   double connected_s_;
   std::map<std::pair<int, int>, Line> lines_;  ///< by peer and channel
   std::unordered_map<std::uint64_t, Awaited> awaited_;
-  std::uint64_t next_id_ = 1;  ///< 0 is the message of no bytes
+  std::uint64_t next_id_ = 1;  ///< 0 is the id of an empty message
 };
 
 }  // namespace gradmeter::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections between the ranks of a job: which ranks share a node, where their memory lies, and the transports
+// The connections between the ranks of a job: which ranks share a node, where their memory is, and the transports
 // between them.
 #pragma once
 #include <memory>
@@ -16,11 +16,11 @@
 
 namespace gradmeter::runtime {
 
-/// The transport of messages. automatic: shm where all ranks share a node, else hybrid (shm inside a node, MPI
-/// between). cuda_mpi: MPI is given memory of GPUs as it is. With all other kinds, messages of GPUs pass through host
+/// The transport of messages. automatic: shm if all ranks share a node, else hybrid (shm inside a node, MPI between
+/// nodes). cuda_mpi: MPI gets memory of GPUs directly. With all other kinds, messages of GPUs are copied through host
 /// memory.
 enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid, cuda_mpi };
-/// One row, in the order of the enumerators.
+/// One row of the table, which has the order of the enumerators.
 struct TransportInfo {
   TransportKind kind;
   std::string_view name, about, source;
@@ -28,15 +28,15 @@ struct TransportInfo {
 std::span<const TransportInfo> transport_table();
 std::string_view name(TransportKind);
 
-/// Why ranks of this kind that drive this device ("cpu", "cuda") cannot have this transport; empty: they can. Threads
+/// Why ranks of this kind that use this device ("cpu", "cuda") cannot have this transport; empty: they can. Threads
 /// have shm; cuda_mpi needs an MPI that says it is CUDA-aware.
 std::string transport_refusal(TransportKind, RanksAs, std::string_view device);
 
 struct NetworkOptions {
   TransportKind transport = TransportKind::automatic;
   std::size_t memory_bytes = 0;      ///< size of each rank's arena
-  std::vector<int> fake_nodes = {};  ///< by rank: the node that it pretends to be on; empty: its real node
-  core::MessageFaults faults = {};   ///< faults of all messages of its transports
+  std::vector<int> fake_nodes = {};  ///< by rank: the node that it simulates; empty: all ranks are on their real nodes
+  core::MessageFaults faults = {};   ///< faults to inject into all messages of its transports
   int world_rank = 0;                ///< this rank's number in the world, for the faults
 };
 
@@ -47,23 +47,23 @@ class Network {
  public:
   Network(const Communicator& all, const NetworkOptions&);
 
-  /// Collective. The node of each rank, numbered by lowest rank: known before a network is made.
+  /// The node of each rank; a node's number is its lowest rank. It can be called before a network is made. Collective.
   static std::vector<int> nodes_of(const Communicator& all, const std::vector<int>& fake_nodes);
 
   /// The transport in use, which is never `automatic`.
   TransportKind transport() const { return transport_; }
   /// Whether messages of its transports may be memory of GPUs.
   bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
-  /// With the transports mpi and cuda_mpi it is private; with others the node's ranks share it.
+  /// With the transports mpi and cuda_mpi it is private; with the others the node's ranks share it.
   Arena& arena() { return *arena_; }
   /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
   /// Pins the arenas of the node that this rank's process maps, for a device's copies while the result lives. Ranks
-  /// that are threads pin only their own, since that holds for the whole process.
+  /// that are threads pin only their own arena, since pinning holds for the whole process.
   std::vector<std::shared_ptr<void>> pin(Device&) const;
-  /// The node of each member, numbered by lowest rank in the whole network.
+  /// The node of each member; a node's number is its lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;
-  /// A new transport over some or all ranks of the network; messages of two transports never meet.
+  /// Makes a transport over some or all ranks of the network. Messages of different transports never mix.
   std::unique_ptr<Transport> connect(const Communicator& members, int channels) const;
 
  private:
@@ -78,7 +78,7 @@ class Network {
   std::vector<int> rank_in_node_;  ///< by rank of the network
   std::unique_ptr<Arena> arena_;
   core::MessageFaults faults_;
-  std::vector<int> world_ranks_;  ///< the world's numbers, by rank of the network; empty: no faults
+  std::vector<int> world_ranks_;  ///< number of each rank of the network in the world; empty: there are no faults
   double connected_s_;            ///< time of connection on the host clock
 };
 

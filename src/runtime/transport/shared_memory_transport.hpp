@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between ranks that can read each other's memory: threads of one process, or processes over a shared
-// window. One class serves both, so that the thread sanitizer tests the shared-memory protocol.
+// Messages between ranks that can read each other's memory: threads of one process, or processes with a shared window.
+// One class serves both, so that the thread sanitizer tests the protocol that processes use.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace gradmeter::runtime {
 
-/// A word of memory, seen by several processes, at which one thread sleeps until a message comes. Zeroed memory is a
-/// doorbell without a sleeper. The sleeper arms the doorbell, reads the number of rings, checks once more for its
-/// message, and sleeps until there are more rings. Any rank that has something for the sleeper rings. Cost: a ring is a
+/// A word of memory that several processes see, at which one thread sleeps until a message comes. Zeroed memory is a
+/// doorbell without a sleeper. The sleeper arms the doorbell, reads the number of rings, checks for its message once
+/// more, and sleeps until there are more rings. Any rank that has something for the sleeper rings. Cost: a ring is a
 /// fence, and a system call only if the doorbell is armed.
 class Doorbell {
  public:
@@ -30,8 +30,8 @@ class Doorbell {
   std::atomic<std::uint32_t> rings_{0}, armed_{0};
 };
 
-/// One message's slot: the sender writes where its data lies and publishes `full`; the receiver reads the sender's
-/// memory and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
+/// One message's slot. The sender writes where its data is and publishes `full`; the receiver reads the sender's memory
+/// and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
 struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
   std::uint64_t offset = 0;
@@ -44,11 +44,11 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared
 /// The number of cells for a group of `size` ranks: size² × channels × 4 messages in flight, and one doorbell a rank.
 std::size_t shared_memory_cell_count(int size, int channels);
 
-/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when they are offered.
+/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when the message is offered.
 class SharedMemoryTransport final : public Transport {
  public:
   /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.
-  /// owner: keeps the cells' memory; null where somebody else does.
+  /// owner: keeps the memory of the cells alive; null where somebody else does.
   SharedMemoryTransport(std::string_view name, int rank, int size, int channels, std::span<SharedMemoryCell> cells,
                         std::vector<std::span<std::byte>> memory, std::shared_ptr<void> owner = nullptr);
   std::string_view name() const override { return name_; }
@@ -72,7 +72,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   static constexpr std::uint64_t in_flight = 4;
-  /// a receive handle's id has the peer above this bit, the sequence number below
+  /// The id of a receive handle has the peer above this bit and the sequence number below.
   static constexpr int peer_shift = 48;
   struct Offer {
     SharedMemoryCell* cell;
@@ -98,7 +98,7 @@ class SharedMemoryTransport final : public Transport {
   std::span<SharedMemoryCell> cells_;
   std::vector<std::span<std::byte>> memory_;
   std::vector<std::uint64_t> sent_, received_;
-  std::vector<Offer> waiting_;   ///< offers that found their cell still in use
+  std::vector<Offer> waiting_;   ///< offers whose cell was still in use
   bool uses_doorbells_ = false;  ///< whether messages ring the peer's doorbell
   bool notes_send_times_ = false;
 };

@@ -9,18 +9,18 @@
 
 namespace gradmeter::runtime {
 
-/// No transport cuts buffers into messages longer than this by itself [bytes].
+/// The length of the longest message into which transports cut buffers by default [bytes].
 inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
 class Doorbell;
 
-/// A message on its way. Opaque: only the transport that gave it reads it. A default handle is a message of no bytes.
+/// A message on its way. Only the transport that returned it understands it. A default handle is an empty message.
 struct MessageHandle {
   std::uint64_t id = 0;
   void* place = nullptr;
 };
 
-/// Counts payload where it leaves the sender, without headers.
+/// Counts of payload bytes that have left the sender, without headers.
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
   Traffic operator-(const Traffic& o) const {
@@ -33,8 +33,8 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-/// Messages between two ranks in one channel arrive in the order of their posting; channels are independent. One thread
-/// at a time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and lets the core go
+/// Messages between two ranks in one channel arrive in the order of posting; channels are independent. One thread at a
+/// time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and gives the core away
 /// when nothing moved. Errors: BackendError when the layer below fails.
 class Transport {
  public:
@@ -43,33 +43,35 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int channels() const = 0;
-  /// True: data from this peer is read in the peer's own memory, so no landing is needed; a send to it is `send_done`
-  /// when the peer has read it.
+  /// True where data from this peer is read in the peer's own memory. A receive then needs no landing, and a send to
+  /// the peer is `send_done` when the peer has read it.
   virtual bool zero_copy_from(int peer) const = 0;
   /// Whether messages can be sent from this memory. (Peers can only read memory that they map.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
-  /// A number by which `peer_memory` of ranks that map this memory finds it; none: no other rank maps it.
+  /// A number by which `peer_memory` on ranks that map this memory finds it; empty: no other rank maps it.
   virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
-  /// The memory that the peer has at this place, to be read or written here; null: this rank does not map it.
+  /// The peer's memory with this number, to be read or written here; null: this rank does not map it.
   virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
-  /// The message size that this transport is efficient at [bytes]; longer buffers are cut into pieces of about this.
+  /// The message size at which this transport is efficient [bytes]. Longer buffers are cut into pieces of about this
+  /// size.
   virtual std::size_t message_bytes() const = 0;
 
   virtual MessageHandle send(int peer, int channel, std::span<const std::byte> data) = 0;
-  /// `landing` receives the bytes unless the transport reads peers' memory; it has the message's exact size.
+  /// `landing` gets the bytes, unless the transport reads peers' memory. It has the exact size of the message.
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// Whether the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// Null until the message is here, then its address, in the landing buffer or the peer's memory, until `release`.
+  /// Null until the message has arrived. Then its address, in the landing buffer or the peer's memory, valid until
+  /// `release`.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// From now on this rank's messages carry the time of their sending, where the transport can.
   virtual void note_send_times() {}
   /// The host clock when the peer, of the same host, sent this message that is here; none: the message carries no time.
   virtual std::optional<double> sent_s(const MessageHandle&) const { return std::nullopt; }
-  /// Releases the bytes of this receive.
+  /// Releases the message of this receive.
   virtual void release(MessageHandle&) {}
-  /// This rank's doorbell, which peers of this transport ring from now on when they have sent a message to this rank or
-  /// read one of its own. All ranks must call this. Null: the caller must poll.
+  /// This rank's doorbell. From now on peers of this transport ring it when they have sent a message to this rank, or
+  /// have read one of its messages. All ranks must call this. Null: the caller must poll.
   virtual Doorbell* use_doorbell() { return nullptr; }
   /// Must be called in each pass over waiting messages, before any `try_receive` or `send_done`.
   virtual void progress() {}

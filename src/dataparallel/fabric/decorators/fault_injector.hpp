@@ -11,12 +11,12 @@
 
 namespace gradmeter::dataparallel {
 
-/// Says which calls of one rank are faulty: all calls from a certain number on. Any thread may use it.
+/// Says which calls of one rank are faulty: all calls from a given number on. Any thread may use it.
 class FaultyCalls {
  public:
   /// first: the number of the first faulty call; null: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
-  /// Counts a call that has data. Returns its number if the call is to go wrong.
+  /// Counts a call that has data. Returns its number if the call is to be faulty.
   std::optional<std::uint64_t> next() {
     const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
     return first_ && number >= *first_ ? std::optional(number) : std::nullopt;
@@ -28,12 +28,12 @@ class FaultyCalls {
 };
 
 /// A fabric with faults; it forwards everything else. Computations, also those of background tasks, last `slow` times
-/// as long: the thread spins after the work. A faulty call has one wrong element in its result on this rank, at a place
-/// that depends on the call's number: 1 is added to the element, and where that changes nothing, or the type is not
-/// fp32, its lowest bit is flipped. These can be faulty: collectives (a reduce-scatter in the rank's own block),
-/// received data, and messages with a payload that this rank posts, as a worker or a server. Calls are counted from 0
-/// in the order of posting, without those that have no data. To omit a contribution (to an all-reduce or
-/// reduce-scatter), this rank gives zeros; these sums are counted separately.
+/// as long, because the thread spins after the work. A faulty call has one wrong element in its result on this rank, at
+/// a place that depends on the call's number: 1 is added to the element, and where that changes nothing, or the type is
+/// not fp32, its lowest bit is flipped. Three kinds of calls can be faulty: collectives (a reduce-scatter in the rank's
+/// own block), received data, and messages with a payload that this rank posts, as a worker or a server. Calls with
+/// data are counted from 0 in the order of posting. To omit a contribution to an all-reduce or reduce-scatter, this
+/// rank contributes zeros; these calls have a count of their own.
 class FaultInjector final : public ForwardingFabric {
  public:
   /// Injects the faults that `injection` has for this rank of the world.
@@ -54,7 +54,7 @@ class FaultInjector final : public ForwardingFabric {
   };
   double slow_;
   std::shared_ptr<FaultyCalls> calls_;
-  /// Counts sums, of which some lack this rank's contribution; used by the rank's own thread.
+  /// Counts all-reduces and reduce-scatters, to some of which this rank does not contribute; for the rank's own thread.
   FaultyCalls omitted_;
   std::unordered_map<const Operation*, Fault> faults_;  ///< the faults of calls under way
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records a strategy from outside. The probe collects the intervals that the fabric itself has taken of every
-// computation and call, and decomposes steps by interval arithmetic: computation, communication, and the part of
-// communication that was exposed. So all strategies share one trace and one interval arithmetic, and none has a timer.
+// Records a strategy from outside. The fabric takes the interval of every computation and call; the probe collects
+// these and decomposes steps by interval arithmetic: computation, communication, and the exposed part of communication.
+// So all strategies share one trace and one arithmetic, and none has a timer.
 #pragma once
 #include <deque>
 #include <mutex>
@@ -37,7 +37,7 @@ struct StepRecord {
 /// The times of one call in a step [s], from the begin of the step.
 struct CallTimes {
   double posted = 0, started = 0, finished = 0;
-  double wire = 0;  ///< time since the last rank began the call; where that is not known, since this rank began it
+  double wire = 0;  ///< time since the last rank began the call; if that is unknown, since this rank began it
   /// Time outside computation and outside all earlier calls, which adds up to the step's exposed time.
   double exposed = 0;
 };
@@ -45,7 +45,7 @@ struct CallTimes {
 /// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
 struct Decomposition {
   double step = 0, compute = 0;
-  double communication = 0;  ///< the union of the calls, from start to finish
+  double communication = 0;  ///< length of the union of the calls' intervals, from start to finish
   double exposed = 0;        ///< communication outside computation: union − compute
   double overlap = 0;        ///< compute + communication − union
   /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
@@ -54,15 +54,15 @@ struct Decomposition {
   bool bytes_known = true;  ///< false: a vendor's call, whose bytes are not counted, was among them
   double encode = 0, decode = 0;
   double waited = 0;   ///< time of the worker's waits
-  double handled = 0;  ///< time of the worker's exchanges outside kernels and waits: posting, taking, copying
+  double handled = 0;  ///< time in which the worker posts, takes and copies messages, outside kernels and waits
   std::vector<CallTimes> calls = {};
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock; empty: skew is not known (0).
 Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 
-/// All that a rank has sent in steps, including its server's answers to messages of steps. Messages outside steps are
-/// not counted: those with evaluation weights, and those that end a connection.
+/// All that a rank has sent in steps, including its server's answers to messages of steps. Two kinds of messages
+/// outside steps are not counted: those with evaluation weights, and those that end a connection.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
   bool bytes_known = true;  ///< false: a vendor's call was among them
@@ -72,13 +72,13 @@ struct Totals {
 /// Records the work of background tasks. Any thread may use it.
 class BackgroundLog {
  public:
-  /// Says whether records are kept until somebody takes them; totals are always kept.
+  /// Sets whether records are kept until `take` returns them. Totals are always kept.
   void keep(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
   /// Returns the record of what was completed since the last call.
   StepRecord take();
-  /// Counts a call that is already in a step's record.
+  /// Counts a call whose record is in a step already.
   void add_done(const Completion&);
   Totals totals();
   bool idle();
@@ -103,11 +103,11 @@ class Probe final : public ForwardingFabric {
 
   /// Calls that are posted between begin and end belong to the step; those outside belong to none.
   void begin_step();
-  /// Ends the step, and does not wait for a device. Calls that are not done yet will belong to the step in which they
+  /// Ends the step without waiting for a device. Calls that are not done yet will belong to the step in which they
   /// complete.
   void leave_step();
-  /// Waits for all work, and returns the records of the steps that were left since the last call, in their order. They
-  /// use labels of calls, which stay valid until the next `begin_step`.
+  /// Waits for all work. Returns the records of the steps that `leave_step` has ended since the last call, in their
+  /// order. Their labels stay valid until the next `begin_step`.
   std::vector<StepRecord> take_steps();
   /// Ends the step and waits for its work. The returned record stays valid until the next `begin_step`.
   const StepRecord& end_step();
@@ -116,7 +116,7 @@ class Probe final : public ForwardingFabric {
   void keep_background(bool yes) { background_log_.keep(yes); }
   /// The totals of all steps so far, over calls that are done.
   Totals totals();
-  /// True where no call of any step is under way, by the worker or a background task.
+  /// True where no call of any step is under way, whether the worker's or a background task's.
   bool idle();
 
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
@@ -138,13 +138,15 @@ class Probe final : public ForwardingFabric {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
-  /// Steps whose work may be under way, the present one last. A deque, since the fabric writes times to its elements.
+  /// Steps whose work may be under way, the present one last. It is a deque, since the fabric writes times to its
+  /// elements.
   std::deque<StepRecord> steps_;
   StepRecord ended_;             ///< what `end_step` has returned
-  std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not done when it ended
-  std::vector<Ticket> kept_;     ///< calls of records, which use their labels
+  std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not yet done when it ended
+  std::vector<Ticket> kept_;     ///< calls that own the labels of the returned records
   bool in_step_ = false;
-  std::size_t most_submitted_ = 0;  ///< the most computations of a step so far: room for the next step's
+  /// The most computations of any step so far, for which the next step's record reserves room.
+  std::size_t most_submitted_ = 0;
   BackgroundLog background_log_;
 };
 

@@ -20,11 +20,11 @@
 
 namespace gradmeter::dataparallel {
 
-/// The thread that moves bytes. on_wait: the thread that waits, so nothing moves while it computes. thread: a progress
-/// thread.
+/// The thread that moves bytes. on_wait: the thread that waits, so that nothing moves while it computes. thread: a
+/// progress thread.
 enum class ProgressMode { on_wait, thread };
 
-/// A call as the engine sees it: something to start and to advance.
+/// A call as the engine sees it: something that it starts and advances.
 class EngineOperation : public Operation {
  public:
   EngineOperation(const char* label, int order, runtime::EventPtr ready)
@@ -44,7 +44,8 @@ class EngineOperation : public Operation {
  private:
   friend class Engine;
   const char* label_;
-  int order_;  ///< calls of one order run one after another; those with a negative order start in order and may overlap
+  /// Calls with the same order run one after another; those with a negative one start in sequence and may overlap.
+  int order_;
   runtime::EventPtr ready_;
   bool started_ = false;
   std::atomic<bool> done_{false};
@@ -53,8 +54,8 @@ using EngineTicket = std::shared_ptr<EngineOperation>;
 
 class Messenger;
 
-/// The first error of the progress thread is thrown from every `wait` after it. The destructor gives up calls that are
-/// under way, but lets messages leave first, because tasks usually end with one.
+/// Every `wait` after the progress thread's first error throws that error. The destructor abandons calls that are under
+/// way, but lets messages leave first, because tasks usually end with one.
 class Engine {
  public:
   Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
@@ -71,13 +72,13 @@ class Engine {
   void attach(Messenger&);
   /// Takes an error of a background task, which every wait on this engine then throws. Any thread may call it.
   void report(std::exception_ptr);
-  /// While the returned object lives the progress thread moves nothing, so that other measurements have the machine to
-  /// themselves.
+  /// As long as the returned object lives, the progress thread moves nothing, so that other measurements have the
+  /// machine to themselves.
   std::shared_ptr<void> pause_progress();
 
  private:
   void pause(bool);
-  bool poll();  ///< one pass over what is under way; true when anything moved
+  bool poll();  ///< makes one pass over what is under way; true when anything moved
   bool poll_one(EngineOperation&);
   void note_waiting(const EngineOperation&);
   void take_submitted();
@@ -93,7 +94,7 @@ class Engine {
   runtime::Activity& activity_;
   std::mutex mutex_;
   std::condition_variable work_;
-  /// Calls that the computing thread has submitted and the moving one has not yet taken.
+  /// Calls that the computing thread has submitted and the moving thread has not yet taken.
   std::vector<EngineTicket> submitted_;
   std::deque<EngineTicket> active_;     ///< used by the moving thread alone
   std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not yet taken
@@ -132,7 +133,8 @@ class CollectiveOperation final : public EngineOperation {
   std::optional<allreduce::CodingTime> coding_before_;
 };
 
-/// A send or a receive. Messages wait neither for collectives nor for each other: they have a transport of their own.
+/// A send or a receive. Messages wait neither for collectives nor for each other, since their transport is a separate
+/// one.
 class MessageOperation final : public EngineOperation {
  public:
   /// `in` and `out` are as in FabricCall: a send sends `in`, a receive writes to `out`, and the other one is empty.

@@ -26,14 +26,14 @@
 
 namespace gradmeter::dataparallel {
 
-/// One object for each role.
+/// A pair of objects, one for each role.
 template <class T>
 struct ByRole {
   std::array<T, 2> all = {};
   T& operator[](Role r) { return all[static_cast<std::size_t>(r)]; }
 };
 
-// Header and payload are two messages of the transport, in channels of their own.
+// Header and payload are sent as two messages of the transport, on different channels.
 constexpr int header_channel(Role to) { return static_cast<int>(to); }
 constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 
@@ -64,7 +64,7 @@ struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
   Role from = Role::worker;
   int to = 0;
-  std::span<std::byte> header = {}, draft = {};  ///< an empty draft: the payload lies in the sender's memory
+  std::span<std::byte> header = {}, draft = {};  ///< an empty draft means that the payload is in the sender's memory
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
   bool started = false;
@@ -78,17 +78,17 @@ class SendQueue {
   bool idle() const { return unsent_.load(std::memory_order_acquire) == 0; }  ///< any thread may call it
 
   // The functions up to `finish` are called under the messenger's mutex.
-  /// Gives memory as Port::draft does. A draft that was never posted is given again.
+  /// Returns memory as Port::draft does. A draft that was never posted is returned again.
   std::optional<std::span<std::byte>> draft(Role from, int to, std::size_t bytes);
-  /// Prepares a message with this payload or, where there is none, with the last draft to that rank. Where the result
-  /// has no ticket there is no room.
+  /// Prepares a message with this payload, or if it is null, with the last draft to that rank. Without room, the result
+  /// has no ticket.
   OutgoingMessage prepare(Role from, int to, const MessageHeader&, std::span<const std::byte> payload,
                           const char* label);
   void post(OutgoingMessage);
   /// Frees the memory of a message that has left.
   void finish(const OutgoingMessage&);
 
-  // The poll calls `take_posted` and `move`, the former under the mutex.
+  // The polling thread calls `take_posted` under the mutex, and `move` without it.
   void take_posted();
   /// Starts what was posted, and calls `left` with each message that has left. Returns whether anything moved.
   bool move(const std::function<void(const OutgoingMessage&)>& left);
@@ -112,25 +112,25 @@ class SendQueue {
   std::atomic<int> unsent_{0};
 };
 
-/// A message whose header has come.
+/// A message whose header has arrived.
 struct IncomingMessage {
   int from = 0;
   Role to = Role::worker;
   MessageHeader header = {};
-  const std::byte* payload = nullptr;  ///< null: the payload has not come
+  const std::byte* payload = nullptr;  ///< null: the payload has not arrived
   runtime::MessageHandle handle = {};
-  bool landing = false;                ///< the transport knows where its payload goes
+  bool landing = false;                ///< the transport has been told where to put its payload
   std::vector<std::byte> buffer = {};  ///< holds the payload, unless the transport reads the peer's memory
-  OutgoingMessage own = {};            ///< the outgoing message, where the rank sends to itself
+  OutgoingMessage own = {};            ///< the outgoing message, where the rank has sent to itself
 };
 
-/// Messages that come to both ports of a rank: headers of every other rank, and payloads where they land. Only the
-/// thread that polls uses it.
-/// Memory: a header for every rank, and at most `held_payloads` landing buffers a port, made when they are needed.
+/// Messages that come to both ports of a rank: it receives headers from every other rank, and payloads. Only the thread
+/// that polls uses it.
+/// Memory: a header for every rank, and at most `held_payloads` buffers a port, made when they are needed.
 class ReceiveQueue {
  public:
   ReceiveQueue(runtime::Transport&, const PortOptions&);
-  /// Calls `deliver` with each message that has come, those of one sender in order. Returns whether there were any.
+  /// Calls `deliver` with each message that has arrived, those of one sender in order. Returns whether there were any.
   bool move(const std::function<void(IncomingMessage&)>& deliver);
   /// Tells the sender that the message was read, and uses its memory again.
   void release(IncomingMessage&);
@@ -142,7 +142,8 @@ class ReceiveQueue {
     Role to = Role::worker;
     MessageHeader header = {};  ///< the header that the next message will land in
     runtime::MessageHandle handle = {};
-    std::deque<IncomingMessage> coming = {};  ///< messages whose payloads have not come, and those behind them
+    /// Messages whose payloads have not arrived, and the messages behind them.
+    std::deque<IncomingMessage> coming = {};
   };
   void listen(Source&);
   void take_header(Source&);
@@ -156,13 +157,13 @@ class ReceiveQueue {
   ByRole<std::size_t> buffers_made_;
 };
 
-/// Tasks write and read through ports under a mutex. `poll` moves the bytes: it is called by a thread that posts or
+/// Tasks write and read through ports under a mutex. `poll` moves the bytes. It is called by a thread that posts or
 /// waits, and by the engine's thread while all others compute, so a sender never waits for a receiver that is busy
-/// computing. A payload is sent from the sender's own memory; the receiver finds memory for it when its header comes.
+/// computing. A payload is sent from the sender's own memory. The receiver makes room for it when its header arrives.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
-  /// activity: workers note in it what they wait for, with the member's rank in the world.
+  /// activity: where workers note what they wait for, with the member's rank in the world.
   Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks, runtime::SpinPolicy);
 
@@ -173,8 +174,8 @@ class Messenger {
   bool poll();
   /// True where no message waits to leave.
   bool idle() const { return send_queue_.idle(); }
-  /// Sleeps until something may have come, or some time has passed. needed: called right before the sleep; true where
-  /// there is other work, so that there is no sleep. Another thread may poll meanwhile.
+  /// Sleeps until something may have arrived, or for a short time. needed: called right before the sleep; if it returns
+  /// true there is other work, and no sleep. Another thread may poll meanwhile.
   void sleep_until_rung(const std::function<bool()>& needed);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();
@@ -191,7 +192,7 @@ class Messenger {
     std::deque<IncomingMessage> arrived;
     std::optional<IncomingMessage> reading;
     bool room_wanted = false, room = false;
-    bool worker_takes_messages = false;  ///< a worker that waits takes the messages that come
+    bool worker_takes_messages = false;  ///< a worker that waits takes the messages that arrive
     std::unordered_map<int, int> kept;   ///< number of kept messages, by sender
     std::exception_ptr error;
     std::condition_variable changed;
@@ -204,7 +205,7 @@ class Messenger {
   void finish(const OutgoingMessage&);
   bool take_over();
 
-  const int in_flight_;              ///< the most messages in flight from one sender
+  const int in_flight_;              ///< most messages of one sender that are on their way
   runtime::SpinPolicy spin_policy_;  ///< for workers that wait
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;

@@ -18,9 +18,9 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct RankFabricOptions {
-  /// How collectives are exchanged; the group's ranks are filled in. If the algorithm is null or does not apply, it is
-  /// a ring. The codec is for all-reduces with a tensor layout. The queue does the copies, sums and the codec's work on
-  /// the device of `queue`; null: the engine does them at once.
+  /// How collectives are exchanged; the fabric fills in the group's ranks. A ring is used if the algorithm is null or
+  /// does not apply. The codec is for all-reduces with a tensor layout. Copies, sums and the codec's work are submitted
+  /// to `queue`, on its device; null: the engine does them at once.
   allreduce::ExchangeSpec exchange = {};
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
@@ -33,7 +33,7 @@ struct RankFabricOptions {
   int groups = 3;
   /// Queue of this rank's computations, which outlives the fabric; null: the host's.
   runtime::Queue* queue = nullptr;
-  core::MessageFaults message_faults = {};  ///< faults of all its messages
+  core::MessageFaults message_faults = {};  ///< faults that are injected into its messages
   int world_rank = 0;                       ///< this rank in the world, for `message_faults`
 };
 
@@ -67,7 +67,7 @@ class RankFabric final : public Fabric {
   TransportKind transport() const { return network_.transport(); }
   /// The length of message at which the group's collectives cut buffers [bytes].
   std::size_t message_bytes(Group g) const;
-  /// While the returned object lives nothing moves, so all ranks must have completed the calls that they wait for.
+  /// As long as the returned object lives nothing moves. All ranks must have completed the calls that they wait for.
   std::shared_ptr<void> pause_progress() { return engine_->pause_progress(); }
   /// Drops the codec's state from earlier calls.
   void forget();
@@ -83,13 +83,14 @@ class RankFabric final : public Fabric {
   struct LoggedWork;
   void run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log);
   void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin, ComputeLog& log);
-  /// Writes the times of marks to logs and stamps. All work must be done; `here`, at its end, was reached at `now`.
+  /// Writes the times of marks to logs and stamps. All work must be done. `here` is the event at its end, reached at
+  /// `now`.
   void read_marks(const runtime::Event& here, double now);
-  /// Locks the log where two threads use it: work of a device's queue and exchanges. With the host's queue both are on
-  /// one thread, and there is no lock.
+  /// Locks the log where two threads write to it: that of the device's queue, and that which makes exchanges. With the
+  /// host's queue these are one thread, and no lock is taken.
   std::unique_lock<std::mutex> log_lock();
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
-  /// True where the call's buffers must be copied to and from the memory at which transports reach them.
+  /// True where the call's buffers must be copied to and from memory that transports reach.
   bool is_staged(const FabricCall&);
 
   RankFabricOptions options_;
@@ -110,10 +111,10 @@ class RankFabric final : public Fabric {
     double* to;
     runtime::EventPtr mark;
   };
-  std::vector<Stamp> stamps_;                  ///< likewise
+  std::vector<Stamp> stamps_;                  ///< stamps to write at the next `synchronise`
   std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
   std::vector<runtime::OwnedBuffer> mapped_;   ///< views of the network's memory
-  /// The queue of a staged device's copies to and from the network's memory. Null: there are no such copies.
+  /// The queue of a staged device's copies to and from the network's memory; null: no copies are needed.
   std::unique_ptr<runtime::Queue> copies_;
   /// Results of calls under way that have not yet been copied to the device.
   std::map<const Operation*, Buffer> arriving_;

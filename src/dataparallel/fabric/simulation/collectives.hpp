@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in virtual time: they begin when the last member has called, and run the schedules of real ranks.
+// Collectives in virtual time: they begin when the last member has called, and run the same schedules as real ranks.
 #pragma once
 #include <map>
 #include <span>
@@ -17,7 +17,7 @@ class SimCollectives {
  public:
   explicit SimCollectives(SimContext& context)
       : context_(context), free_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
-  /// Makes one worker's part of one collective.
+  /// Makes the call of one worker in a collective.
   Ticket join(int worker, const FabricCall&);
 
  private:
@@ -33,7 +33,7 @@ class SimCollectives {
     std::size_t arrived = 0;
     bool is_coded = false;
   };
-  /// The cost of encoding.
+  /// The cost of encoding with a codec.
   struct CodecCost {
     core::CodecRates rates;
     double share;  ///< bytes on the wire for each byte of the numbers
@@ -43,11 +43,11 @@ class SimCollectives {
   std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
                                    const allreduce::Slices&, std::vector<double> begin) const;
   void complete(PendingCollective&);
-  /// True where a member dies before it has done its part. Then no member's call ever completes.
+  /// True where a member dies before it has done its part. No member's call then completes.
   bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
 
   SimContext& context_;
-  /// By worker: the time at which it is free for its next collective, since it makes one at a time.
+  /// By worker: the time at which its last collective ends, since it makes one at a time.
   std::vector<double> free_;
   std::map<std::pair<int, int>, std::uint64_t> calls_;
   std::map<std::pair<int, std::uint64_t>, PendingCollective> open_;

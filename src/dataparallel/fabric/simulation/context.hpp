@@ -24,8 +24,8 @@ struct MessageQueue;
 /// A message on the network.
 struct Packet {
   int from = 0;                   ///< rank in the world
-  std::uint64_t number = 0;       ///< number among all packets so far, which breaks ties so that runs repeat
-  double head = 0, tail = 0;      ///< when its first and its last byte arrive, if the port is free
+  std::uint64_t number = 0;       ///< number among all packets so far, which decides ties, so that runs repeat
+  double head = 0, tail = 0;      ///< when its first and its last byte would arrive at a free port
   double port_time_s = 0;         ///< how long it occupies the port
   MessageQueue* queue = nullptr;  ///< queue in which it arrives
   bool is_failure_notice = false;
@@ -37,15 +37,15 @@ struct Packet {
 struct MessageQueue {
   explicit MessageQueue(int rank) : owner(rank) {}
   const int owner;  ///< rank in the world
-  /// Packets by arrival time, which is final, though it may be in the future.
+  /// Packets by arrival time. That time does not change any more, but may be in the future.
   std::map<std::tuple<double, int, std::uint64_t>, Packet> arrivals;
   int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
 };
 
 /// The ranks' network ports. A rank sends one message at a time, in the order of posting, and receives one at a time,
-/// in the order in which their first bytes arrive. Collectives have transports of their own and do not use these ports.
-/// Only the running thread may call. Source of the cost: Hockney's model, with both ports of a rank serialised, and
-/// nodes' ports and the trunk shared (`core::LinksInUse`).
+/// in the order in which their first bytes arrive. Collectives use transports of their own. Only the running thread may
+/// call it. Source of the cost: Hockney's model, with both ports of a rank serialised; nodes' ports and the trunk are
+/// shared (`core::LinksInUse`).
 class SimNetwork {
  public:
   SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
@@ -58,18 +58,16 @@ class SimNetwork {
   Passage send(int from, int to, std::size_t bytes);
   /// The time at which the sender's port is free again [s].
   static double left(const Passage& p) { return p.begin + p.seconds; }
-  /// Delivers a message to this queue by the passage that `send` returned, `delay` later than without a fault [s].
+  /// Delivers a message to this queue after the passage that `send` returned, plus `delay` for an injected fault [s].
   void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
-  /// Delivers a packet at a given time without using the link, after all others of that time.
+  /// Delivers a packet at this time, after all others of that time, without using the link.
   void deliver_at(MessageQueue&, Packet, double time);
   /// Delivers a packet now, without using the link.
   void put(MessageQueue&, Packet);
 
-  /// Makes the arrival times of packets final whose first byte has arrived: no other packet can come before them any
-  /// more.
+  /// Fixes the arrival times of packets whose first byte has arrived, since no later packet can come before them.
   void settle(MessageQueue&);
-  /// The time at which the queue's first packet will arrive, as far as it is known now [s]; `forever`: none is on its
-  /// way.
+  /// The time at which the queue's first packet will arrive, as known now [s]; `forever`: none is on its way.
   double expected(const MessageQueue&) const;
 
  private:
@@ -92,12 +90,12 @@ class SimNetwork {
 
 class SimOperation : public Operation {
  public:
-  /// The call is posted now, by the running thread.
+  /// Begins a call at the present time of the running thread.
   SimOperation(EventScheduler& scheduler, std::string label)
       : scheduler_(scheduler), thread_(scheduler.running_thread()), label_(std::move(label)) {
     completion_.posted = scheduler.now(thread_);
   }
-  /// Compares with the time of the thread that asks: a background task may have posted the call, and ended since.
+  /// Compares with the time of the thread that asks, since a background task may have posted the call and ended.
   bool done() const override {
     return complete_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
   }
@@ -110,7 +108,8 @@ class SimOperation : public Operation {
   double posted() const { return completion_.posted; }
   int thread() const { return thread_; }
 
-  /// Completes the call at that time, which may be in the future. Wakes the thread if it waits for this call.
+  /// Completes the call at that time, which may be in the future. Wakes the thread that waits for the call, if there is
+  /// one.
   void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
     completion_.started = started;
     completion_.finished = finished;
@@ -121,8 +120,8 @@ class SimOperation : public Operation {
   }
   virtual void wait() {
     while (!complete_) sleep(EventScheduler::forever);
-    // Blocks until the finish time itself, not for a difference of times, which would round: the call must be done when
-    // this returns.
+    // Blocks until the finish time itself. A difference of times would be rounded, and the call must be done when this
+    // returns.
     while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
   }
 
@@ -148,11 +147,11 @@ class Groups {
   /// The workers of a group in rank order.
   const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
   int size(Group g) const { return static_cast<int>(members(g).size()); }
-  /// The rank of a worker in a group. Errors: std::logic_error when the worker is not in the group.
+  /// A worker's rank in a group. Errors: std::logic_error when the worker is not in the group.
   int position(Group, int worker) const;
   /// The worker that has this rank in the group. Errors: std::logic_error when there is none.
   int worker(Group, int rank) const;
-  /// Makes one worker's call of `split`; returns when all workers have called.
+  /// Makes the `split` call of one worker; returns when all workers have called.
   Group split(int worker, int color, int key);
 
  private:
@@ -169,7 +168,7 @@ class Groups {
 
 struct SimContext {
   SimContext(int workers, SimMachine);
-  /// The time at which that rank of the world fails; for most ranks `EventScheduler::forever`.
+  /// The time at which that rank of the world fails; `EventScheduler::forever` for ranks that do not.
   double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
   const core::Machine& machine() const { return simulated.machine; }
   double now() const { return scheduler.now(scheduler.running_thread()); }

@@ -22,37 +22,38 @@ namespace gradmeter::dataparallel {
 class EventScheduler {
  public:
   static constexpr double forever = std::numeric_limits<double>::infinity();
-  /// Ends a thread whose stop time has come, or whose run has failed. Code that catches all exceptions must rethrow it.
+  /// Thrown in a thread to end it: its stop time has come, or the run has failed. Code that catches all exceptions must
+  /// rethrow it.
   struct Stopped {};
 
   explicit EventScheduler(int threads);
 
-  /// Runs body(rank) on as many threads as there are ranks, and returns when all are done, also the spawned ones. The
+  /// Runs body(rank) on as many threads as there are ranks; returns when these and all spawned threads are done. The
   /// first exception that a body throws is rethrown; the other threads then end with `Stopped`. Errors:
   /// std::logic_error on a deadlock, with a text that says who waits, and who was stopped before.
   void run(const std::function<void(int rank)>& body);
-  /// Starts another thread, at the caller's time, and returns its number. It stops at the time at which the caller is
-  /// to stop. `name`: for the text of a deadlock.
+  /// Starts another thread, at the caller's time, and returns its number. It has the caller's stop time. `name` is for
+  /// the text of a deadlock.
   int spawn(std::string name, std::function<void()> body);
 
   double now(int thread) const { return threads_[static_cast<std::size_t>(thread)].clock; }
   int running_thread() const { return running_thread_; }
   /// Adds time to this thread's clock; threads with earlier clocks run before it continues.
   void advance(int thread, double seconds);
-  /// Sleeps until `wake` is called for this thread, or until the time `until`; `why` names what it waits for.
+  /// Sleeps until `wake` is called for this thread, or until the time `until`; `why` says what it waits for.
   void block(int thread, std::string why, double until = forever);
-  /// Wakes a blocked thread at `time`, or at its own clock, whichever is later; of several calls the earliest time
-  /// counts. It has no effect on a thread that does not sleep.
+  /// Wakes a blocked thread at `time`, or at its own clock, whichever is later. If there are several calls, the
+  /// earliest time counts. It has no effect on a thread that does not sleep.
   void wake(int thread, double time);
 
-  /// Ends a thread, by `Stopped`, when it reaches this time. To be called for a thread that has not begun or sleeps, or
-  /// for the caller.
+  /// Ends a thread, by `Stopped`, when it reaches this time. It may be called for a thread that has not begun or that
+  /// sleeps, and by a thread for itself.
   void stop_at(int thread, double time);
-  /// Ends a spawned thread where it sleeps, and waits until it has ended, so that it ends before what it uses is
-  /// destroyed. Where the run has failed it ends at once. Does nothing when it has ended already.
+  /// Ends a spawned thread where it sleeps, and waits until it has ended, so that it ends before objects that it uses
+  /// are destroyed. It ends at once if the run has failed. Does nothing if the thread has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Sets an exception that no thread has taken yet. It is thrown in place of the next deadlock's, as its likely cause.
+  /// Notes an exception that no thread has taken yet. The next deadlock throws it instead, as its likely cause.
   void suspect(std::exception_ptr e);
 
  private:
@@ -70,7 +71,7 @@ class EventScheduler {
   };
   Thread& at(int thread) { return threads_[static_cast<std::size_t>(thread)]; }
   void start(int thread, std::function<void()> body);
-  void queue(int thread, double time);  ///< this function and all below need the mutex held
+  void queue(int thread, double time);  ///< this function and those below must be called with the mutex held
   void pass();                          ///< picks the next running thread
   void finish(int thread);
   void wait_for_turn(std::unique_lock<std::mutex>&, int thread);
@@ -81,7 +82,7 @@ class EventScheduler {
   std::mutex mutex_;
   const std::size_t ranks_;
   std::deque<Thread> threads_;              ///< by number; a deque keeps their addresses
-  std::set<std::pair<double, int>> queue_;  ///< the next to run is first; threads that sleep for ever are not in it
+  std::set<std::pair<double, int>> queue_;  ///< the first one runs next; threads that sleep for ever are not in it
   int running_thread_ = 0;
   std::exception_ptr error_, suspect_;
 };

@@ -40,7 +40,7 @@ struct PortSet {
   PortOptions options = {};
   std::vector<int> members = {};                        ///< workers in rank order
   std::deque<MessageQueue> workers = {}, servers = {};  ///< by rank in the group
-  /// Ports that need nothing any more, noted where messages may get lost.
+  /// Ports that are no longer needed, recorded where messages may get lost.
   std::set<std::pair<Role, int>> closed = {};
   std::deque<MessageQueue>& queues(Role r) { return r == Role::worker ? workers : servers; }
 };
@@ -49,11 +49,11 @@ struct PortSet {
 class SimMessenger {
  public:
   explicit SimMessenger(SimContext& context) : context_(context) {}
-  /// Makes one worker's part of an `open`. It does not wait for the others: messages may arrive before a receiver
+  /// Makes the `open` call of one worker. It does not wait for the others, since messages may arrive before a receiver
   /// opens.
   Ports open(Group, int worker, PortOptions);
-  /// The time at which the last message that this thread has posted leaves [s]. The entry is then erased, since
-  /// threads' numbers are reused.
+  /// The time at which the last message that this thread has posted leaves [s]. The entry is erased, since numbers of
+  /// threads are reused.
   double take_last_send_end(int thread);
 
  private:
