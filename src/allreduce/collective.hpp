@@ -28,8 +28,8 @@ struct TensorPart {
 /// difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
-  /// The sum of the squares of all terms that were added to or subtracted from it in fp32, which scales the rounding
-  /// errors.
+  /// The sum of the squares of all terms of `values`, which were added up in fp32. Rounding errors are in proportion to
+  /// its root.
   double squares = 0;
 };
 
@@ -110,8 +110,8 @@ class Collective {
   /// True where calls take buffers in the memory of the queue's device. Otherwise they take host memory, or the memory
   /// through which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where it reads and writes the device's own memory, rather than the host memory through which transports reach
-  /// it.
+  /// True where calls read and write the memory of the device itself. False where transports move a device's buffers
+  /// through host memory.
   virtual bool reads_device() const { return false; }
   /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
   /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal

@@ -115,12 +115,12 @@ struct MergedPoint {
 };
 
 /// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
-/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches. The 95
-/// % interval of a summary, or of a metric whose interval is in other metrics (efficiency_ci95_low), becomes that over
-/// launches, or none if a value is not positive. A true or false metric is true if any launch has true. The verdict
-/// follows from the candidates' mean shares. The slowest rank is kept if two thirds of the launches name it. Other
-/// whole numbers and texts are those of the last launch. A point of one launch stays as it is, without its samples.
-/// Cost: O(n log n).
+/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches. A 95 %
+/// interval becomes that over launches, or none if a value is not positive; so does an interval that is in metrics of
+/// its own (efficiency_ci95_low). A true or false metric is true if any launch has true. What bounds a step
+/// (`bound_by`) is decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the
+/// launches name it. Other whole numbers and texts are those of the last launch. A point of one launch stays as it is,
+/// without its samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 

@@ -18,9 +18,9 @@ namespace gradmeter::allreduce {
 /// Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
-/// Binding is collective over the site's ranks. Errors: Unavailable where ranks share a GPU; BackendError without a
-/// queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when a peer does not
-/// come: its kernel leaves after the patience, or when another rank has failed.
+/// Binding is collective over the ranks of the exchange. Errors: Unavailable where ranks share a GPU; BackendError
+/// without a queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when another
+/// rank has failed, or has not come within `PeerOptions::patience`.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-multimem`: an all-reduce that NVLink's switches add up, where GPUs have multicast memory (kernels of
@@ -51,10 +51,11 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 
 /// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
 /// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host. The
-/// host submits each group when NCCL has accepted the one before. Bits: those of an Executor with as many bytes a
-/// message.
+/// host submits each group when NCCL has accepted the one before. Bits: those of an Executor whose
+/// messages have the same length.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
-///         Memory: an alternate for each slice under way, and the data that land for the sums of a round, taken here.
+///         Memory, which this function takes: an alternate for each slice under way, and the data that a round
+///         receives for its sums.
 /// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
 

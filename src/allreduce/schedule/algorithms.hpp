@@ -43,8 +43,9 @@ extern const AlgorithmInfo binomial_tree_row;
 /// Two mirrored binary trees: half of the slices go through each, so that every rank is a leaf in one of them. Serves
 /// all-reduce, by two schedules. Each is an in-order binary tree with rank 0 above its root: values go up to rank 0,
 /// where the sum is finished, and down again. Any p.
-/// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree, in which an inner rank sends 3 buffers, a leaf 1; over both
-///         trees no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
+/// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree. A tree carries half of the buffer; an inner rank sends that
+/// three
+///         times and a leaf once, so that no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
 /// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
 extern const AlgorithmInfo double_tree_row;
 
@@ -79,8 +80,8 @@ extern const AlgorithmInfo bcube_row;
 /// Swing: recursive halving whose partners lie left and right in turn, near each other on a ring or torus. Serves
 /// all-reduce for powers of two. In round s rank r exchanges with r ± (1 - (-2)^(s+1)) / 3, plus for even ranks, minus
 /// for odd ones: distances 1, 1, 3, 5, 11 … instead of 1, 2, 4, 8, 16.
-/// Blocks are numbered such that each message is one run of consecutive blocks. That is possible because the ranks that
-/// a rank reaches from round s on form a set whose members all reach the same set (see butterfly.cpp).
+/// Blocks are numbered such that each message is one run of consecutive blocks. That is possible because, from
+/// round s on, ranks exchange within disjoint sets (see butterfly.cpp).
 /// Cost:   2·log2 p rounds of one message by each rank; 2n(p-1)/p sent by each.
 /// Source: De Sensi, Bonato, Saam, Hoefler, NSDI 2024 (arXiv:2401.09356).
 extern const AlgorithmInfo swing_row;

@@ -15,7 +15,7 @@ namespace gradmeter::allreduce {
 /// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at core::Machine::reduce_bytes_per_s.
 /// Each slice of the buffer is a pipeline of its own on one of `lanes_for` lanes. A slice begins when the slice before
 /// it on its lane is done. A round of a slice begins on a rank when the slice's previous round is done, and the rank's
-/// port and core are free. Slice s runs schedule s mod count. world_ranks: the ranks' numbers on the machine; empty: 0,
+/// port and core are free. Slices take the schedules in turn. world_ranks: the ranks' numbers on the machine; empty: 0,
 /// 1, 2, …
 /// Cost: O(steps · slices). Source: Hockney, Parallel Computing 1994.
 std::vector<double> hockney_finish_times(std::span<const SchedulePtr>, const Slices&, std::size_t element_bytes,

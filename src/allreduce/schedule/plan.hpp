@@ -21,7 +21,8 @@ enum class Placement : std::uint8_t { out_of_place, in_place };
 /// The content of a message: the values themselves, or a codec's encoding of them.
 enum class Form : std::uint8_t { plain, coded };
 
-/// Work on blocks of this rank's own memory: an encoding, a finish or a copy. `fence`: how many of this rank's own
+/// Work on blocks of this rank's own memory: an encoding, a copy, or a finish, which makes the complete sum the result
+/// (an average is divided by the ranks). `fence`: how many of this rank's own
 /// sends, in posting order, must have left before the write.
 struct LocalStep {
   Blocks blocks;
@@ -77,8 +78,8 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round. They bring own blocks next to received ones with which they later leave in one
-  /// message.
+  /// Copies before the first round. They put blocks of this rank next to places where blocks will be received, so that
+  /// both later leave in one message.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: copies of values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< the most blocks that one round receives for reductions
@@ -89,7 +90,7 @@ struct Plan {
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
-/// The plan's `uses_alternate`, without compiling the whole plan. In place, true is known after a round or two.
+/// The plan's `uses_alternate`, without compiling the whole plan. It stops at the first use of `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal

@@ -31,13 +31,12 @@ CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Commu
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
 /// Writes known data as input, for a call with a codec that is to be checked.
 void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
-/// Checks the result of a call with a codec. Collective over `c`, after the call. The loss that a codec may have counts
-/// as its error, not as wrong. Elements that differ from rank 0's are wrong; all are wrong where the sum cannot come
-/// from this codec.
+/// Checks the result of a call with a codec. Collective over `c`, after the call. What the codec loses is the error of
+/// the result. Elements that differ from rank 0's are wrong; all are wrong where the sum cannot come from this codec.
 CheckFinding check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
-/// Fills buffers for timing without a codec: with 1 for floats, which no operation turns into a subnormal number when
-/// it is repeated in place, with 0 for integers, which then do not overflow. Floats are not all zeros, because some
-/// processors store zeros in less time.
+/// Fills buffers for timing without a codec. Calls that are repeated in place work on their own results: integers are 0
+/// and so do not overflow, floats are 1 and so never become subnormal. Floats are not 0, because some processors store
+/// zeros in less time.
 void fill_for_timing(const CollectivePoint&, CollectiveBuffers);
 
 }  // namespace gradmeter::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least memory traffic of a rank in a collective, made by all ranks at once, is the lower bound on one node.
+// The lower bound of a collective's time on one node: all ranks at once make the least memory traffic that it needs.
 #pragma once
 #include <map>
 #include <memory>
@@ -36,8 +36,9 @@ struct LeastTraffic {
 ///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements
 ///   all-to-all                 a copy of the blocks that move; in place the rank's own block does not move
 ///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
-///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all, in place all
-///                              but its own block, and nothing on the root
+///   all-gather, broadcast      a write of the elements that the rank did not hold. Out of place these are all; in
+///   place
+///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
 /// One rank alone does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);

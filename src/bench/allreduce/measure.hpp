@@ -98,7 +98,7 @@ class CollectiveBenchmark {
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
-  std::uint64_t stamp_ = 0;   ///< stamp of the last timed call's data
+  std::uint64_t stamp_ = 0;   ///< number that the last timed call's data were made from, so that calls differ
   /// The values of the input's first element for the next calls, used in turn; empty: they are not computed yet.
   std::vector<std::vector<std::byte>> stamps_;
   std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`

@@ -28,8 +28,7 @@ std::span<const Reduction> reductions();
 
 /// The memory of a call's buffers. arena: memory that the transport moves best, which a node's ranks share if the
 /// transport shares memory. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it,
-/// which is what most MPI programs have. registered: GPU memory that is registered with NCCL before the calls; host
-/// memory is then ordinary.
+/// which is what most MPI programs have. registered: GPU memory that is registered with NCCL before the calls.
 enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
@@ -116,7 +115,7 @@ struct CollectivePoint : SweepPoint {
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
-/// The powers of ten by which sums in fp32 may grow from the data that were drawn, and stay finite.
+/// Repeated sums in place may grow to 10 to this power times the drawn data: fp32 then still holds them.
 inline constexpr double most_growth = 30;
 
 /// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
@@ -139,8 +138,8 @@ core::Factors to_factors(const CollectivePoint&, const NodeMap&, const Collectiv
 /// its port; 0: there is one node, or the rate is not known. In an all-to-all, each of the node's ranks has a block for
 /// every other rank.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
-/// The wire bound of a point. With a codec it is that of the encoded inner calls of which the exchange consists, except
-/// those whose length depends on the data.
+/// The wire bound of a point. An exchange with a codec consists of inner calls, whose bounds are added up; calls whose
+/// length depends on the data are left out.
 double wire_bound(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 }  // namespace gradmeter::bench

@@ -31,7 +31,7 @@ struct CodecFactors {
   std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
   std::vector<TestGradientPtr> distributions;
   std::size_t parts = 4;  ///< number of encoded gradients that are added up and encoded again
-  int ranks = 8;          ///< ranks of the exchange for which the crossover is computed
+  int ranks = 8;          ///< ranks of the exchange for which the codec's break-even rate is computed
   WireBaseline baseline = WireBaseline::fp32;
   std::string device = "cpu";  ///< device that encodes and decodes
 };
@@ -96,14 +96,15 @@ struct ExchangeErrorPoint {
 std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&);
 
 /// Measures the relative squared error of the exchanged sum of `draw_worker_gradient`s, without error feedback. Ranks
-/// are threads of this process that read each other's memory. The status is wrong where ranks end with different bits.
+/// are threads of this process that read each other's memory. A row has the status `wrong` where ranks end with
+/// different bits.
 /// `finished` and the listener are as in run_codecs. Cost: memory of ranks × size; some seconds for 64 ranks. Errors:
 /// Interrupted.
 std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                                 const RowListener&);
 
-/// One table for each size, distribution and problem, in the order of their first point. Rows that were not measured
-/// show why.
+/// One table for each size and distribution of gradients, in the order of their first point. Rows that were not
+/// measured show why.
 std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// The meaning of the columns, for below the last table.
 std::string codec_legend(report::Legend);

@@ -38,9 +38,9 @@ struct Checkup {
 /// Runs the checkup. Collective. It takes about three seconds.
 Checkup check_up(Session&);
 
-/// The problems that the measurements show. crowding: workers, no more than there are cores, slow each other down.
-/// steadiness: the machine's state changes.
+/// The problem that workers slow each other down although there are as many cores.
 std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
+/// The problem that the machine's state changes.
 std::vector<CheckupProblem> steadiness_findings(const Steadiness&);
 
 }  // namespace gradmeter::bench

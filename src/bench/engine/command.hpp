@@ -35,8 +35,8 @@ struct Invocation {
 /// A command is defined in the folder or source file that has its name; main.cpp lists all commands. `usage` describes
 /// its flags and words; --help, completions and the manual are made from it. `run` returns the exit code. Before main
 /// calls it, main has read the flags and answered --help, and for a command `with_ranks` has made the world (of MPI, or
-/// of threads). `progress_flag` names the flag without which no progress thread calls MPI, so that MPI may use a faster
-/// mode. Empty: such threads may always call it; null: they never do.
+/// of threads). Where a progress thread calls MPI, MPI must use a slower mode: `progress_flag` names the flag that
+/// starts such a thread. Empty: there may always be one; null: there never is.
 struct Command {
   std::string_view name, summary;
   bool with_ranks;

@@ -18,7 +18,7 @@ namespace gradmeter::runtime {
 
 /// Shared memory inside a node, MPI between nodes: each message takes the faster way that reaches its peer. Both
 /// transports have the same channels. `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
-/// Cost: one branch a message more than the transport taken.
+/// Cost: one more branch for each message.
 class HybridTransport final : public Transport {
  public:
   static constexpr int elsewhere = -1;
@@ -116,13 +116,13 @@ class StagedTransport final : public Transport {
 };
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
-/// The receiver holds messages back, since all transports are alike on that side. It delivers a message that has
-/// arrived at the time that the faults say, and never before an earlier message of the same channel. That time is
-/// reckoned from when the message was sent; where the transport does not say when that was, from when the receiver
-/// finds it, which is no sooner than it asks for it. Senders are done when it finds it, as with a network that has
-/// taken the message: what lies in their memory is copied, where the receive says its size. There is no doorbell:
-/// waiting ranks poll, since held-back messages ring none. Cost: an entry of a map for each message on its way, and
-/// that copy.
+/// The receiver holds messages back, since all transports are alike on that side. It delivers a message at the time
+/// that the faults say, and never before an earlier message of the same channel. A delay begins when the message was
+/// sent; where the transport does not say when that was, it begins when the receiver finds the message. A sender is
+/// done when the receiver has found its message, as with a network that has taken it: a message that still lies in the
+/// sender's memory is copied, if the receive says how long it is. Waiting ranks must poll, because a message that is
+/// held back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that
+/// copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were

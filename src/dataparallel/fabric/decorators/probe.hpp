@@ -45,9 +45,9 @@ struct CallTimes {
 /// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
 struct Decomposition {
   double step = 0, compute = 0;
-  double communication = 0;  ///< length of the union of the calls' intervals, from start to finish
-  double exposed = 0;        ///< communication outside computation: union − compute
-  double overlap = 0;        ///< compute + communication − union
+  double communication = 0;  ///< length of the time in which at least one call is under way
+  double exposed = 0;        ///< the part of communication in which nothing is computed
+  double overlap = 0;        ///< time in which both are under way
   /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
   double skew = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
@@ -103,8 +103,8 @@ class Probe final : public ForwardingFabric {
 
   /// Calls that are posted between begin and end belong to the step; those outside belong to none.
   void begin_step();
-  /// Ends the step without waiting for a device. Calls that are not done yet will belong to the step in which they
-  /// complete.
+  /// Ends the step without waiting for a device. Calls of a device that are not done yet will belong to the step in
+  /// which they complete.
   void leave_step();
   /// Waits for all work. Returns the records of the steps that `leave_step` has ended since the last call, in their
   /// order. Their labels stay valid until the next `begin_step`.
