@@ -74,6 +74,11 @@ std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Devic
 /// Refuses in bf16 the same problems as in fp32.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
+/// True for operations of the backends `converted` and `emulated`, and for those that pack their operands.
+bool is_converted(const Op&);
+/// The format of an operand's numbers in memory. It is the operand's own, but packed weights in bf16 by conversion are
+/// fp32.
+const NumberFormat& stored_format(const Op&, const Operand&);
 
 /// Takes the same problems as fp32, in a precision whose row says `emulated`.
 std::string emulated_op_refusal(const Problem&);

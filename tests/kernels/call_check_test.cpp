@@ -52,7 +52,8 @@ class Calls {
   Calls(const Problem& p, std::string_view backend = {}) : op_(prepare(p, {.backend = backend})) {
     for (const Operand& o : op_->inputs()) {
       plain_.emplace_back(o.plain_bytes());
-      fill_random(plain_.back(), *o.format, plain_.size());
+      const double scale = *o.format == number_format(core::Element::i8) ? largest_int8_weight() / 127 : 1;
+      fill_random(plain_.back(), *o.format, plain_.size(), scale);
       stored_.emplace_back(o.stored_bytes);
     }
     for (const Operand& o : op_->outputs()) results_.emplace_back(o.stored_bytes);
@@ -103,15 +104,41 @@ TEST(CallCheck, AccusesNoLibraryThatComputes) {
   std::size_t checked = 0;
   for (const Problem& p : problems()) {
     if (!op_refusal(p).empty()) continue;
-    Calls calls(p);
-    for (const std::uint64_t seed : {1u, 2u, 3u}) {
-      CallCheck check(seed);
-      calls.run();
-      EXPECT_EQ(check.fault(), "") << text(p.shape) << name(p.pass) << name(p.precision);
-      checked += check.calls();
+    // Conversion is what a processor without instructions for bf16 does.
+    for (const std::string_view backend : {"", "converted"}) {
+      if (!backend.empty() && p.precision != Precision::bf16) continue;
+      Calls calls(p, backend);
+      for (const std::uint64_t seed : {1u, 2u, 3u}) {
+        CallCheck check(seed);
+        calls.run();
+        EXPECT_EQ(check.fault(), "") << text(p.shape) << name(p.pass) << name(p.precision) << backend;
+        checked += check.calls();
+      }
     }
   }
   EXPECT_GT(checked, 3 * 20u);
+}
+
+// Processors without instructions for bf16 pack weights so.
+TEST(CallCheck, AccusesNoPackingThatRoundsToBf16) {
+  set_compute_threads(1);
+  if (!onednn_refusal().empty()) GTEST_SKIP() << onednn_refusal();
+  CallCheck check(1);
+  for (const ConvShape& s : test::ragged_convolutions) {
+    const auto op = prepare({.shape = s, .precision = Precision::bf16}, {.backend = "converted"});
+    for (std::size_t i = 0; i < op->inputs().size(); ++i) {
+      const Operand& o = op->inputs()[i];
+      if (!o.packed) continue;
+      std::vector<float> plain(o.elements);
+      for (std::size_t e = 0; e < plain.size(); ++e) plain[e] = 0.1F * static_cast<float>(e + 1);
+      std::vector<std::byte> stored(o.stored_bytes);
+      runtime::HostQueue queue;
+      op->packing_floats(i)->run(queue, "pack", {runtime::ConstBuffer(std::span<const float>(plain))},
+                                 {runtime::Buffer(core::Element::i8, std::span(stored))});
+      EXPECT_EQ(check.fault(), "") << text(s) << o.name;
+    }
+  }
+  EXPECT_GT(check.calls(), 0U);
 }
 
 TEST(CallCheck, FindsACallThatWritesNothingOrHalf) {

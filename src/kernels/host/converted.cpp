@@ -277,6 +277,12 @@ class Bf16Op final : public ConvertedOp {
 
 }  // namespace
 
+bool is_converted(const Op& op) { return dynamic_cast<const ConvertedOp*>(&op) != nullptr; }
+
+const NumberFormat& stored_format(const Op& op, const Operand& o) {
+  return is_packed_weights(o) && is_converted(op) ? number_format(core::Element::f32) : *o.format;
+}
+
 std::string converted_op_refusal(const Problem& p) {
   const std::string none = onednn_refusal();
   return none.empty() ? op_refusal(in_fp32(p)) : none;
