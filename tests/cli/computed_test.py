@@ -89,10 +89,11 @@ def other_memory(test):
         # Beside other programs there may be time for so few builds that they all had the same luck, once.
         for launch in range(3):
             _, points, done = rows(test, f"{name}-placed-{launch}", *arguments, how="placed")
-            widths = [half_width(p) for p in points]
-            if points and min(widths) > 0.05:
+            # What is converted to fp32 first is computed in memory of the thread's own.
+            widths = [half_width(p) for p in points if "by conversion" not in str(p["metrics"].get("implementation"))]
+            if widths and min(widths) > 0.05:
                 break
-        test.check(points and min(widths) > 0.05, f"{name}: what other pages do is in the interval", widths or done)
+        test.check(widths and min(widths) > 0.05, f"{name}: what other pages do is in the interval", widths or done)
 
 
 def body(test):
