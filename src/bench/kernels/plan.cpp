@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "bench/engine/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "kernels/cases/kernel_case.hpp"
