@@ -69,7 +69,8 @@ class Blocks {
   std::vector<double> samples_, medians_;
   std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
-/// Each block weighs the same. The interval is that of the blocks' medians, and at least 1 % to each side: see there.
+/// Each block weighs the same. The interval is that of the blocks' medians, and at least 1 % of the median to each
+/// side.
 Summary summarise(const Blocks&);
 
 /// With fewer blocks the median has no 95 % interval, and a time is not complete without one.

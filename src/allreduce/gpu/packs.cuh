@@ -174,7 +174,7 @@ struct Combined {
   }
 };
 
-/// As a template argument: the kernel learns the number of sources when it runs.
+/// This template argument says that the kernel learns the number of sources when it runs.
 inline constexpr unsigned any_number = 0;
 
 /// Combines `packs` packs of all sources, `step` elements apart from element i on. All of them are whole and aligned.

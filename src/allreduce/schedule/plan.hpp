@@ -11,7 +11,7 @@
 
 namespace gradmeter::allreduce {
 
-/// Where a value lies. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
+/// The place of a value. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
 /// still reads, and waiting for that peer could deadlock. So while a peer reads a block in `out`, the block is summed
 /// into `alternate`, and while a peer reads it there, into `out`. `wire` holds blocks as a codec encoded them. With a
 /// codec all messages are sent from there, so sums need no alternate.

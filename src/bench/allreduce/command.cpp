@@ -42,7 +42,7 @@ namespace {
 
 using core::UsageError;
 
-/// By rank; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
+/// The node that each rank pretends to be on; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
 std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
   std::vector<int> out;
   if (!f.has("fake-nodes")) return out;

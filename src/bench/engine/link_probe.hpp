@@ -27,7 +27,7 @@ core::Seconds least_exchange_time(LeastSent, const core::Machine&);
 /// ranks of the node.
 double link_rate(const core::Machine&);
 
-/// By rank: the rank on the next node that it sends to. The first rank of a node sends to the first of the next node,
+/// Each rank's peer on the next node, to which it sends. The first rank of a node sends to the first of the next node,
 /// the second to the second, and so on.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 

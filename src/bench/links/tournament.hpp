@@ -23,7 +23,7 @@ int tournament_pair(int ranks, int round, int rank);
 
 // Measures every link of the ranks in turn: in each pass of the tournament each link gets a block of samples.
 
-/// What a rank has measured of its link to one peer.
+/// A rank's measurements of its link to one peer.
 struct OwnLink {
   core::Blocks windows, latencies;  ///< times of a window [s]; times of half a round trip [s]
   core::Stop stop = core::Stop::none;
