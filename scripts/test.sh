@@ -50,10 +50,11 @@ summaries=()       # logs of the stages that ran ctest, in order
 wrapper=(env)      # what builds and tests run under
 
 # What a stage says that failed, each once: files with an error of a compiler, clang-tidy or clang-format, ninja's targets, ctest's
-# tests, and lines "failed: NAME" of our own scripts.
+# tests, and lines "failed: NAME" of our own scripts. Of a test, also the checks that failed with what they found.
 failures_in() { # LOG
   sed -nE -e "s#^($PWD/)?([^: ]+):[0-9]+:[0-9]+: (fatal )?error: .*#\2#p" -e 's/^FAILED: (.*[^ ]) *$/\1/p' \
-    -e 's/^[[:blank:]]+[0-9]+ - (.*)$/\1/p' -e 's/^failed: (.*)$/\1/p' "$1" | awk '!seen[$0]++'
+    -e '/^FAILED [^:]/{N;N;s/^FAILED //;s/\n {7}/\n    /g;p}' -e 's/^\[  FAILED  \] ([^ ,]+).*ms\)$/\1/p' \
+    -e 's/^[[:blank:]]+[0-9]+ - (.*)$/\1/p' -e 's/^failed: (.*)$/\1/p' "$1" | cut -c 1-400 | awk '!seen[$0]++'
 }
 
 # Runs a stage, keeps what it prints, notes its time and its outcome, and returns the outcome.

@@ -34,6 +34,7 @@ END
 stand_in ctest <<'END'
 echo "ctest $*"
 [ "$2" = "${BROKEN_TEST:-}" ] || { printf '\n100%% tests passed, 0 tests failed out of 7\n'; exit 0; }
+printf 'ok     one\nFAILED the sum is right\n       found  4\n       wanted 3\nok     two\n'
 printf '\n86%% tests passed, 1 tests failed out of 7\n\nThe following tests FAILED:\n\t  3 - Ring.Sums (Failed)\n'
 exit 8
 END
@@ -41,7 +42,7 @@ run() { try bash "$work/repo/scripts/test.sh" "$@"; }
 last() { tail -n 1 <<<"$output"; }
 # Of the table at the end: the names of a stage and of what failed in it, and the first word of the next stage.
 table_from() { # STAGE
-  sed -n '/^==> stages$/,$p' <<<"$output" | sed -n "/^$1 /,/^[a-z]/p" | sed -E '1!s/^([a-z]+) .*/\1/; s/ +[0-9]+ s .*//' | head -n 3 |
+  sed -n '/^==> stages$/,$p' <<<"$output" | sed -n "/^$1 /,/^[a-z]/p" | sed -E '1!s/^([a-z]+) .*/\1/; s/ +[0-9]+ s .*//' |
     paste -sd'|'
 }
 
@@ -81,7 +82,8 @@ BROKEN_TEST=ci run
 expect_equal "a failed test fails" 1 "$code"
 expect_equal "the last line names the stage" "FAILED: test ci" "$(last)"
 expect_contains "the failed test is named at the end" "3 - Ring.Sums" "${output##*==> build/stages/test-ci.log}"
-expect_equal "below its stage too" $'test ci|    Ring.Sums (Failed)|slurm' "$(table_from "test ci")"
+expect_equal "below its stage too, with the check that failed" \
+  $'test ci|    the sum is right|        found  4|        wanted 3|    Ring.Sums (Failed)|slurm' "$(table_from "test ci")"
 expect_contains "the rest is still checked" "clang-tidy src/core/one.cpp" "$output"
 
 BROKEN_BUILD=ci run --sanitizers
