@@ -84,7 +84,8 @@ prepare() { # QUESTION
   question=$1 name=$1
   [ "$DEVICE" = cpu ] || name+=-$DEVICE
   # Only a batch job has a name of its own; one of salloc is called interactive.
-  if [ "${ENVIRONMENT:-}" = BATCH ] && [ -n "${SLURM_JOB_NAME:-}" ]; then name=$SLURM_JOB_NAME; fi
+  # That of the script's own header, with which a plain sbatch takes it, does not say the device.
+  if [ "${ENVIRONMENT:-}" = BATCH ] && [ -n "${SLURM_JOB_NAME:-}" ] && [ "$SLURM_JOB_NAME" != "$question" ]; then name=$SLURM_JOB_NAME; fi
   # The tasks of an array are repeats, each with a file of its own. rank-counts makes parts of them.
   [ "$question" = rank-counts ] || name+=${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}
   name=${name//[!a-zA-Z0-9._=+-]/_} # lists of files have commas between them

@@ -83,8 +83,9 @@ void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& ou
     }
     if (has_something || used == 0 || (experiment == "scale" && !least)) continue;
     f.figures["rows"].value = static_cast<double>(used);
-    f.sentence = fmt::format("In {} row{} of {} no loss, slow part, shared core or outlying launch is shown", used,
-                             used == 1 ? "" : "s", experiment);
+    f.sentence = fmt::format("{} no loss, no slow part, no shared core and no outlying launch",
+                             used == 1 ? fmt::format("The row of {} shows", experiment)
+                                       : fmt::format("The {} rows of {} show", used, experiment));
     if (least) {
       const Estimate e = detail::efficiency_of(*least);
       f.figures["least_efficiency"] = e;

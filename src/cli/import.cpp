@@ -30,7 +30,7 @@ FlagList describe_import() {
   add_text(d, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_switch(d, "strict", "make --ranks an error if the log itself has the number of ranks");
-  add_output_flags(d);
+  add_result_file_flags(d);
   return d;
 }
 
@@ -83,7 +83,6 @@ void note_unused_ranks(const importers::Imported& log, std::int64_t given, bool 
 
 int import_logs(const Flags& f) {
   OutputFlags output = read_output_flags(f);
-  if (output.resume) throw UsageError("--resume has no meaning for import, which measures nothing; --append adds runs");
   if (output.path.empty()) throw UsageError("import: name the result file with --out");
   const auto hints = read_hints(f);
   std::vector<importers::Imported> logs;  // all are read before anything is written

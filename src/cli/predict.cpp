@@ -33,13 +33,15 @@ FlagList describe_predict() {
       d, "leave-out", "",
       "score the tables of --calibrate: each row by a fit to those that differ in these columns, such as model,tp");
   add_text(d, "rows", "", "tables whose steps are predicted, one line each; measured values are not needed");
-  add_text(d, "calibrate-rows", "all", "of each system of --calibrate only so many rows, the most telling ones");
-  add_text(d, "choose-rows", "",
-           "say which so many rows of --rows (else --calibrate) to measure next, the most telling first");
+  add_text(d, "calibrate-rows", "all",
+           "use only so many rows of each system in --calibrate: those that tell the fit most");
+  add_text(
+      d, "choose-rows", "",
+      "name so many rows of --rows (without it: of --calibrate) that are most worth measuring next, the best first");
   add_text(d, "output", "", "write the calibrated machine with its residuals to this file, for --machine");
   add_network_flags(d);
   add_own_flags(d);
-  add_output_flags(d);
+  add_result_file_flags(d);
   add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
   add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
@@ -345,8 +347,6 @@ core::Point predicted_point(const predict::PredictionOrReason& p) {
 void write_predictions(const std::vector<core::Point>& points, const OutputFlags& output,
                        const Invocation& invocation) {
   if (output.path.empty()) return;
-  if (output.resume)
-    throw UsageError("--resume has no meaning for predict, which measures nothing; --append adds a run");
   const core::RunInfo info = describe_process(runtime::read_host(), invocation.command_line);
   check_output(output, info, "predict");
   const auto writer = open_output(output, info);

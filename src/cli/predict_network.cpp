@@ -494,19 +494,21 @@ void add_network_flags(FlagList& d) {
   add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
   add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
   add_text(d, "system", "", "the system of --calibrate whose fit is used");
-  add_text(d, "batch", "4", "samples a rank and step; with --batch-global the batch does not grow with the ranks");
-  add_text(d, "batch-global", "", "samples a step of all ranks");
+  add_text(d, "batch", "4", "samples of each rank in a step (weak scaling)");
+  add_text(d, "batch-global", "", "samples of all ranks together in a step (strong scaling), instead of --batch");
   add_text(d, "micro-batch", "1", "sequences of one pass of a replica");
   add_text(d, "mesh", "", "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
-  add_switch(d, "sequence-parallel", "tensor ranks also split what lies between their products");
+  add_switch(d, "sequence-parallel",
+             "tensor-parallel ranks also split what lies between matrix products, such as layer norm");
   add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
   add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
   add_text(d, "recompute", "none", "none, selective, full");
-  add_text(d, "attention", "", "flash or plain; by default as the device's time had it");
+  add_text(d, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
   add_text(d, "strategy", "",
            "sync, sharded, independent, model-averaging:every=16, bmuf; by default sync with the stage of --zero");
   add_text(d, "algorithm", "", "all-reduce of the gradients, as in list algorithms; needs --strategy sync or another");
-  add_text(d, "bucket", "", "gradient bytes sent together; 0: all in one; by default buckets cost nothing");
+  add_text(d, "bucket", "",
+           "gradient bytes sent together; 0: all in one; default: buckets so many that they cost nothing");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "

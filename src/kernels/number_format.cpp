@@ -86,6 +86,10 @@ const NumberFormat& format_u8() {
   return format;
 }
 
+double random_range(const NumberFormat& format) {
+  return format == number_format(core::Element::i8) ? largest_int8_weight() / 127 : 1;
+}
+
 void fill_random(std::span<std::byte> memory, const NumberFormat& format, std::uint64_t seed, double scale) {
   TablePlaces places(core::Random(seed, 0x7261).bits(0));
   const auto draws = gaussian_draws();

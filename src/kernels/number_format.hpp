@@ -76,6 +76,8 @@ inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 /// 127 where products of 8-bit integers are summed exactly (VNNI); 63 where the sum of two products of 255·127 would
 /// saturate at 16 bits.
 double largest_int8_weight();
+/// The `scale` of `fill_random` for operands: 1, but for s8 such that no weight is above `largest_int8_weight()`.
+double random_range(const NumberFormat&);
 /// The s8 steps for each unit of a recurrent layer's weight, whose variance is 1/hidden. It is a power of two such that
 /// six standard deviations still fit.
 float rnn_weights_scale(const RnnShape&);

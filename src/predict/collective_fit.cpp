@@ -112,10 +112,10 @@ std::string key_of(const MeasuredCollective& c) {
 
 std::string text_of(const core::Value& v) { return v.is_null() ? "" : core::to_text(v); }
 
-double noise_of(const core::Metrics& m) {
+std::optional<double> noise_of(const core::Metrics& m) {
   const auto* s = m[Metric::time_s].as<core::Summary>();
-  const double share = s ? s->relative_half_width() : 0;
-  return std::isfinite(share) ? share : 0;
+  if (!s || !std::isfinite(s->relative_half_width())) return std::nullopt;
+  return s->relative_half_width();
 }
 
 std::string exchange_system(const core::Factors& f) {
@@ -276,7 +276,7 @@ Missed CollectiveCalibration::missed(const System& system, const MeasuredCollect
     const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
     const double w = std::exp(-2 * doublings - ranks);
     away += w * std::log(r.seconds / *s);
-    squares += w * r.noise * r.noise;
+    squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
     weight += w;
   }
   return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};

@@ -28,14 +28,14 @@ struct MeasuredCollective {
   std::size_t message_bytes = std::size_t{256} << 10;
   double rate_prior = 1e9;                         ///< of a link in a node [bytes/s]
   double encode_s = 0, decode_s = 0, seconds = 0;  ///< as measured; 0: not measured
-  double noise = 0;  ///< half the 95 % interval of `seconds`, as a share of them; 0: not known
+  std::optional<double> noise = {};                ///< half the 95 % interval of `seconds`, as a share of them
   std::string problem = {};
 };
 
 /// A factor's text; empty where it does not apply.
 std::string text_of(const core::Value&);
-/// Half the 95 % interval of the measured time, as a share of it; 0: not known.
-double noise_of(const core::Metrics&);
+/// Half the 95 % interval of the measured time, as a share of it; nothing where the time has no interval.
+std::optional<double> noise_of(const core::Metrics&);
 /// The system of a point of our own files: its link, transport and device, what the ranks are, and what was injected.
 std::string exchange_system(const core::Factors&);
 /// The points of `allreduce` in a result file. Predicted points, and those with a status other than ok, are no

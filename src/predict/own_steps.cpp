@@ -159,11 +159,11 @@ std::vector<OwnStep> steps_of(std::span<const core::Run> runs, const std::string
                      .algorithm = text(Factor::algorithm),
                      .codec = text(Factor::codec) == "none" ? "" : text(Factor::codec),
                      .step_s = number(Metric::time_s),
-                     .noise = noise_of(p.metrics),
                      .compute_s = number(Metric::compute_s),
                      .comm_s = number(Metric::comm_s),
                      .encode_s = number(Metric::encode_s),
-                     .decode_s = number(Metric::decode_s)});
+                     .decode_s = number(Metric::decode_s),
+                     .noise = noise_of(p.metrics)});
     }
   return out;
 }
@@ -311,7 +311,8 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   const double share = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
   const double alone_s = base->step_s * share, core_s = alone_s * slowdown(s, alone_s);
   const double computing_s = core_s * crowd(s.ranks);
-  if (s.ranks == 1 || s.strategy == "independent") return Modelled{computing_s, alone_s, computing_s, base->noise};
+  if (s.ranks == 1 || s.strategy == "independent")
+    return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
   const std::int64_t few = std::min(s.ranks, most_simulated);
   const std::string key = fmt::format("{} {} {}", s.curve(), few, s.ranks_per_node);
   const auto [at, is_new] = known_.try_emplace(key);
@@ -365,7 +366,7 @@ Missed OwnStepCalibration::missed(const OwnStep& s) const {
     if (!m) continue;
     const double w = std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
     away += w * std::log(r.step_s / m->step);
-    squares += w * r.noise * r.noise;
+    squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
     weight += w;
   }
   return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};

@@ -14,14 +14,15 @@
 
 namespace gradmeter::predict {
 
-/// A measured point of `scale`, or one that is asked for. Times are 0 where they were not measured. noise: as in
-/// `MeasuredCollective`.
+/// A measured point of `scale`, or one that is asked for. Times are 0 where they were not measured; noise is half the
+/// 95 % interval of the step, as a share of it.
 struct OwnStep {
   std::string id;
   core::Factors factors;
   std::int64_t ranks = 1, ranks_per_node = 1, batch_per_rank = 1;
   std::string model, strategy, algorithm, codec;
-  double step_s = 0, noise = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
+  double step_s = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
+  std::optional<double> noise = {};
   /// All factors but those that follow from the ranks: points of one curve have it in common.
   std::string curve() const;
   /// What points have in common that compute the same and are on like machines.

@@ -37,6 +37,9 @@ void set_interval(Prediction&, double spread, double times_ranks);
 /// within with 90 % probability. Source: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005
 /// (conformal prediction).
 double spread_of(std::vector<double> away);
+/// What half the 95 % interval is taken for where a measurement came without one: not zero. 10 % is the deviation that
+/// fits of collectives assume.
+inline constexpr double noise_without_interval = 0.1;
 /// What a model missed of the same thing as it was measured, on the nearest ranks and sizes.
 struct Missed {
   double factor = 1;  ///< measured ÷ modelled, by which predictions are corrected

@@ -158,6 +158,9 @@ FLAGS = [
     (["scale", "--out", "x.jsonl", "--force", "--resume"], ["--force", "--resume", "one of"]),
     (["scale", "--out", "x.jsonl", "--append", "--resume"], ["--append", "--resume", "one of"]),
     (["scale", "--resume"], ["--resume", "--out"]),
+    (["scale", "--shrink", "2"], ["--shrink 2", "layer tables", "resnet50"]),
+    (["infer", "--model", "cnn,mlp", "--shrink", "2"], ["--shrink 2", "layer tables", "cnn,mlp"]),
+    (["train", "--shrink", "2"], ["--shrink"]),
     (["train", "--resume", "--out", "x.jsonl"], ["train", "resumed"]),
 ]
 

@@ -26,7 +26,7 @@ FLAGS = {
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
     "predict": """calibrate score leave-out rows calibrate-rows choose-rows output model machine ranks nodes gpus-per-node link seq system
-        batch batch-global micro-batch mesh sequence-parallel zero precision recompute attention codec what-if price out force resume append
+        batch batch-global micro-batch mesh sequence-parallel zero precision recompute attention codec what-if price out force append
         wide json outliers fail-above help""".split(),
     "list": ["json", "wide", "help"],
     "doctor": ["help"],
@@ -197,6 +197,13 @@ def legends(test):
     test.check("--legend explains" in brief and "robust deviations" not in brief, "a legend is brief", brief)
     test.check("robust deviations" in whole and "--legend explains" not in whole, "--legend prints all of it", whole)
     curve = ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--time-budget", "2s"]
+    explained = test.run(*curve, "--legend").out
+    columns = "efficiency exchange scaling step exposed contend straggle interfere wait wire other limit rate".split()
+    test.equal([c for c in columns if not re.search(rf"(?m)^{c} .{{20}}", explained)], [], "scale's legend explains each column")
+    short = ["train", "--model", "mlp:784-16-10", "--steps", "2", "--train-samples", "640", "--validation-samples", "64", "--legend"]
+    explained = test.run(*short).out
+    test.equal([c for c in ("epoch", "loss", "validation", "step time", "rate") if not re.search(rf"(?m)^{c}  .*[a-z]{{3}}", explained)], [],
+               "and train's")
     lines = test.run(*curve).out.splitlines()
     last = next(i for i, line in enumerate(lines) if line.startswith("--legend explains"))
     test.check(lines[last - 3] == "" and all(lines[last - 2:last]) and max(map(cells, lines[last - 2:last + 1])) <= 80,

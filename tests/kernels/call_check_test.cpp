@@ -52,8 +52,7 @@ class Calls {
   Calls(const Problem& p, std::string_view backend = {}) : op_(prepare(p, {.backend = backend})) {
     for (const Operand& o : op_->inputs()) {
       plain_.emplace_back(o.plain_bytes());
-      const double scale = *o.format == number_format(core::Element::i8) ? largest_int8_weight() / 127 : 1;
-      fill_random(plain_.back(), *o.format, plain_.size(), scale);
+      fill_random(plain_.back(), *o.format, plain_.size(), random_range(*o.format));
       stored_.emplace_back(o.stored_bytes);
     }
     for (const Operand& o : op_->outputs()) results_.emplace_back(o.stored_bytes);

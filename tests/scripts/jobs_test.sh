@@ -125,6 +125,9 @@ expect_contains "unbound ranks, each bound near its GPU, on the device" \
   "mpirun -np 2 --map-by ppr:2:node --bind-to none bash jobs/near-gpu.sh $GRADMETER scale " "$output"
 expect_contains "the vendor's all-reduce of GPUs" "--algorithm nccl,ring,recursive-doubling " "$output"
 expect_contains "on the device" "--out results/weak-scaling-cuda.jsonl --device cuda" "$output"
+ENVIRONMENT=BATCH SLURM_JOB_NAME=weak-scaling SLURM_JOB_ID=5 try bash jobs/weak-scaling.sh
+expect_contains "a plain sbatch, whose name is that of the script's header, does not go on with a file of CPUs" \
+  "--out results/weak-scaling-cuda.jsonl --device cuda" "$output"
 NUMA=launcher try bash jobs/weak-scaling.sh
 expect_contains "or bound by the launcher" "mpirun -np 4 --map-by ppr:4:node $GRADMETER scale" "$output"
 expect_equal "passes" 0 "$code"

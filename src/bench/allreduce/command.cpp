@@ -169,7 +169,8 @@ std::string below_tables(std::span<const core::Point> points, const core::Table*
   std::string out;
   if (ranks) {
     out = fmt::format(
-        "by rank; call: median of its own calls, with waiting; alone: of its work for the limit, without waiting\n{}\n",
+        "by rank; call: median of its calls, with waiting; alone: median of its work for the limit, without "
+        "waiting\n{}\n",
         ranks->to_string(width));
   }
   const std::string codecs = codec_comparison(points, width);

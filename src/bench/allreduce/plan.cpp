@@ -516,7 +516,8 @@ FlagList describe_allreduce() {
   add_text(d, "goal", "",
            "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; up to "
            "65536 --thread-ranks");
-  add_text(d, "goal-sums", "10GB/s", "rate at which sums read what was received, for the times of --goal; 0: no time");
+  add_text(d, "goal-sums", "10GB/s",
+           "rate at which a rank adds up received bytes, for the computing times in --goal; 0: sums take no time");
   add_format_flags(d);
   add_output_flags(d);
   return d;

@@ -27,6 +27,12 @@ void add_output_flags(FlagList& d) {
   add_switch(d, "append", "add another run to an existing file, and measure everything again");
 }
 
+void add_result_file_flags(FlagList& d) {
+  add_text(d, "out", "", "result file (JSON Lines) for the rows");
+  add_switch(d, "force", "replace an existing result file");
+  add_switch(d, "append", "add the rows to an existing file, as another run");
+}
+
 OutputFlags read_output_flags(const Flags& f) {
   OutputFlags o{.path = f.has("out") ? f.text("out") : "",
                 .force = f.on("force"),

@@ -12,7 +12,10 @@
 
 namespace gradmeter::bench {
 
+/// --out, --force, --append and --resume, of a command that measures.
 void add_output_flags(FlagList&);
+/// The same without --resume, of a command that has its rows at once.
+void add_result_file_flags(FlagList&);
 
 struct OutputFlags {
   std::string path;  ///< empty: no file

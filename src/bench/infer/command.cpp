@@ -28,7 +28,7 @@ namespace {
 
 InferFactors read_infer_factors(const Flags& f, const DataShape& data) {
   InferFactors out;
-  out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data);
+  out.models = parse_models(f.text("model"), read_shrink(f), data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1U << 20U)) out.batches.push_back(b);
   out.precisions = choose("--precision", "precision", f.text("precision"), kernels::precisions(),
                           [](auto p) { return std::string(kernels::name(p)); });

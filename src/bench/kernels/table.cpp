@@ -137,9 +137,9 @@ std::string kernel_legend(Legend how) {
   }
   return "time        of one call: the median of the slowest rank; 95 %: interval of that median\n"
          "spread      slowest / fastest of the ranks' medians; slow: a rank over 10 % slower than the median rank\n"
-         "GFLOP/s     by DeepBench's count, where multiply and add are two; in full: of a recurrent layer, also with "
-         "the products\n"
-         "            of its inputs\n"
+         "GFLOP/s     by DeepBench's count, where multiply and add are two\n"
+         "in full     of a recurrent layer: GFLOP/s that also count the products of its inputs, which DeepBench leaves "
+         "out\n"
          "GB/s        every operand moved once, which is the least that must move\n"
          "roofline    share of what arithmetic and memory allow, measured in this run on all ranks at once; -: the "
          "call is faster\n"

@@ -283,11 +283,15 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "efficiency  samples/s per rank (servers count as ranks) ÷ samples/s of the baseline: one rank that runs "
       "independent;\n"
       "            the 95 % interval comes from blocks of steps that were measured in turn\n"
+      "exchange    algorithm/transport and codec of the communication; overlap: with or without computation beside it\n"
+      "scaling     weak: the batch of a rank stays the same on more ranks; strong: that of all ranks together does\n"
       "step        median time of a step on the slowest rank, with its interval; for strategies with servers the "
       "harmonic mean\n"
-      "            over the workers, with all parts weighted alike\n"
+      "            of the workers' times; the parts below are averaged with the same weights, so that they add up to "
+      "it\n"
       "exposed     time that communication adds: step − step of independent on the same ranks (below 0: within noise)\n"
-      "The step is the sum of the baseline and these columns, all of them for the rank that computes longest:\n"
+      "The step is the sum of the baseline and the six columns from contend to other, of the rank that computes "
+      "longest:\n"
       "contend     contention: without communication the median rank's kernels take longer than the baseline's\n"
       "straggle    straggler (r1: rank 1): without communication its kernels take longer than the median rank's\n"
       "interfere   the kernels of a usual step take longer while it communicates\n"
@@ -297,11 +301,13 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "limit       no step can be shorter: the library's best time for its operations or, if longer, the time for the "
       "bytes\n"
       "            that a rank must send at the link's rate; both are measured in turn with the step\n"
-      "bound by    the largest part, and in what share of the resampled blocks it is the largest: memory or "
-      "cores\n"
-      "            (contend), straggle, interference, wait, wire, other; compute: under 5 % of the step was lost, or "
-      "less\n"
-      "            than the noise; undecided: no part is the largest in two thirds of the resamples\n";
+      "rate        samples/s of all ranks together\n"
+      "bound by    the largest part, with the share of resamples of the blocks in which it is the largest. A part is\n"
+      "            named memory or cores (both: contend), straggle, interference, wait, wire or other. compute: under "
+      "5 "
+      "%\n"
+      "            of the step was lost, or less than the noise. undecided: no part is the largest in two thirds of "
+      "them\n";
   const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at its final density, without the warm-up of train\n";
@@ -311,6 +317,8 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
         "time        step ÷ global batch\n"
         "sent        bytes that all ranks send in a step, on average\n"
         "stale       updates by others between a worker's read and its own update: mean / 99th percentile\n"
+        "accuracy    on the validation set, after the samples of --learn, and after the time in which independent "
+        "learns them\n"
         "waits       share of the step in which workers waited, and the main reason\n";
   }
   out +=

@@ -38,7 +38,8 @@ FlagList train_flags() {
            "is both");
   add_text(d, "warmup", "1",
            "epochs in which the step size grows linearly from 0, or from --lr if it is scaled by batch; 0: no warm-up");
-  add_text(d, "optimizer", "", "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one, with dgc sgd");
+  add_text(d, "optimizer", "",
+           "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one; with --codec dgc, sgd");
   add_text(d, "train-samples", "60000", "training samples: built-in digits, or the first ones of the files");
   add_text(d, "validation-samples", "10000", "validation samples, chosen in the same way");
   add_text(d, "log-every", "", "show the loss every so many steps, beside the row of each epoch");
@@ -278,8 +279,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
            },
        .legend =
            [&](auto) {
-             return end_text(options, result) + perplexity_text(result) + totals_text(result.totals) +
-                    noise_text(options, result);
+             return (f.on("legend") ? train_legend() : "") + end_text(options, result) + perplexity_text(result) +
+                    totals_text(result.totals) + noise_text(options, result);
            },
        .end =
            [&](auto) {

@@ -238,7 +238,8 @@ void check_precisions(const Flags& f, const std::vector<std::string>& models, co
   }
 }
 
-/// A flag of both commands. settings: its values, where neither data nor ranks nor strategy decide what they mean.
+/// A flag of both commands, or of the one that has a usual value. settings: its values, where neither data nor ranks
+/// nor strategy decide what they mean.
 struct TrainingFlag {
   const char *name, *usual_in_train, *usual_in_scale, *help;
   std::vector<Setting> (*settings)(const std::string& text) = nullptr;
@@ -249,8 +250,9 @@ constexpr std::array training_flags{
     TrainingFlag{"model", "mlp", "mlp",
                  "mlp, or its widths: mlp:784-1024-1024-10; cnn, lstm, gru, rnn; lstm-lm, gru-lm, rnn-lm, "
                  "transformer-lm with --data; in scale also layer tables: resnet50, FILE.csv; see list models"},
-    TrainingFlag{"shrink", "1", "1", "divide the widths of layer tables by this"},
-    TrainingFlag{"batch", "64", "64", "mini-batch of a worker (with strong scaling: of all workers together)"},
+    TrainingFlag{"shrink", nullptr, "1", "divide the widths of layer tables by this"},
+    TrainingFlag{"batch", "64", nullptr, "mini-batch of a worker"},
+    TrainingFlag{"batch", nullptr, "64", "mini-batch of a worker (with strong scaling: of all workers together)"},
     TrainingFlag{"strategy", "sync", "independent,sync",
                  "sync, ps-async, model-averaging:every=16 …; see list strategies"},
     TrainingFlag{"servers", "", "",
@@ -296,9 +298,14 @@ constexpr std::array training_flags{
 
 }  // namespace
 
+std::uint64_t read_shrink(const Flags& f) {
+  return f.has("shrink") ? parse_count("--shrink", f.text("shrink"), 1, 1024) : 1;
+}
+
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data,
                                       std::string_view device) {
   std::vector<std::string> out;
+  bool shrinks = false;
   std::vector<std::string> items = split_list("--model", text);
   if (items == std::vector<std::string>{"all"}) {
     items.clear();
@@ -307,14 +314,22 @@ std::vector<std::string> parse_models(const std::string& text, std::uint64_t shr
   for (const auto& item : items) {
     const model::ModelRequest request{
         .features = data.features, .classes = data.classes, .labels = data.labels, .device = device};
-    out.push_back(model::make_model(shrunk_name(item, shrink), request)->name());
+    const std::string name = shrunk_name(item, shrink);
+    shrinks |= name != item;
+    out.push_back(model::make_model(name, request)->name());
   }
+  if (shrink > 1 && !shrinks)
+    throw UsageError(
+        fmt::format("--shrink {}: divides widths of layer tables, and --model {} has none; leave it out, or give one "
+                    "such as resnet50",
+                    shrink, text));
   return out;
 }
 
 void add_training_flags(FlagList& d, Values values) {
   for (const auto& flag : training_flags) {
-    add_text(d, flag.name, values == Values::one ? flag.usual_in_train : flag.usual_in_scale, flag.help);
+    const char* usual = values == Values::one ? flag.usual_in_train : flag.usual_in_scale;
+    if (usual) add_text(d, flag.name, usual, flag.help);
   }
   if (values == Values::one)
     add_switch(d, "strict", "on one rank, make communication flags an error instead of ignoring them");
@@ -322,8 +337,7 @@ void add_training_flags(FlagList& d, Values values) {
 
 ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
   ScaleFactors out;
-  out.models = parse_models(f.text("model"), parse_count("--shrink", f.text("shrink"), 1, 1024), data,
-                            operations_of(f.text("device")));
+  out.models = parse_models(f.text("model"), read_shrink(f), data, operations_of(f.text("device")));
   check_precisions(f, out.models, data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));

@@ -44,8 +44,11 @@ void set_usual_exchange(TrainingConfig&);
 /// transport.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 
+/// --shrink, or 1 in a command without it.
+std::uint64_t read_shrink(const Flags&);
 /// Reads the names of models and returns their canonical form. shrink: divides the widths of layer tables. device: its
-/// name in tables of operations. Errors: UsageError for a model that does not fit the data.
+/// name in tables of operations. Errors: UsageError for a model that does not fit the data,
+/// and for a divisor without layer tables.
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
                                       std::string_view device = "host");
 

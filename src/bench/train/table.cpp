@@ -14,6 +14,14 @@ std::string train_header() {
                      "step", "loss", "validation", "step time", "rate", "", "", "nats", "% right", "ms", "samples/s");
 }
 
+std::string train_legend() {
+  return "epoch       passes over the training samples of all workers together\n"
+         "loss        of the last step's mini-batch, on average over the workers\n"
+         "validation  samples of the validation set that the model gets right\n"
+         "step time   median of the steps since the row before\n"
+         "rate        samples that all workers trained on in a second\n";
+}
+
 std::string train_row(const core::Point& p) {
   if (core::is_null(p.metrics[Metric::accuracy])) return {};
   const bool is_timed = !core::is_null(p.metrics[Metric::samples_per_s]);

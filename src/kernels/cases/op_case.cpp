@@ -36,14 +36,10 @@ void OpCase::bind() {
   for (const OperandSet& s : sets_) queue_->submit("bind", {}, [&] { op_->bind(s.inputs, s.outputs); });
 }
 
-double random_range(Precision precision) {
-  return precision == Precision::int8 && largest_int8_weight() < 127 ? 0.5 : 1;
-}
-
 PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double scale) const {
   const Operand& o = op_->inputs()[index_of(op_->inputs(), input)];
   PlainNumbers numbers{std::vector<std::byte>(o.plain_bytes()), o.format};
-  fill_random(numbers.bytes, *o.format, seed, scale);
+  fill_random(numbers.bytes, *o.format, seed, scale * random_range(*o.format));
   return numbers;
 }
 

@@ -33,9 +33,6 @@ struct PlainNumbers {
   void add(std::size_t i, double by);
 };
 
-/// The usual range of random operands. That of 8-bit integers is halved where sums of two products would saturate.
-double random_range(Precision);
-
 /// One operation and its operand sets on one device. Numbers that the host draws or checks are copied to the device and
 /// back.
 class OpCase {

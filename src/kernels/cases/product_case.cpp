@@ -68,11 +68,7 @@ class ProductCase final : public KernelCase {
   /// does not cut. No GPU multiplies two operands of e5m2, so the right one is then in e4m3.
   PlainNumbers drawn(std::string_view operand, std::size_t set) const {
     const bool is_first = operand == "a" || operand == "input", is_second = operand == "b" || operand == "filters";
-    PlainNumbers numbers = op_.draw(operand,
-                                    seeds_[set] + (is_first    ? 0U
-                                                   : is_second ? 1U
-                                                               : 2U),
-                                    random_range(problem_.precision));
+    PlainNumbers numbers = op_.draw(operand, seeds_[set] + (is_first ? 0U : is_second ? 1U : 2U));
     const Precision p = problem_.precision;
     const bool is_wide = p == Precision::fp8_e5m2 || p == Precision::fp8_e5m2_fast;
     const auto floats = [&] { return std::span(reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()); };

@@ -90,10 +90,7 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
   const kernels::Operand& o = op.inputs()[input];
   const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
   runtime::OwnedBuffer plain = bytes(o.plain_bytes());
-  // Weights of 8 bits have as many as their products are exact with (number_format.hpp).
-  const bool is_int8 = *o.format == kernels::number_format(core::Element::i8);
-  const double scale = is_int8 ? kernels::largest_int8_weight() / 127 : 1;
-  queue.at_once([&] { fill_random(plain.buffer, *o.format, seed, scale); });
+  queue.at_once([&] { fill_random(plain.buffer, *o.format, seed, kernels::random_range(*o.format)); });
   if (!o.packed) return plain;
   runtime::OwnedBuffer stored = bytes(o.stored_bytes);
   const std::unique_ptr<kernels::Op> packing = op.packing(input);
