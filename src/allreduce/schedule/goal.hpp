@@ -18,7 +18,8 @@ struct GoalSource {
   std::span<const SchedulePtr> schedules;
   const Slices& slices;
   std::size_t element_bytes = 4;
-  double reduce_bytes_per_s = 0;  ///< rate at which a sum reads what was received [bytes/s]; 0: sums take no time
+  double reduce_bytes_per_s =
+      0;  ///< rate at which a sum reads what was received [bytes/s]; 0, by convention: sums take no time
 };
 
 /// Writes one rank after another; `write` gets pieces of some 64 KiB.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective sweep: every algorithm is checked, timed in turn with the vendor's, and compared with the limit.
+// The collective sweep: every algorithm is checked, timed in turn with the vendor's, and compared with the lower bound
+// of its time (limits.hpp).
 #pragma once
 #include <functional>
 #include <span>
@@ -14,8 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the work that
-/// the point's limit measures, in which no rank waits; empty without a limit.
+/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the least
+/// work on memory (limits.hpp), in which no rank waits; empty if the point has no such limit.
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
@@ -43,8 +44,8 @@ std::string collective_tables(std::span<const core::Point>, std::size_t width = 
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// The fastest algorithm of each size and placement, with the vendor's beside it, where several were measured, from the
-/// findings "fastest_exchange". Empty where no size has several algorithms.
+/// From the findings "fastest_exchange": the fastest algorithm for each size and placement with several measured
+/// algorithms, with the vendor's beside it. Empty where no size has several algorithms.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
 /// Compares each point that has a codec with the point without one at otherwise equal factors; empty without such
