@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the points of a codec sweep from its factors.
+// The codec sweep: its points, its runs, and its tables.
 #pragma once
 #include <memory>
 #include <optional>
@@ -69,7 +69,7 @@ struct CodecOptions {
 
 /// Runs on one thread, without ranks. `finished`: points of earlier runs by Factors::key(). Returns the number of wrong
 /// points.
-/// Cost: 3 s a point at most unless a budget is given, checks apart. Errors: Interrupted.
+/// Cost: at most 3 s a point, not counting checks, unless a budget is given. Errors: Interrupted.
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
 
