@@ -33,8 +33,8 @@ struct CodingDifference {
   double squares = 0;
 };
 
-/// The tensors in a call's buffer, since codecs encode tensor by tensor. The lists that it refers to must live until
-/// the call is complete.
+/// The tensors in a call's buffer, since codecs encode tensor by tensor. What it refers to must live until the call is
+/// complete.
 struct TensorLayout {
   /// The buffer's offset among all elements that a step exchanges. By this offset a codec finds its state from earlier
   /// steps.

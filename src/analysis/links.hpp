@@ -26,19 +26,20 @@ struct LinkFinding {
   /// For an asymmetry: the logarithm of the ratio of the two ways' times, each divided by its expected time (see
   /// `link_findings`), in robust deviations of this logarithm over all links.
   double deviations = 0;
-  double ratio =
-      1;  ///< its time divided by the usual time; for an asymmetry, the ratio whose logarithm `deviations` counts
+  /// Its time divided by the usual time; for an asymmetry, the ratio whose logarithm `deviations` counts.
+  double ratio = 1;
   std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }
 };
 
 /// Judges points of `links` (pattern one-way) separately by size, transport and injection. For links within a node,
 /// ranks take the place of hosts. With four hosts or more, each host is judged by the median time of its links,
-/// separately for each direction; the usual time is expected. The expected time of a link allows for those of its two
-/// hosts that were found slow, so that a slow host does not make its links slow: it is the longest of the usual time
-/// and the slow hosts' medians, or for latencies the usual time plus the excess of each slow host. A time is slow if it
-/// is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 % interval must lie above
-/// the expected time too. Hosts come before links, each sorted from the largest excess. Cost: O(links log links).
+/// separately for each direction; the expected time of a host is the usual time. The expected time of a link allows for
+/// those of its two hosts that were found slow, so that a slow host does not make its links slow: it is the longest of
+/// the usual time and the slow hosts' medians, or for latencies the usual time plus the excess of each slow host. A
+/// time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 %
+/// interval must lie above the expected time too. Hosts come before links, each sorted from the largest excess. Cost:
+/// O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
@@ -49,8 +50,8 @@ std::vector<std::string> links_below(std::span<const core::Point>, double share)
 struct SoakDisturbance {
   int rank = -1;  ///< -1: most ranks at the same time
   std::string host = {};
-  double from_s = 0,
-         to_s = 0;  ///< the middles of the period's first and last interval, counted from the begin of the soak
+  /// The middles of the period's first and last interval, counted from the begin of the soak.
+  double from_s = 0, to_s = 0;
   /// The median of the period's worst interval (for an outlier: its one window), divided by the rank's usual median.
   double ratio = 1;
   /// How far the worst interval's median exceeds the rank's usual median, in robust deviations of the rank's medians
@@ -71,7 +72,7 @@ struct SoakFindings {
   double seconds = 0;  ///< time of the last interval's middle, counted from the begin of the soak
   std::vector<SoakDisturbance> disturbances;  ///< in the order of time; neighbouring disturbed intervals are one
   std::vector<SoakDrift> drifts;              ///< the drift of all ranks together comes first, if there is one
-  /// the longest single windows that took over ten times the usual one, at most five
+  /// The longest single windows, at most five, of those that took at least ten times the rank's usual median.
   std::vector<SoakDisturbance> outliers;
 };
 

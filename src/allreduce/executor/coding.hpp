@@ -39,7 +39,7 @@ class BlockCodec {
 /// Encodes on the host. The codec must outlive the returned object.
 std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec&);
 
-/// The reason why no GPU can encode by this codec itself; empty: a GPU can.
+/// The reason why no GPU can itself encode with this codec; empty: a GPU can.
 std::string gpu_block_codec_refusal(const compression::CodecChoice&);
 /// Encodes blocks of up to `longest` elements on a GPU, with the host's bytes for the same draws. It takes its memory
 /// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
@@ -54,9 +54,9 @@ struct CallMemory {
   std::byte* out = nullptr;
 };
 
-/// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
-/// `launch`, `message` and `message_bytes` do not touch memory. The other functions do work on memory, in the order in
-/// which they are called.
+/// Values are fp32. For an average, contributions are divided before anything is encoded, so that sums of small formats
+/// stay in range. `launch`, `message` and `message_bytes` do not touch memory. The other functions do work on memory,
+/// in the order in which they are called.
 class CodedSlice {
  public:
   /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
@@ -83,8 +83,8 @@ class CodedSlice {
   void finish(const LocalStep&);
   CodingTime time() const { return blocks_->time(); }
 
-  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to so many elements in so
-  /// many blocks.
+  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to `elements` elements in
+  /// `blocks` blocks.
   static std::size_t longest_block(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
   static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
 

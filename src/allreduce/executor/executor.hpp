@@ -96,7 +96,7 @@ class Pipeline {
   std::uint32_t left_ = 0;  ///< number of this rank's sends that have left, in the order in which they were posted
 };
 
-/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
+/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().
 struct Algorithm {
   std::string name;
   std::vector<SchedulePtr> schedules;
@@ -114,9 +114,9 @@ struct ExchangeSpec {
   compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are
   Shape shape = {};                        ///< shape of the ranks, used with a codec
   /// Copies, sums and the codec's work are submitted to this queue, and only that work reads and writes buffers; null:
-  /// the caller's thread does them at once. The queue must outlive the executor. A caller that abandons a call which is
-  /// not complete synchronises the queue before it frees the executor and the buffers. Where the queue's device
-  /// `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
+  /// the caller's thread does this work at once. The queue must outlive the executor. A caller that abandons a call
+  /// which is not complete synchronises the queue before it frees the executor and the buffers. Where the queue's
+  /// device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
   /// (StagedTransport).
   runtime::Queue* queue = nullptr;
   /// True: messages are sent directly from the device's memory (Network::takes_device_memory).
@@ -126,7 +126,7 @@ struct ExchangeSpec {
   /// The device whose kernels sum and encode; null: host code does, since the buffers are host memory or memory of a
   /// device that runs host code.
   runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
-  /// The description of the inner calls of an exchange with a codec, whose memory comes from the arena.
+  /// The spec for the inner calls of an exchange with a codec, on buffers of up to `longest` bytes in the arena.
   ExchangeSpec inner(std::size_t longest) const {
     return {.placement = Placement::in_place, .max_bytes = longest, .message_bytes = message_bytes, .queue = queue};
   }

@@ -57,7 +57,8 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
 ///         Memory, taken by this function: scratch (Place::alternate) for each slice under way, if a plan uses it, and
 ///         room for the data that a round receives for its sums.
-/// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.
+/// Errors: BackendError, for NCCL's errors and for those of Executor. `options.message_bytes` and `options.queue` must
+/// be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
 
 /// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most

@@ -174,7 +174,7 @@ struct Combined {
   }
 };
 
-/// A template argument `sources`: their number is known only when the kernel runs.
+/// The value of the template argument `sources` if the number of sources is known only when the kernel runs.
 inline constexpr unsigned any_number = 0;
 
 /// Combines `packs` packs of all sources: the first begins at element i, and each is `step` elements after the one

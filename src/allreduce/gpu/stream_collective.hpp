@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on a GPU's memory: those that are work in their queue's stream, which CUDA graphs can capture, and those
-// that copy to host memory, exchange there, and copy back.
+// Collectives on a GPU's memory. Some run wholly in their queue's stream, so that CUDA graphs can capture them; others
+// copy to host memory, exchange there, and copy back.
 #pragma once
 #include <cstddef>
 #include <functional>

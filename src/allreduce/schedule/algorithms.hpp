@@ -11,6 +11,7 @@ namespace gradmeter::allreduce {
 /// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 SchedulePtr ring_reduce_scatter(std::uint32_t ranks);
+/// The second half of `ring`.
 /// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
 SchedulePtr ring_all_gather(std::uint32_t ranks);
 /// The bandwidth-optimal ring: a reduce-scatter round the ring, then an all-gather round it. Any p. Each element is
@@ -55,8 +56,9 @@ SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
 /// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
-/// for any p, where ranks beyond the largest power of two q fold into others; reduce-scatter and all-gather for powers
-/// of two. Each element is summed once and copied, so bits are equal on all ranks.
+/// for any p (ranks beyond the largest power of two q fold: they first give their buffer to a partner, and get the
+/// result last); reduce-scatter and all-gather for powers of two. Each element is summed once and copied, so bits are
+/// equal on all ranks.
 /// Cost:   2·log2 q rounds (two more when p > q); 2n(q-1)/q sent by each rank (n more by a folding partner).
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
@@ -86,8 +88,8 @@ extern const AlgorithmInfo bcube_row;
 extern const AlgorithmInfo swing_row;
 
 /// Direct exchange: every rank sends to every other, in as few rounds as possible. Serves all-reduce (every rank sends
-/// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), its two phases,
-/// broadcast (the root to all) and all-to-all. Any p.
+/// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), each of these two
+/// phases alone (reduce-scatter, all-gather), broadcast (the root to all) and all-to-all. Any p.
 /// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a single phase, like an all-to-all, takes
 /// half of the rounds and bytes; a broadcast takes 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once
 /// (incast).

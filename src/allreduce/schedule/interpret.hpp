@@ -183,9 +183,9 @@ class Player {
 // equal.
 
 /// buffers[r] is the buffer of rank r, worked on in place; all buffers are equally long. Returns the bytes that each
-/// rank has sent. Slices are cut and run as in the executor: slice s runs schedule s mod count. Collectives in which
-/// ranks own blocks need one slice. Cost: O(elements moved). Errors: std::logic_error when a schedule is not sound, or
-/// for several slices where ranks own blocks.
+/// rank has sent. Slices are cut and run as in the executor: slice s runs schedule s mod (number of schedules).
+/// Collectives in which ranks own blocks need one slice. Cost: O(elements moved). Errors: std::logic_error when a
+/// schedule is not sound, or for several slices where ranks own blocks.
 std::vector<std::uint64_t> interpret(std::span<const SchedulePtr>, const Slices&,
                                      std::span<const std::span<float>> buffers, Op);
 

@@ -133,8 +133,8 @@ struct GroupRank {
   std::uint32_t group, rank;
 };
 
-/// Disjoint groups of equal size. `in_group` gives a rank's group, empty where it takes no part; `in_whole` is its
-/// inverse.
+/// Disjoint groups of equal size. `in_group` gives a rank's group, empty for a rank that takes no part; `in_whole` is
+/// the inverse of `in_group`.
 struct Groups {
   std::function<std::optional<GroupRank>(std::uint32_t rank)> in_group;
   std::function<std::uint32_t(GroupRank)> in_whole;

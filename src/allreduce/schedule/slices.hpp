@@ -104,10 +104,10 @@ struct Turn {
   bool operator==(const Turn&) const = default;
 };
 
-/// The turns in order. Slice s runs schedule s mod count, and begins after slice s - depth has ended, so that no more
-/// than `depth` slices are under way. Slices of one schedule follow each other one round apart; those of different
-/// schedules go side by side. Ranks that take the turns in this order, leaving out turns in which they have no step, do
-/// not deadlock, and messages between two ranks match without tags. Cost: O(slices · rounds).
+/// The turns in order. Slice s runs schedule s mod (number of schedules), and begins after slice s - depth has ended,
+/// so that no more than `depth` slices are under way. Slices of one schedule follow each other one round apart; those
+/// of different schedules go side by side. Ranks that take the turns in this order, leaving out turns in which they
+/// have no step, do not deadlock, and messages between two ranks match without tags. Cost: O(slices · rounds).
 std::vector<Turn> linearise(std::span<const SchedulePtr>, std::size_t slices, std::size_t depth);
 
 }  // namespace gradmeter::allreduce

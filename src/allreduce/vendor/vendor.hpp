@@ -82,7 +82,7 @@ class MpiCollective final : public Collective {
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place
   runtime::MpiRequests requests_;
   Call call_{};
-  std::size_t posted_ = 0;  ///< number of elements whose call was made
+  std::size_t posted_ = 0;  ///< number of elements whose MPI calls were made
   bool running_ = false, under_way_ = false;
 };
 

@@ -33,8 +33,8 @@ struct MergedRow {
 };
 using Group = std::vector<const MergedRow*>;
 
-/// The row's time (a summary's median, or a single number) and its efficiency. A summary has the 95 % interval of the
-/// time; the metrics `efficiency_ci95_low` and `efficiency_ci95_high` are that of the efficiency.
+/// The row's time (a summary's median, or a single number) and its efficiency, with 95 % intervals as far as these are
+/// known: the summary's own interval, and that in the metrics `efficiency_ci95_low` and `efficiency_ci95_high`.
 Estimate time_of(const MergedRow&);
 Estimate efficiency_of(const MergedRow&);
 
@@ -79,7 +79,7 @@ class MergedRows {
   /// A factor's value in words, with parameters if several values of the experiment have the same words.
   std::string words(const MergedRow&, core::Factor) const;
 
-  /// A finding from the group's rows, with the factors that they share; caveats are added to its sentence, and a
+  /// A finding from the group's rows, with the factors that they share. Its sentence also gets the rows' caveats, a
   /// capital letter and a full stop.
   Finding finding(FindingKind, const Group&, const Axes& over, const std::string& sentence) const;
 

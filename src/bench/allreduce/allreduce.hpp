@@ -37,8 +37,9 @@ std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, 
 /// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions&, const NodeMap&);
 
-/// One table for each collective, type, operation, buffers and cadence, in the order of their first point; rows by
-/// size. A row has its times out of place and in place, where there are both. Rows that were not measured show why.
+/// One table for each collective, element type, operation, kind of buffers and cadence, in the order of their first
+/// point; rows by size. A row has its times out of place and in place, where there are both. Rows that were not
+/// measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// Explains the columns, below the last table.
 std::string collective_legend(report::Legend);

@@ -36,9 +36,9 @@ struct LeastTraffic {
 ///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements
 ///   all-to-all                 a copy of the blocks that move; in place the rank's own block does not move
 ///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
-///   all-gather, broadcast a write of the elements that the rank did not hold. Out of place these are all elements; in
-///   place an all-gather leaves out the rank's own block, and a broadcast's root writes nothing One rank alone does
-///   nothing in place, and makes a copy out of place.
+///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all elements; in place
+///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
+/// One rank alone does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 

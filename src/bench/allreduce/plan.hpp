@@ -47,7 +47,7 @@ struct CollectiveInfo {
 };
 std::span<const CollectiveInfo> collectives();
 
-/// The options that the user gave; each list is a factor.
+/// The options that the user gave; each list has the values of a factor.
 struct CollectiveOptions {
   std::vector<const CollectiveInfo*> collectives;
   std::vector<allreduce::AlgorithmPtr> algorithms;

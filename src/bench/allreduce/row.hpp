@@ -44,7 +44,7 @@ struct CollectiveFindings {
   std::string implementation;
 };
 
-/// Fills in the row. The status is wrong when elements, bits or bytes are wrong.
+/// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
 /// Fills in the limit of the group, once it is known. A row is mistrusted if its whole 95 % interval is below that of
 /// the limit.

@@ -73,7 +73,8 @@ struct CodecOptions {
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
 
-// How the error of an encoded sum grows with the number of ranks, by exchange: the real executor runs on threads.
+// How the error of an encoded sum grows with the number of ranks, for each exchange; measured with the real executor on
+// threads.
 
 struct ExchangeErrorOptions {
   std::vector<compression::CodecChoicePtr> codecs;

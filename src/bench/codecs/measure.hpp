@@ -43,21 +43,21 @@ struct CodecFindings {
   Noise noise;
 };
 
-/// Fills in error and wire bits. If they are not as required, the status is wrong, and the codec is not timed.
+/// Fills in error and wire bits. If they are not as required, the status is `wrong`, and the codec is not timed.
 void fill_codec_check(const CodecFindings&, core::Point& row);
 /// Fills in times, and the break-even rate if the codec is used in a reduce-scatter and an all-gather.
 void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
 
 // The calls of a codec that are timed, on one device.
 
-/// Calls of one codec on one gradient. One thread uses it.
+/// Calls of one codec on one gradient, for use by one thread.
 class CodecCalls {
  public:
   virtual ~CodecCalls() = default;
   virtual bool has(CodecCall) const = 0;
   /// Checks the results of the calls before anything is timed. Returns what is wrong; empty: nothing.
   virtual std::string fault() = 0;
-  /// The time of each of so many calls, one after another [s].
+  /// The times of `iterations` calls, made one after another [s].
   virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
 };
 
@@ -112,7 +112,7 @@ std::string codec_steps_refusal(const compression::CodecChoice&, std::size_t n, 
 
 // Measures one codec on one gradient: it is checked, then its calls and a plain copy are timed in turn.
 
-/// One thread uses it. `gradient`, the device and its gauge must outlive it. Errors: Interrupted.
+/// For use by one thread. `gradient`, the device and its gauge must outlive the object. Errors: Interrupted.
 class CodecBenchmark {
  public:
   CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed,

@@ -57,19 +57,21 @@ struct CodedSum {
 
 /// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
 /// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked:
-///   all The error may be at most the expected error of all encodings on the way, plus a quarter of it and six standard
-///               deviations. Of every rank's own numbers (`draw_own_gradient`) a share of 3/4 to 5/4 must be in the
-///               sum, give or take six standard deviations of this share, sqrt(error · |exact|^2)/n each. A dropped
-///               contribution is found if these six deviations are under 3/4 (qsgd4 over direct on 8 ranks: from some
-///               200 elements on). encoded The sum must be that of the ranks' own encodings, within fp32. Where sums
-///               are encoded again on the way, only the error is checked, against the worst case. chosen The result
-///               must be the exact sum, within fp32, at the places that arrived; these are as many as the codec sends,
-///               or up to a tenth fewer. projected The result's product with the exact sum must be the result's own
-///               square, within 1e-3, since it is a projection of the sum (`ProjectedSum`).
+///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
+///               standard deviations. Of every rank's own numbers (`draw_own_gradient`) a share of 3/4 to 5/4 must be
+///               in the sum, give or take six standard deviations of this share, each sqrt(error · |exact|^2)/n. A
+///               dropped contribution is found if these six deviations are under 3/4 (qsgd4 over direct on 8 ranks:
+///               from some 200 elements on).
+///   encoded     The sum must be that of the ranks' own encodings, within fp32. Where sums are encoded again on the
+///               way, only the error is checked, against the worst case.
+///   chosen      The result must be the exact sum, within fp32, at the elements that arrived; these are as many as the
+///               codec sends, or up to a tenth fewer.
+///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
+///               projection of the sum (`ProjectedSum`).
 /// For signs and a codec that keeps them, the result must be the known sum within fp32, whatever the codec lets arrive.
 /// Three elements may differ, and as many more as rounding may put on a wrong level. A dropped contribution is found
-/// where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least. Cost:
-/// drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
+/// where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
+/// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.

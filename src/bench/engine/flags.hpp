@@ -53,11 +53,11 @@ struct Usage {
 class Flags {
  public:
   struct Value {
-    std::string text;  ///< empty for a switch; the last one for a flag that repeats
+    std::string text;  ///< empty for a switch; the last text for a flag that repeats
     bool is_fallback = false;
     std::vector<std::string> texts = {};  ///< all texts of a flag that repeats
   };
-  /// values: by the flag's name; resumes_any: --resume=any.
+  /// values: by the flag's name. resumes_any: true for --resume=any.
   Flags(std::map<std::string, Value> values, std::vector<std::string> words, bool resumes_any)
       : values_(std::move(values)), words_(std::move(words)), resumes_any_(resumes_any) {}
   /// True where the flag was given, or has a value by default.
@@ -84,14 +84,14 @@ void add_text(FlagList&, std::string_view name, const std::string& fallback, con
 /// Adds a flag that may be given several times; each value counts.
 void add_texts(FlagList&, std::string_view name, const char* help);
 void add_switch(FlagList&, std::string_view name, const char* help);
-/// Reads a flag's text that becomes part of rows: it must be on one line, and without characters that a terminal would
-/// obey.
+/// Reads a flag's text that becomes part of rows. `core::printable` puts it on one line and replaces control
+/// characters.
 std::string read_label(const Flags&, const std::string& name);
 
 /// The help texts of --time-budget, --min-samples, --precision-goal and --strict, for every command that measures
 /// points until they are known well.
 struct StoppingHelp {
-  const char* budget = "";           ///< says that it is the time for all points together, and what happens without it
+  const char* budget = "";           ///< says that the budget is for all points together, and what happens without one
   const char* samples = "";          ///< says what the samples of a point are
   const char* least_samples = "10";  ///< the least number of samples of a point
   const char* goal = "a point is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %";

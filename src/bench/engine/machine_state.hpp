@@ -160,8 +160,7 @@ struct Noise {
   double steal_share = 0;
   /// The largest share, over ranks, of the elapsed time in which a thread of the rank was ready but not running.
   double run_delay_share = 0;
-  std::string busy_host =
-      {};  ///< host of the rank with that delay; empty: the host is unknown, or there is only one rank
+  std::string busy_host = {};  ///< host of the rank with that delay; empty: not known, or there is only one rank
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
   /// The GPU's values are read when a round has ended, so that reading them lengthens no measured time. Empty: there is
