@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's interface: a collective that is bound to a group of ranks, our own or a vendor's.
+// The module's interface: a collective, our own or a vendor's, that is bound to a group of ranks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,24 +23,27 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// The difference that a codec makes to this rank's contribution: plus the residual that error feedback sends now,
-/// minus what is lost or kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
-/// difference (divided by the ranks, for an average).
+/// What a codec changes in this rank's contribution: the residual that error feedback adds to it, minus what is lost or
+/// kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus difference (divided by
+/// the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
-  /// The sum of the squares of all terms of `values`, which were added up in fp32. Rounding errors are in proportion to
-  /// its root.
+  /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the
+  /// rounding errors of `values` are in proportion to its root.
   double squares = 0;
 };
 
-/// The tensors that the buffer holds, since codecs encode tensor by tensor. It must last until the call is complete.
+/// The tensors in a call's buffer, since codecs encode tensor by tensor. What it refers to must live until the call is
+/// complete.
 struct TensorLayout {
-  /// The buffer's offset among all elements that a step exchanges. A codec finds its state from earlier steps by it.
+  /// The buffer's offset among all elements that a step exchanges. By this offset a codec finds its state from earlier
+  /// steps.
   std::size_t first = 0;
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
-  /// Null, or `count` zeros that a call with a codec fills in. Asking for it does not change the bits of the result.
+  /// If not null: a difference of as many zeros as the buffer has elements, which a call with a codec fills in. This
+  /// does not change the bits of the result.
   CodingDifference* difference = nullptr;
 };
 
@@ -48,8 +51,8 @@ struct TensorLayout {
 struct Encoding {
   compression::Draw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
   /// Residuals of error feedback, one element for each element of the call, read and updated; null: none.
-  /// worker_residual belongs to encodings of this rank's contribution and partial sums, owner_residual to those of sums
-  /// that it finishes.
+  /// worker_residual belongs to encodings of this rank's contribution and partial sums, owner_residual to encodings of
+  /// sums that this rank finishes.
   float *worker_residual = nullptr, *owner_residual = nullptr;
 };
 
@@ -127,8 +130,8 @@ class Collective {
   /// vendor's library does.
   virtual bool advance() = 0;
   virtual Waiting waiting() const { return {}; }
-  /// sent: the payload bytes that this rank has sent so far. bytes_due: the bytes that it should have sent by its
-  /// schedules. Null where bytes are not counted, as in a vendor's library.
+  /// sent: the payload bytes that this rank has sent so far. bytes_due: the payload bytes that its schedules required
+  /// it to send so far. Null where bytes are not counted, as in a vendor's library.
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
   virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
   /// The time that a codec took; null: there is no codec.

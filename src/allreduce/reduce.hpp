@@ -18,7 +18,8 @@ std::string_view name(Op);
 ///
 /// 16-bit and 8-bit floats are combined in fp32 and rounded to nearest even, too large ones to infinity (e4m3: NaN). If
 /// `accumulate` is the element type itself, each operation's result is rounded, as in a sequence of two-source
-/// reductions. If it is fp32, only the final result is. For all other types it must be the element type itself.
+/// reductions. If it is fp32, only the final result is rounded. For elements other than 16-bit and 8-bit floats,
+/// `accumulate` must be the element type.
 ///
 /// The bits are the same on every instruction set, and the order of two operands never matters. Any NaN among the
 /// operands gives the quiet NaN of positive sign. For min and max, -0 is less than +0. Integers wrap.

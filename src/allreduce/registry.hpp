@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of algorithms. A new algorithm is a row beside its code, and the name of that row in registry.cpp.
+// The registry of algorithms. To add an algorithm, define its row (AlgorithmInfo) beside its code, and name that row in
+// registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -29,17 +30,18 @@ std::span<const AlgorithmInfo> algorithms();
 class AlgorithmChoice {
  public:
   /// With `table`, the choice is a selection by that table, and its name is the table's text. With `machine`, it is a
-  /// selection for which the cost model makes a table of this machine for the ranks of each request.
+  /// selection by a table that the cost model predicts for this machine and the ranks of each request.
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, std::shared_ptr<const SizeTable> table = {},
                   std::shared_ptr<const core::Machine> machine = {});
   const std::string name;  ///< canonical: equal names mean the same
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
-  /// The reason why this transport does not suit the algorithm: it sends a device's memory, and the algorithm sends
-  /// none. Empty: it suits.
+  /// The reason why this transport does not suit the algorithm: the transport is for messages of a device's memory, and
+  /// the algorithm sends none. Empty: it suits.
   std::string transport_refusal(runtime::TransportKind) const;
-  /// True where, given a device's queue, it moves and sums the device's memory; other algorithms are given host memory.
+  /// True if, bound with a device's queue, it moves and sums the device's memory itself; other algorithms are given
+  /// host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
 

@@ -13,12 +13,13 @@
 
 namespace gradmeter::allreduce {
 
-/// `exact`: small whole numbers, different by rank and by place, such that every partial result in every order is
+/// `exact`: small whole numbers, which differ by rank and by index, such that every partial result in every order is
 /// exactly representable: the right answer is one bit pattern, whatever the algorithm. In types that represent few
-/// integers exactly (fp8-e5m2: up to 8) only some ranks are non-zero at each place. Products have factors of ±1 and a
-/// few 2s. `random`: floats are uniform in [-1, 1), rounded to the type. For products, up to 16 ranks at each place
-/// have magnitudes from 0.75 to 1.25, and the others ±1. Integers are uniform over the whole type for min and max. For
-/// sums and products they are as in `exact`, since vendors differ in the result of an integer overflow.
+/// integers exactly (fp8-e5m2: up to 8) only some ranks have a number other than 0 at each index. Products have factors
+/// of ±1 and a few 2s.
+/// `random`: floats are uniform in [-1, 1), rounded to the type. For products, up to 16 ranks at each index have
+/// magnitudes from 0.75 to 1.25, and the others have ±1. Integers for min and max are uniform over the whole type;
+/// integers for sums and products are as in `exact`, since vendors differ in the result of an integer overflow.
 enum class Pattern : std::uint8_t { exact, random };
 
 /// Element `index` of rank `rank`'s input depends only on these members, the rank and the index. So any rank can
@@ -32,10 +33,10 @@ struct KnownData {
   /// True where all ranks' values are added in fp32 and rounded once, so that the tolerance for small floats is
   /// narrower.
   bool rounds_once = false;
-  /// With `exact`, a stamp that is not 0 replaces the seed at the stamped places (the first 64 elements, and two of
-  /// each 1,024). So the data of each call differ from those of the call before all over the buffer, at little cost.
+  /// With `exact`, a stamp other than 0 replaces the seed for the stamped elements (the first 64, and two of each
+  /// 1,024). So each call has other data than the call before, all over the buffer, at little cost.
   std::uint64_t stamp = 0;
-  std::uint64_t first_stamp = 0;  ///< not 0: the stamp of element 0, in place of `stamp`
+  std::uint64_t first_stamp = 0;  ///< if not 0, the stamp of element 0, in place of `stamp`
   /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
   std::size_t calls = 1;
 };
@@ -43,14 +44,14 @@ struct KnownData {
 /// Writes rank `rank`'s elements from `begin` on. Cost: O(n).
 void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 
-/// Changes data that `fill` has made with any stamp or none: the stamped places from element `begin` on get the values
-/// of this stamp. Cost: O(n / 1,024).
+/// Changes data that `fill` has made with any stamp or with none: the stamped elements from element `begin` on get the
+/// values of this stamp. Cost: O(n / 1,024).
 void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 /// The bytes of element 0 with this stamp, at the beginning of the array.
 std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
 
-/// The largest number of all-reduces in place that have one right answer, up to 5, since sums must stay exact; for
-/// averages and products it is 1.
+/// The largest number of all-reduces in place, one after another, whose right answer is one bit pattern: up to 5, since
+/// sums must stay exact; 1 for averages and products.
 std::size_t most_calls_in_place(const KnownData&);
 
 struct Verdict {
@@ -64,10 +65,11 @@ struct Verdict {
 };
 
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
-/// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` has these tolerances, with u the unit
-/// roundoff: sums of any order (ranks − 1)·u·Σ|x| (Jeannerod & Rump 2013), with `rounds_once` (ranks − 1)·2^-24·Σ|x|
-/// and one u; averages two roundings more; products a relative error of one u for each rank that is not ±1, and of one
-/// more u; min, max and integers none. Cost: O(ranks · n), so ranks may check one part each.
+/// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows these errors, with u the unit
+/// roundoff. Sums: in any order (ranks − 1)·u·Σ|x| (Jeannerod & Rump 2013), or with `rounds_once` (ranks −
+/// 1)·2^-24·Σ|x| and one u. Averages: two roundings more than sums. Products: a relative error of one u for each rank
+/// whose factor is not ±1, and one more u. Min, max and integers: none. Cost: O(ranks · n), so ranks may check one part
+/// each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
@@ -96,8 +98,8 @@ void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Compares this rank's result with the right one, after the call. Cost: O(ranks · count) for a reduction.
 Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
-/// Does what `check` does for one of `ranks` equal shares of an all-reduce's result: ranks that hold the same bits can
-/// divide the work among them. Cost: O(count).
+/// Does what `check` does, but for only one of `ranks` equal shares of an all-reduce's result, so that ranks that hold
+/// the same bits can divide the work. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
 /// Does what `check` does for the result of an all-reduce whose ranks hold different bits. It checks the whole result
 /// if that reads at most 2^26 inputs, else parts that differ by rank and together read that many. Cost: O(count),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparison of two sides that were launched several times each: the ratio of their points with its interval, and a
-// verdict. A launch is the replicate: the job's placement, memory layout and neighbours affect all samples of a launch
-// alike, so its samples are not independent.
+// The comparison of two sides that were launched several times each: the ratio of their points with its 95 % interval,
+// and a verdict. A launch is the replicate: the job's placement, memory layout and neighbours affect all samples of a
+// launch alike, so its samples are not independent.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace gradmeter::analysis {
 
-/// exp(mean log b − mean log a) with its interval and the p-value of the ratio 1, after Welch (Biometrika 34, 1947),
-/// which does not assume equal spreads. With fewer than two launches on a side only the ratio is known, and the rest is
-/// NaN. All values must be positive. The ratio is that of the sides' geometric means.
+/// The ratio of the sides' geometric means, exp(mean log b − mean log a), with its 95 % interval, and the p-value of
+/// the hypothesis that it is 1. The method is Welch's (Biometrika 34, 1947), which does not assume equal spreads. With
+/// fewer than two launches on a side only the ratio is known, and the rest is NaN. All values must be positive.
 struct RatioEstimate {
   Estimate ratio;
   double p_value = std::numeric_limits<double>::quiet_NaN();
@@ -25,20 +25,21 @@ struct RatioEstimate {
 /// Errors: UsageError for an empty side and for a value that is not positive and finite.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
 
-/// exp(mean log): the ratio is the quotient of both sides' geometric means. Errors: as of `estimate_ratio`.
+/// exp(mean log). Errors: as of `estimate_ratio`.
 double geometric_mean(std::span<const double> values);
 
 /// The geometric mean of a side's launches with its 95 % interval: Student's t of the logarithms. Errors: as of
 /// `estimate_ratio`, and for a single launch.
 Estimate launch_interval(std::span<const double> values);
 
-/// Adjusts p-values for their number (Benjamini & Hochberg, J. R. Stat. Soc. B 57(1), 1995): rejecting those of at most
-/// 0.05 keeps the expected share of false rejections at 5 %. NaN does not count and stays NaN. Cost: O(n log n).
+/// Adjusts p-values for their number (Benjamini & Hochberg, J. R. Stat. Soc. B 57(1), 1995): rejecting those that are
+/// then at most 0.05 keeps the expected share of false rejections at 5 %. NaN does not count and stays NaN. Cost: O(n
+/// log n).
 std::vector<double> adjust_p_values(std::span<const double> p_values);
 
 /// `launches_to_decide` gives the number of launches of each side after which the 95 % interval would exclude 1 or lie
-/// within `tolerance` around it, if ratio and spread stay the same. It gives 0 for more than `most_launches`, or if no
-/// spread is known.
+/// within `tolerance` around 1, if ratio and spread stay the same. By convention it gives 0 for more than
+/// `most_launches`, or if no spread is known.
 inline constexpr std::int64_t most_launches = 1000;
 std::int64_t launches_to_decide(std::span<const double> a, std::span<const double> b, double tolerance);
 
@@ -50,7 +51,7 @@ struct ComparedPoint {
   core::Point sample;
   std::vector<double> a, b;                                   ///< medians of launches
   Estimate ratio;                                             ///< ratio of rates: above 1 the second side is better
-  double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the ratio 1
+  double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the hypothesis that the ratio is 1
   double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;
   std::int64_t launches_needed = 0;  ///< launches of each side; 0: not known, or over `most_launches`
@@ -66,14 +67,15 @@ struct Comparison {
 };
 
 /// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05). same: the
-/// interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other points are undecided,
-/// and so is a point whose launches on one side are of several machines or builds, since their spread is not that of
-/// launches. Errors: UsageError where no point is on both sides, with the factors in which the sides differ, and
+/// interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other points are undecided;
+/// so is a point whose launches on one side come from several machines or builds, since these differ by more than
+/// launches do. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ), and
 /// for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point does not pass a lower bound on its ratio: the interval lies below the bound, contains it or
-/// is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it passes.
+/// The reason why a point does not pass a lower bound on its ratio: the 95 % interval lies below the bound, contains it
+/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it
+/// passes.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

@@ -24,13 +24,13 @@ enum class FindingKind : std::uint8_t {
   mixed_machines,    ///< points of several machines or builds in one side
   outlier_launch,    ///< one of three or more launches differs from the others far beyond their spread
   shared_cores,      ///< more busy threads than cores, other processes, or ranks that slow each other down
-  slow_rank,         ///< a rank that computes or calls longer than the others
+  slow_rank,         ///< a rank that takes longer than the others to compute, or for its calls
   slow_host,         ///< a host whose links are slower than those of the others
-  slow_link,         ///< a link that is slower than its ends explain
+  slow_link,         ///< a link that is slower than its two hosts explain
   disturbance,       ///< a soak's disturbances, drift and long windows
   change,            ///< the effect of changing one factor's value, with all other factors equal
   fastest_exchange,  ///< the fastest algorithm of one collective at one size
-  small_batch,       ///< a larger mini-batch raises efficiency much; the intervals leave no doubt
+  small_batch,       ///< a larger mini-batch raises efficiency by much, as disjoint 95 % intervals show
   lost_to,           ///< the causes of a step's lost time
   nothing_wrong,     ///< points that were examined without any of the findings above
   efficiency,        ///< a curve of efficiency over the mini-batch
@@ -48,14 +48,14 @@ std::string_view name(FindingKind);
 struct Finding {
   FindingKind kind = FindingKind::nothing_wrong;
   std::string experiment = {};
-  core::Factors factors = {};                    ///< the values that all its rows share
-  std::vector<core::Factor> over = {};           ///< factors in which these rows may differ; the sentence names them
+  core::Factors factors = {};           ///< the values that all its rows share
+  std::vector<core::Factor> over = {};  ///< factors in which the rows may differ; the sentence names these factors
   std::map<std::string, Estimate> figures = {};  ///< by their name, such as "efficiency"
   std::optional<double> probability = {};        ///< probability of a cause
-  double severity = 0;                           ///< share of the time that it costs; orders findings of one kind
+  double severity = 0;  ///< share of the time that is lost to what was found; orders findings of one kind
   std::string sentence = {};
   std::string next = {};             ///< command to run next; empty: none
-  std::vector<SourceRow> rows = {};  ///< the points from which it was concluded
+  std::vector<SourceRow> rows = {};  ///< the points from which the finding was concluded
 };
 
 /// Concludes findings from the runs of a side, the most important first. Launches are merged if machine and build
@@ -73,8 +73,8 @@ std::string share_in_words(double share);
 
 /// Says, for the largest gradient of a `codecs` sweep, how many times as fast an exchange is with each codec as
 /// without: w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X
-/// is the link speed below which the codec pays (compression/crossover.hpp). The interval is that of the codec's times.
-/// Empty where no point has such a speed.
+/// is the link speed below which the codec pays (compression/crossover.hpp). The 95 % interval follows from that of the
+/// codec's times. Empty where no point has such a speed.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 
 }  // namespace gradmeter::analysis

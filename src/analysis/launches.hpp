@@ -42,7 +42,7 @@ struct Selection {
 struct LaunchedPoint {
   core::Point sample;          ///< the last launch's point, without ignored factors
   std::vector<double> values;  ///< the metric's median in each launch that measured it
-  std::size_t launches = 0;    ///< number of launches that have the point at all
+  std::size_t launches = 0;    ///< number of launches that have the point, with or without a number
   std::string reason;          ///< reason of the first launch that has the point but no number for it
   /// machines and builds of the launches; with several, the launches are no replicates
   std::set<std::string> origins = {};
@@ -72,11 +72,11 @@ void refuse_twice(std::span<const Side>);
 /// Errors: UsageError if a point was predicted: it has no launches, and a ratio to it says nothing of a machine.
 void refuse_predicted(const Side&);
 
-/// +1: larger is better (a rate, a share), −1: smaller is (a time). Errors: UsageError for a metric without a better
-/// direction.
+/// +1: larger is better (a rate, a share). −1: smaller is better (a time). Errors: UsageError for a metric without a
+/// better direction.
 int better_direction(core::Metric);
 
-/// Finds a key by its name. Errors: UsageError with the nearest known one.
+/// Finds a metric or factor by its name. Errors: UsageError with the nearest known name.
 core::Metric find_metric(const std::string& name);
 core::Factor find_factor(const std::string& name);
 
@@ -86,8 +86,8 @@ core::Factor find_factor(const std::string& name);
 /// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, libraries, environment, GPUs.
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
-/// Whether every launch of one side began before every launch of the other: then a drift of the machine looks like a
-/// difference.
+/// Whether every launch of one side began before every launch of the other. If so, a drift of the machine looks like a
+/// difference between the sides.
 bool launched_in_two_blocks(const Side& a, const Side& b);
 
 /// Hosts, processor and GPUs: the conditions that updates of drivers and libraries leave unchanged.
@@ -116,11 +116,11 @@ struct MergedPoint {
 
 /// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
 /// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches. A 95 %
-/// interval becomes that over launches, or none if a value is not positive; so does an interval that is in metrics of
-/// its own (efficiency_ci95_low). A true or false metric is true if any launch has true. What bounds a step
-/// (`bound_by`) is decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the
-/// launches name it. Other whole numbers and texts are those of the last launch. A point of one launch stays as it is,
-/// without its samples. Cost: O(n log n).
+/// interval is replaced by that over launches (by none if a value is not positive), also an interval in metrics of its
+/// own (efficiency_ci95_low). A true or false metric is true if any launch has true. What bounds a step (`bound_by`) is
+/// decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the launches name it.
+/// Other whole numbers and texts are those of the last launch. A point of one launch stays as it is, without its
+/// samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduces with a codec that are made of other collectives: their requests, and the inner calls that they make.
+// All-reduces with a codec: what each exchange with a codec needs, which inner calls it makes, and how it is bound.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace gradmeter::allreduce {
 
-/// One of the inner calls that an exchange with a codec makes: a plain collective, or one that the executor encodes
-/// (`codec` is then not null).
+/// One of the inner calls of an exchange with a codec: a plain collective, or, if `codec` is not null, one whose blocks
+/// the executor encodes.
 struct CallPart {
   AlgorithmPtr algorithm;
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
@@ -23,46 +23,46 @@ struct CallPart {
 };
 using CallParts = std::vector<CallPart>;
 
-/// The way to exchange the gradients of one codec where the executor alone cannot. A call exchanges a pack: the tensors
-/// that its `tensor_layout` lists, with residuals where the codec has error feedback. Each tensor is encoded by itself,
-/// and all encodings travel together. `refusal` says why the combination is refused (null: it never is), `arena_bytes`
-/// how many bytes `bind` takes from the arena, and `parts` which inner calls exchange a pack.
+/// How gradients are exchanged with a codec. A call exchanges a pack: the tensors listed in its `tensor_layout`, with
+/// residuals if the codec has error feedback. Each tensor is encoded separately, and all encodings travel together.
+/// `refusal` says why this codec cannot be combined with this algorithm and these ranks (null: it always can);
+/// `arena_bytes`, how many bytes `bind` takes from the arena; `parts`, which inner calls exchange a pack.
 struct CodedExchange {
   std::string (*refusal)(const ExchangeSpec&);
   std::size_t (*arena_bytes)(const ExchangeSpec&, std::uint32_t rank);
   std::unique_ptr<Collective> (*bind)(const ExchangeSpec&, const Site&);
   CallParts (*parts)(const ExchangeSpec&, std::span<const TensorPart>);
-  /// The reason why this tensor must be exchanged without the codec; null: every tensor can be encoded.
+  /// Says why this tensor must be exchanged without the codec (empty: it can be encoded). Null: every tensor can be
+  /// encoded.
   std::string (*tensor_refusal)(const ExchangeSpec&, const TensorPart&) = nullptr;
-  bool packs = true;  ///< false: a call has one tensor
+  bool packs = true;  ///< false: each pack is a single tensor
   /// True: a pack may also hold tensors that are exchanged without the codec, each as a matrix of one row.
   bool takes_dense = false;
 };
 
-/// The bytes that each allocation from the arena may take beyond its size for its alignment: one page.
+/// The most bytes by which alignment lengthens an allocation from the arena: one page.
 inline constexpr std::size_t arena_slack = 4096;
 
-/// Tensors without the codec are exchanged in batches of at most 1 MiB, or of the longest call if that is shorter
-/// [bytes].
+/// The most bytes in a batch of tensors that are exchanged without the codec: 1 MiB, or `max_bytes` if that is less.
 inline std::size_t dense_bytes(const ExchangeSpec& r) { return std::min(r.max_bytes, std::size_t{1} << 20); }
 
-/// The most tensors of a call with a codec. It also bounds the tensors of a bucket, and so the memory for the lengths
-/// or scales that a call keeps by tensor.
+/// The most tensors in a pack. This bounds the memory for the lengths or scales that a call keeps for each tensor.
 inline constexpr std::size_t longest_pack = 256;
 inline std::size_t most_packed(const ExchangeSpec& r) {
   return std::clamp<std::size_t>(r.max_elements() / std::max<std::size_t>(r.codec->min_elements, 1), 1, longest_pack);
 }
 
-// An all-reduce with a codec encodes each tensor that is long enough by itself, and exchanges the others as fp32. All
-// encodings of a call travel together, unless the executor encodes blocks while they travel.
+// An all-reduce with a codec encodes, one by one, the tensors that are long enough, and exchanges the others as fp32.
+// The encodings of a pack travel together. If it is the executor that encodes (block by block, on the way), each tensor
+// is exchanged on its own.
 
 /// The reason why this codec cannot be combined with this algorithm on these ranks; empty: it can be.
 std::string codec_refusal(const ExchangeSpec&, CollectiveKind, Arithmetic);
 /// The reason why none of these tensors can be encoded although some are long enough; empty: some can be, or none is
 /// long enough.
 std::string tensor_layout_refusal(const ExchangeSpec&, std::span<const TensorPart>);
-/// The inner calls for a buffer of these tensors, in order, by which bytes are forecast. Requires that `codec_refusal`
-/// is empty. Without tensors, the buffer counts as one tensor.
+/// The inner calls that exchange a buffer of these tensors, in order; forecasts of the bytes are made from them.
+/// Requires that `codec_refusal` is empty. Without tensors, the buffer counts as one tensor.
 CallParts coded_call_parts(const ExchangeSpec&, std::size_t count, std::span<const TensorPart>);
 /// The most times that a rank's contribution is encoded on its way into the sum; 0: this tensor travels without the
 /// codec. Requires that `codec_refusal` is empty.
@@ -70,9 +70,9 @@ std::uint32_t encodings_on_the_way(const ExchangeSpec&, const TensorPart&);
 /// The most bytes that `bind_coded` takes from the network's arena on this rank.
 std::size_t coded_arena_bytes(const ExchangeSpec&, std::uint32_t rank);
 /// Collective over the site's ranks. A call's `tensor_layout` names its tensors and the buffer's offset among all
-/// elements that are exchanged, which is the key of the residuals kept from call to call. Random rounding is drawn by
-/// `seed` and the number of the call. The collective's name is like "ring qsgd4". Errors: UsageError with the refusal;
-/// BackendError when memory is short.
+/// elements that are exchanged. By this offset the call finds its residuals, which are kept from call to call. Random
+/// rounding draws from `seed` and the number of the call. The collective's name is like "ring qsgd4". Errors:
+/// UsageError with the refusal; BackendError when memory is short.
 std::unique_ptr<Collective> bind_coded(const ExchangeSpec&, const Site&, std::uint64_t seed = 1);
 
 }  // namespace gradmeter::allreduce

@@ -15,10 +15,10 @@
 
 namespace gradmeter::allreduce {
 
-/// Splits a call that exchanges several tensors into one call for each tensor. Each of these calls has the tensor's
-/// part of the buffers, the residuals and the difference. The tensor's offset among all exchanged elements is the key
-/// of its random draws and its state. Without tensors, the buffer counts as one tensor. The object cannot be copied,
-/// since the calls refer to its members. Cost: O(tensors).
+/// Splits a call that exchanges several tensors into one call for each tensor. Each of these calls gets the tensor's
+/// part of the buffers, of the residuals and of the difference. The tensor's offset among all exchanged elements
+/// identifies its random draws and its state. Without tensors, the buffer counts as one tensor. The object cannot be
+/// copied, since the calls refer to its members. Cost: O(tensors).
 class TensorCalls {
  public:
   TensorCalls() = default;
@@ -27,7 +27,8 @@ class TensorCalls {
   void assign(const Call&);
   std::span<const Call> calls() const { return calls_; }
   bool differences_asked() const { return whole_ != nullptr; }
-  /// Adds the squares of the tensors' differences, which must have been filled in, to those of the whole call.
+  /// Adds the `squares` of all tensors' differences to the `squares` of the whole call's difference. Call it once the
+  /// tensors' differences have been filled in.
   void add_squares();
 
  private:
@@ -38,7 +39,7 @@ class TensorCalls {
 };
 
 /// A collective that is made of other collectives. The derived class binds them and hands them over with `add_part`.
-/// With a queue, local work is submitted to the queue, and the next stage waits until that work is done.
+/// With a queue, local work is submitted to the queue, and the next inner call waits until that work is done.
 class CollectiveSequence : public Collective {
  public:
   /// queue: as in ExchangeSpec.
@@ -54,8 +55,8 @@ class CollectiveSequence : public Collective {
   std::optional<CodingTime> coding() const override;
 
  protected:
-  /// A stage is the call of one part. Without a part, `comes_back` says that `next` is to be called again once the
-  /// local work is done; otherwise the collective is done.
+  /// What comes next: the call of one part. If `part` is null, there is no call: with `comes_back`, `next` is called
+  /// again once the local work is done; without it, the collective is complete.
   struct Stage {
     Collective* part = nullptr;
     Call call{};
@@ -68,18 +69,20 @@ class CollectiveSequence : public Collective {
   }
   /// Called before the first stage.
   virtual void begin(const Call&) = 0;
-  /// Returns the stage with this number, which counts from 0 in each call. It is called when the previous stage is
+  /// Returns the stage with this number, which counts from 0 in each call. `next` is called when the previous stage is
   /// complete. It may read and write buffers only in local work.
   virtual Stage next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
-  // Runs local work. The work captures only members, which must not change until it is done.
+  // Runs local work: at once, or in the queue if there is one. The work may refer only to members of the derived class,
+  // which must not change until the work is done.
   template <class Work>
   void local(std::string_view label, const Work& work) {
     if (!work_) return work();
     work_->run(label, 0, work);
   }
-  /// Calls `note` for each tensor to fill in its difference, if the call asks for differences.
+  /// If the call asks for differences: runs `note`, which must fill in the differences of all tensors, and then adds up
+  /// their squares.
   template <class Note>
   void differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;
@@ -122,8 +125,8 @@ class CollectiveSequence : public Collective {
 /// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
-/// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, before the division of
-/// an average. It must be called before the call's input is overwritten.
+/// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, before an average is
+/// divided. Call this function before the call's input is overwritten.
 inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();

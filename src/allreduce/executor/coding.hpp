@@ -16,9 +16,9 @@
 
 namespace gradmeter::allreduce {
 
-/// Encodes and decodes the blocks of one lane. All addresses are of host memory, or all of device memory. Blocks have n
-/// elements of fp32. A wire begins at a multiple of 16 bytes and is Codec::wire_bytes long. Sources and destinations do
-/// not overlap, except that `addend` may be `out`.
+/// Encodes and decodes the blocks of one lane. Either all addresses are of host memory, or all are of device memory. A
+/// block has n elements of fp32. Its `wire` (the encoded bytes) begins at a multiple of 16 bytes and is
+/// Codec::wire_bytes long. Sources and destinations do not overlap, except that `addend` may be `out`.
 class BlockCodec {
  public:
   BlockCodec() = default;
@@ -39,7 +39,7 @@ class BlockCodec {
 /// Encodes on the host. The codec must outlive the returned object.
 std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec&);
 
-/// The reason why no GPU can encode by this codec itself; empty: a GPU can.
+/// The reason why no GPU can itself encode with this codec; empty: a GPU can.
 std::string gpu_block_codec_refusal(const compression::CodecChoice&);
 /// Encodes blocks of up to `longest` elements on a GPU, with the host's bytes for the same draws. It takes its memory
 /// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
@@ -54,9 +54,9 @@ struct CallMemory {
   std::byte* out = nullptr;
 };
 
-/// Values are fp32. An average divides before anything is encoded, so that sums of small formats stay in range.
-/// `launch`, `message` and `message_bytes` do not touch memory. All other functions are work that is done in the order
-/// of submission.
+/// Values are fp32. For an average, contributions are divided before anything is encoded, so that sums of small formats
+/// stay in range. `launch`, `message` and `message_bytes` do not touch memory. The other functions do work on memory,
+/// in the order in which they are called.
 class CodedSlice {
  public:
   /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
@@ -66,24 +66,25 @@ class CodedSlice {
       : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
   void launch(const Call&, CallMemory, const Slice&);
-  /// Divides this rank's contribution to an average, before all other work, and writes it to `out`, from where the
-  /// other steps read it.
+  /// For an average, before all other work: divides this rank's contribution and writes it to `out`, where the other
+  /// steps read it.
   void divide();
   /// The memory that holds these blocks in encoded form, one after another.
   std::span<std::byte> message(Blocks) const;
   std::size_t message_bytes(Blocks) const;
   /// Encodes a partial sum or this rank's own contribution, to be sent in this round.
   void encode(const LocalStep&, std::uint32_t round);
-  /// Stores finished blocks that another rank has encoded, from the address `from`.
+  /// Decodes finished blocks, which another rank has encoded, from the address `from`. If they are to be forwarded,
+  /// their bytes are kept as well.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' encoded ones. views: the encodings by operand; null: the rank's own
-  /// value. They are added in the operands' order, except that an own value that was not encoded comes first.
+  /// Sums this rank's own value and the peers' encoded ones. views: the encoding of each operand; null stands for the
+  /// rank's own value. Operands are added in their order, except that an own value that was not encoded comes first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> views);
   void finish(const LocalStep&);
   CodingTime time() const { return blocks_->time(); }
 
-  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to so many elements in so
-  /// many blocks.
+  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to `elements` elements in
+  /// `blocks` blocks.
   static std::size_t longest_block(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
   static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of all our own algorithms. Its pipelines each run one slice through a plan, and several run side by side
-// on channels of their own.
+// The executor of our schedules. Each of its pipelines runs one slice at a time through a plan; several pipelines run
+// side by side, each on a channel of its own.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -23,13 +23,14 @@
 
 namespace gradmeter::allreduce {
 
-/// Runs slices one after another on one channel. Submit is AtOnce or Submitter. Cost: 12 to 34 ns a step, without
-/// transfers, as bench_executor prints it; results/allreduce.md has the figures.
+/// Runs slices one after another on one channel. Submit is AtOnce or Submitter (submitter.hpp). Cost: 12 to 34 ns a
+/// step, without transfers, as bench_executor prints it; results/allreduce.md has the figures.
 template <class Submit>
 class Pipeline {
  public:
-  /// Scratch is kept between calls. `landing` is empty where peers' memory is read directly. `coded` is given for coded
-  /// plans, which need no `alternate`.
+  /// alternate, landing: scratch that is kept between calls, the one for Place::alternate, the other for data received
+  /// for reductions; `landing` is empty where peers' memory is read directly. `coded` is given for coded plans, which
+  /// need no `alternate`.
   Pipeline(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing,
            Submit submit, std::optional<CodedSlice> coded = {})
       : transport_(t),
@@ -95,7 +96,7 @@ class Pipeline {
   std::uint32_t left_ = 0;  ///< number of this rank's sends that have left, in the order in which they were posted
 };
 
-/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod count.
+/// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().
 struct Algorithm {
   std::string name;
   std::vector<SchedulePtr> schedules;
@@ -113,28 +114,28 @@ struct ExchangeSpec {
   compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are
   Shape shape = {};                        ///< shape of the ranks, used with a codec
   /// Copies, sums and the codec's work are submitted to this queue, and only that work reads and writes buffers; null:
-  /// the caller's thread does them at once. The queue must outlive the executor. A caller that abandons a call which is
-  /// not complete synchronises the queue before it frees the executor and the buffers. Where the queue's device
-  /// `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
+  /// the caller's thread does this work at once. The queue must outlive the executor. A caller that abandons a call
+  /// which is not complete synchronises the queue before it frees the executor and the buffers. Where the queue's
+  /// device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
   /// (StagedTransport).
   runtime::Queue* queue = nullptr;
-  /// As Network::takes_device_memory: messages are then sent directly from the device's memory.
+  /// True: messages are sent directly from the device's memory (Network::takes_device_memory).
   bool transport_takes_device = false;
 
   std::size_t max_elements() const { return max_bytes / sizeof(float); }
   /// The device whose kernels sum and encode; null: host code does, since the buffers are host memory or memory of a
   /// device that runs host code.
   runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
-  /// The description of the inner calls of an exchange with a codec, whose memory comes from the arena.
+  /// The spec for the inner calls of an exchange with a codec, on buffers of up to `longest` bytes in the arena.
   ExchangeSpec inner(std::size_t longest) const {
     return {.placement = Placement::in_place, .max_bytes = longest, .message_bytes = message_bytes, .queue = queue};
   }
 };
 
-/// Scratch is kept between calls. The memory of `alternate` is taken from `scratch`, since peers may read values that
-/// are summed into it; there is enough for the slices that are under way at once. Data received for a reduction go to
-/// private memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels
-/// there are fewer lanes.
+/// Scratch is kept between calls. The memory of Place::alternate is taken from the arena `scratch`, since peers may
+/// read values that are summed into it; each of the slices that are under way at once has its own. Data received for a
+/// reduction go to private memory. The transport should have most_lanes() channels: each lane needs its own, and with
+/// fewer channels there are fewer lanes.
 /// With a codec, calls are sums or averages of fp32, buffers may be in any memory, and each lane keeps an encoded
 /// slice. With a queue, a message is sent once the work before it is done, and a received message is released once it
 /// has been read. On a device that `is_staged`, work that was submitted to its queue before a call is done before the
@@ -155,12 +156,12 @@ class Executor final : public Collective {
 
   /// The bytes that the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
-  /// slices: those into which a buffer is cut; message_bytes must be given. buffer_bytes: what the buffer has on the
-  /// wire.
+  /// slices: the slices into which a buffer is cut; message_bytes must be given. buffer_bytes: the bytes of the whole
+  /// buffer, encoded if there is a codec.
   static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
-  /// alternate_bytes: the bytes of a slice's alternate, for any buffer up to max_bytes. landing_bytes: the most bytes
-  /// that are received for the reductions of one round. message_bytes must be given.
+  /// alternate_bytes: the bytes of Place::alternate for one slice, enough for any buffer up to max_bytes.
+  /// landing_bytes: the most bytes that are received for the reductions of one round. message_bytes must be given.
   static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
   static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
   /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.

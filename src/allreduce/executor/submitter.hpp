@@ -87,8 +87,8 @@ class Submitter {
   bool done() { return done(submitted_); }
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
   bool landing_read() { return done(landing_read_); }
-  /// Releases the message once all work that was submitted so far is done, since it may read the message. The transport
-  /// must outlive this object.
+  /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
+  /// transport must outlive this object.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
     reading_.emplace_back(submitted_, message);
   }

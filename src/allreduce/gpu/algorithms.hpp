@@ -14,26 +14,27 @@
 namespace gradmeter::allreduce {
 
 /// The row `gpu-direct:small=262144`: one shot up to `small` bytes, two shots beyond (kernels of peer_kernels.hpp). A
-/// call is one kernel, which first copies its buffer to memory that peers have opened. The host takes no part in it.
-/// Bits: those of the sum in rank order, the same on all ranks.
+/// call is one kernel, which first copies its buffer to memory that peers have opened. The host takes no part in the
+/// call. Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
 /// Binding is collective over the ranks of the exchange. Errors: Unavailable where ranks share a GPU; BackendError
-/// without a queue of a GPU, and where GPUs cannot reach each other's memory. A call ends by BackendError when another
-/// rank has failed, or has not come within `PeerOptions::patience`.
+/// without a queue of a GPU, and where GPUs cannot reach each other's memory. A call ends with a BackendError when
+/// another rank has failed, or has not come within `PeerOptions::patience`.
 extern const AlgorithmInfo gpu_direct_row;
 
-/// The row `gpu-multimem`: an all-reduce that NVLink's switches add up, where GPUs have multicast memory (kernels of
-/// peer_kernels.hpp, runtime::MulticastMemory). fp32, and fp16 and bf16 accumulated in fp32; sums and averages. Bits:
-/// those of sums in the switch's own order, the same on all ranks.
+/// The row `gpu-multimem`: an all-reduce whose sums NVLink's switches compute, for GPUs with multicast memory (kernels
+/// of peer_kernels.hpp, runtime::MulticastMemory). It takes sums and averages of fp32, and of fp16 and bf16 accumulated
+/// in fp32. Bits: those of sums in the switch's own order, the same on all ranks.
 /// Cost:   multicast memory of three buffers a rank, rounded up to 2 MiB; 2 barriers.
 /// Errors: as gpu_direct_row's; Unavailable also where there is no multicast memory.
 extern const AlgorithmInfo gpu_multimem_row;
 
 /// The row `gpu-ring`, for long buffers: reductions, all-gather, broadcast and send-receive, in which each GPU reads
-/// its left neighbour alone (kernels of peer_kernels.hpp). Bits: those of the schedule `ring` in one slice.
-/// Cost:   memory of two buffers a rank; of an all-reduce 2(p-1) barriers between neighbours, 2n(p-1)/p read by each
-///         rank.
+/// only the memory of its left neighbour (kernels of peer_kernels.hpp). Bits: those of the schedule `ring` in one
+/// slice.
+/// Cost:   memory of two buffers a rank; for an all-reduce 2(p-1) barriers between neighbours, and 2n(p-1)/p read by
+///         each rank.
 /// Source: Patarasuk & Yuan, JPDC 2009
 /// Errors: as gpu_direct_row's.
 extern const AlgorithmInfo gpu_ring_row;
@@ -50,13 +51,14 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 // Our schedules between GPUs: groups of NCCL's sends and receives, and our own sums, in the stream of a queue.
 
 /// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
-/// ncclRecv, then cuda::reduce and cuda::finish. All of it is in the queue's stream, so no work waits for the host. The
-/// host submits each group when NCCL has accepted the one before. Bits: those of an Executor whose
-/// messages have the same length.
+/// ncclRecv, then cuda::reduce and cuda::finish. All of this runs in the queue's stream, so work on the GPU never waits
+/// for the host; the host only submits the groups, each once NCCL has accepted the group before. Bits: those of an
+/// Executor whose messages have the same length.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
-///         Memory, which this function takes: an alternate for each slice under way, and the data that a round
-///         receives for its sums.
-/// Errors: BackendError as Executor's, and NCCL's. `options.message_bytes` and `options.queue` must be given.
+///         Memory, taken by this function: scratch (Place::alternate) for each slice under way, if a plan uses it, and
+///         room for the data that a round receives for its sums.
+/// Errors: BackendError, for NCCL's errors and for those of Executor. `options.message_bytes` and `options.queue` must
+/// be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
 
 /// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most

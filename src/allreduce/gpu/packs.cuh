@@ -12,7 +12,7 @@
 #include "core/host_device.hpp"
 #include "runtime/cuda/launch.hpp"
 
-// Before a loop whose turns become one stretch of instructions.
+// Stands before a loop that is to be unrolled.
 #ifdef GRADMETER_CUDA_EMULATED
 #define GPU_UNROLL
 #else
@@ -119,8 +119,8 @@ __device__ bool is_whole(std::size_t i, std::size_t n) {
   return i + Pack<T>::count <= n;
 }
 
-/// All of a pack, at an address that is aligned to 16 bytes. Not as a Pack: nvcc takes those of small elements apart as
-/// soon as they are there, which is a use between the loads.
+/// A whole pack, read from an address that is aligned to 16 bytes. The type is not Pack, because nvcc would unpack
+/// small elements right after each load, and so wait for that load before it issues the next.
 template <class T>
 __device__ uint4 whole_pack(const std::byte* from, std::size_t i) {
   return *reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(from) + i);
@@ -174,13 +174,13 @@ struct Combined {
   }
 };
 
-/// This template argument says that the kernel learns the number of sources when it runs.
+/// The value of the template argument `sources` if the number of sources is known only when the kernel runs.
 inline constexpr unsigned any_number = 0;
 
-/// Combines `packs` packs of all sources, `step` elements apart from element i on. All of them are whole and aligned.
-/// Loads come before the first use of what they load, so that they are under way together: those of all sources where
-/// their number is a constant, else those of two sources at a time. With a constant number small floats are rounded at
-/// the end only.
+/// Combines `packs` packs of all sources: the first begins at element i, and each is `step` elements after the one
+/// before. All packs are whole and aligned. Loads are issued before any of their values is used, so that they are under
+/// way together: the loads of all sources if the number of sources is a constant, else the loads of two sources at a
+/// time. If the number is a constant, small floats are rounded at the end only.
 template <class Format, Op op, unsigned sources, unsigned packs, class From>
 __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::size_t step,
                               Pack<typename Format::Memory> (&out)[packs]) {

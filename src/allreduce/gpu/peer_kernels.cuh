@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that kernels which read the memory of other GPUs share: barriers between GPUs, the split of the elements,
+// What all kernels that read the memory of other GPUs have in common: barriers between GPUs, the split of the elements,
 // and copies with several loads under way.
 #pragma once
 #include <algorithm>
@@ -16,13 +16,13 @@
 
 namespace gradmeter::allreduce::cuda {
 
-// NVLink between two H100s needs about 1 MB under way to be busy. 36 blocks of 512 threads have that with four loads of
-// 16 bytes from peers a thread (scripts/count-instructions.py counts them).
+// NVLink between two H100s needs about 1 MB under way to be busy. That is reached by 36 blocks of 512 threads if each
+// thread has four loads of 16 bytes from peers under way (scripts/count-instructions.py counts these loads).
 inline constexpr unsigned peer_threads = 512;
 /// Packs that a thread copies at once.
 inline constexpr unsigned packs_of_copy = 8;
-/// Packs that a thread combines at once: a thread has 128 registers. A pack of 8-bit floats is 16 sums in fp32. Rare
-/// operations on small floats are not worth the code.
+/// Packs that a thread combines at once, so few that their sums fit into its 128 registers: a pack of 8-bit floats
+/// makes 16 sums in fp32. Operations on small floats other than sums are rare, so they get short code: one pack.
 template <class Format, Op op, unsigned ranks = any_number>
 inline constexpr unsigned packs_of_sum = is_small<Format>&& op != Op::sum                                          ? 1
                                          : ranks > 2 || (is_small<Format> && sizeof(typename Format::Memory) == 1) ? 2
@@ -36,31 +36,32 @@ __device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsi
 __device__ inline std::uint32_t* counts_of(const PeerCall& c) {
   return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
 }
-/// The word of this GPU's window that says whether one of its blocks has given a barrier up.
+/// The word of this GPU's window that says whether one of its blocks has given up a barrier.
 __device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
 
-/// The numbers of a call that depend on how many calls came before. GPUs count calls themselves, so that a graph that
-/// holds a call may be launched again.
+/// The values of a call that depend on how many calls came before. GPUs themselves count the calls, so that a graph
+/// that holds a call may be launched again.
 struct CallNumbers {
-  unsigned slot;          ///< place that holds what is given
-  std::uint32_t barrier;  ///< the call's first
-  bool is_given_up;       ///< peers' memory may be gone
+  unsigned slot;          ///< the window's slot for this rank's data
+  std::uint32_t barrier;  ///< number of the call's first barrier
+  bool is_given_up;       ///< a barrier was given up, so peers' memory may be gone
 };
 
-/// Whether a thread of this block has given a barrier up.
+/// Whether a thread of this block has given up a barrier.
 __device__ inline std::uint32_t& block_gives_up() {
   GPU_SHARED(std::uint32_t, word, [1]);
   return word[0];
 }
 
-/// At the beginning of a call, by all threads.
+/// To be called by all threads at the beginning of a call.
 __device__ inline CallNumbers numbers_of(const PeerCall& c) {
   if (threadIdx.x == 0) block_gives_up() = 0;
   const std::uint32_t calls = counts_of(c)[0];
   return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
 }
 
-/// Whether a wait that began then ends without the flag: the host says so, a block before did, or it lasts too long.
+/// Whether a wait that began at the time `begin` must end without the flag: the host says so, another block of this GPU
+/// has given up, or the wait is too long.
 __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
   if (gpu::look_at(given_up_of(c)) != 0) return true;
   const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
@@ -70,11 +71,11 @@ __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_
   return true;
 }
 
-/// One thread: waits until rank `from` has reached a barrier; false: it was given up. Numbers grow, and wrap: a
-/// difference says who is behind.
+/// To be called by one thread. Waits until rank `from` has reached the barrier `number`; false: the barrier was given
+/// up. Barrier numbers may wrap, so the sign of their difference says which barrier is later.
 __device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_t number) {
   std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
-  std::uint64_t begin = 0;  // of the first look: most waits are over before, and need no clock
+  std::uint64_t begin = 0;  // time of the first look at the clock; most waits end before it
   for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
     gpu::spin_pause();
     if (turns % gpu::turns_between_looks != 0) continue;
@@ -84,7 +85,8 @@ __device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_
   return true;
 }
 
-/// One thread: tells rank `to` that this block has reached a barrier, and waits until rank `from` has.
+/// To be called by one thread. Tells rank `to` that this block has reached a barrier, and waits until rank `from` has
+/// reached it.
 __device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& call, unsigned to, unsigned from,
                                        std::uint32_t number) {
   bool has_come = false;
@@ -95,8 +97,8 @@ __device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& cal
   if (!has_come) atomicExch(&block_gives_up(), 1U);
 }
 
-/// Blocks of this number of all GPUs: whoever leaves sees what the others wrote before they came. False: the barrier
-/// was given up, and the block must leave the kernel.
+/// A barrier between the blocks that have the same index on all GPUs. A block that passes it sees what the others wrote
+/// before they arrived. False: the barrier was given up, and the block must leave the kernel.
 __device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
   __syncthreads();
   if (threadIdx.x < c.ranks) signal_and_wait(c, call, threadIdx.x, threadIdx.x, number);
@@ -104,15 +106,15 @@ __device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, 
   return block_gives_up() == 0;
 }
 
-/// At the end of a call, by all threads. The last block counts it: by then all have read the number, since each call
-/// has a barrier before its end.
+/// To be called by all threads at the end of a call. The last block to come counts the call. By then all threads have
+/// read the old count, since each call has a barrier before its end.
 __device__ inline void count_call(const PeerCall& c) {
   if (threadIdx.x != 0) return;
   std::uint32_t* const counts = counts_of(c);
   __threadfence();
   if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
   __threadfence();
-  atomicExch(&counts[1], 0U);  // not a plain store: others have added to it since their fences
+  atomicExch(&counts[1], 0U);  // not a plain store, which could come before other blocks' additions
   ++counts[0];
 }
 
@@ -126,8 +128,8 @@ __device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
   }
 }
 
-/// Packs of a block of elements, dealt out to the threads of the grid: pack k of a block is the same thread's on every
-/// GPU.
+/// The packs of a block of elements, dealt out to the threads of the grid. Pack k of a block goes to the same thread on
+/// every GPU.
 template <class T>
 struct Packs {
   std::size_t begin, end;
@@ -136,8 +138,8 @@ struct Packs {
   }
   static __device__ std::size_t step() { return Pack<T>::count * std::size_t{gridDim.x} * blockDim.x; }
 
-  /// Deals out this thread's packs: `packs` at a time, all of them whole and step() apart, to several(first element);
-  /// then those that are left to one(first element). Only to the latter where `several_at_once` is false.
+  /// Visits this thread's packs: calls several(first element) for every `packs` packs, which are whole and step()
+  /// apart, and then one(first element) for each pack that is left. If `several_at_once` is false, it calls only `one`.
   template <unsigned packs, class Several, class One>
   __device__ void each(bool several_at_once, const Several& several, const One& one) const {
     std::size_t i = first();
@@ -147,8 +149,8 @@ struct Packs {
   }
 };
 
-/// Copies packs from one place to another, and to a third. Several loads are under way where all addresses are aligned;
-/// else elements are copied, one after another. `to` or `also` may be null.
+/// Copies packs from `from` to `to` and to `also`, either of which may be null. If all addresses are aligned, several
+/// loads are under way at once; else elements are copied one by one.
 template <class T>
 __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool from_is_aligned, std::byte* to,
                            bool to_is_aligned, std::byte* also = nullptr) {
@@ -171,7 +173,7 @@ __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool fr
       });
 }
 
-/// How a kernel is launched for the longest stretch of elements that the grid works on at a time: the same on all GPUs.
+/// The launch shape of a kernel whose grid works on at most `elements` elements at a time. It is the same on all GPUs.
 template <class T>
 gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
   const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;
@@ -191,7 +193,8 @@ __host__ __device__ inline bool has_whole_packs(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
-/// A rank's block is whole packs, but the last one's may be shorter. On the host, since a GPU has no division.
+/// The length of a rank's block [elements]: whole packs, so the last rank's block may be shorter. Computed on the host,
+/// since a GPU has no instruction for division.
 template <class T>
 std::size_t block_length(std::size_t n, unsigned ranks) {
   const std::size_t packs = (n + Pack<T>::count - 1) / Pack<T>::count;
@@ -202,7 +205,7 @@ std::size_t block_length(std::size_t n, unsigned ranks) {
 struct Numbers {
   const std::byte* from;
   std::byte* to;
-  std::size_t n, block;  ///< elements, and those of a rank's block
+  std::size_t n, block;  ///< elements of the buffer, and of a rank's block
   bool from_is_aligned, to_is_aligned;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that GPUs show to peers which read it, and the arguments of a kernel that works on it.
+// Collectives by kernels that read the memory of other GPUs, and the memory (PeerWindow) that each GPU shows its peers
+// for this.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -18,9 +19,9 @@ inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that r
 /// time.
 inline constexpr unsigned most_peer_blocks = 36;
 
-/// The memory that each GPU shows its peers. It holds flags for barriers between thread blocks of one number, two slots
-/// that calls use in turn for the data they send, further places that peers read, and counts that only the GPU itself
-/// uses. It is zeroed before the first call.
+/// The memory that each GPU shows its peers. It holds flags for barriers between the thread blocks that have the same
+/// index on all GPUs, two slots for the rank's data (used by calls in turn), further places that peers read, and counts
+/// that only the GPU itself uses. It is zeroed before the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
   /// The bytes of two counts (this GPU's calls; the thread blocks of the current call that are done) and of the word
@@ -48,7 +49,7 @@ struct PeerCall {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;
   PeerWindow window;
-  unsigned blocks;         ///< the most blocks of a call, up to most_peer_blocks; the same on all GPUs
+  unsigned blocks;         ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
   std::uint32_t barriers;  ///< number of barriers that each call on the window counts, even where it uses fewer
   PeerWatch* watch;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
@@ -57,12 +58,12 @@ struct PeerCall {
   std::byte *multicast_own = nullptr, *multicast_all = nullptr;
 };
 
-// All-reduces in one kernel a GPU, each of which reads the memory of its peers. A kernel that waits longer than it may,
-// or is told to leave, ends without a result, and so do all later ones on its window.
+// All-reduces in which each GPU runs one kernel, which reads the memory of its peers. A kernel that waits longer than
+// `limit_ns`, or is told to leave, ends without a result, and so do all later kernels on its window.
 
-/// Sums n elements of `from`, which may be `to`; they are first copied to the window. Every rank must queue the same
-/// call, on windows of three places; a call has up to two barriers. Sums are in rank order, so all GPUs get equal bits,
-/// which are those of allreduce::reduce and finish. Errors: BackendError.
+/// Both of the following functions reduce n elements of `from`, which may be `to`; the elements are first copied to the
+/// window. Every rank must queue the same call, on windows of three places; a call has up to two barriers. Sums are in
+/// rank order, so all GPUs get equal bits, which are those of allreduce::reduce and finish. Errors: BackendError.
 /// One shot: each GPU sums all elements. Cost: 1 barrier, (ranks+1)·n elements read, 2·n written.
 void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
                           std::byte* to, std::size_t n, cudaStream_t);
@@ -72,19 +73,20 @@ void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const P
                             std::byte* to, std::size_t n, cudaStream_t);
 
 /// Two shots in which NVLink's switches add and distribute: each GPU asks them for its own block, by multimem
-/// instructions on multicast memory. fp32, fp16 and bf16; sums and averages; 16-bit floats are added in fp32. The order
-/// of a sum is the switch's, but all GPUs get equal bits, since each block is summed once.
-/// Cost: 2 barriers; n copied in and out on each GPU, n/p read from each and written to each.
+/// instructions on multicast memory. It takes sums and averages of fp32, fp16 and bf16; 16-bit floats are added in
+/// fp32. The order of a sum is the switch's, but all GPUs get equal bits, since each block is summed once.
+/// Cost: 2 barriers; each GPU copies n elements in and n out, and through the switches reads n/p from every GPU and
+/// writes n/p to every GPU.
 void reduce_in_switch(core::Element, Op, const PeerCall&, const std::byte* from, std::byte* to, std::size_t n,
                       cudaStream_t);
 
-// Collectives in one kernel a GPU, in which each reads its left neighbour's memory alone.
+// Collectives in which each GPU runs one kernel, which reads only its left neighbour's memory.
 
 /// The most barriers that a call of `ring_over_peers` uses.
 constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
 
-/// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank copies to
-/// its slot the data that it has read from its left neighbour, from where the next rank reads them. Each block of
+/// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank copies the
+/// data that it has read from its left neighbour to its own slot, where its right neighbour reads them. Each block of
 /// threads works on its own part of every step, and does not wait for the other blocks. in == out: in place. Blocks of
 /// the buffer are cut by `block_begin` over the whole buffer, and bits are those of the schedule `ring` in one slice.
 /// `root` matters only in a broadcast, whose data travel round the ring in pieces.

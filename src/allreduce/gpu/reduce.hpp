@@ -11,7 +11,7 @@
 
 namespace gradmeter::allreduce::cuda {
 
-/// The most sources of one call, because a kernel's parameters hold their addresses.
+/// The most sources of one call: their addresses must fit into a kernel's parameters.
 inline constexpr std::size_t most_sources = 256;
 
 /// Does what allreduce::reduce does, with the same bits: left to right, the same roundings, the same NaN. All addresses
@@ -23,7 +23,8 @@ inline constexpr std::size_t most_sources = 256;
 void reduce(core::Element, core::Element accumulate, Op, std::byte* destination,
             std::span<const std::byte* const> sources, std::size_t n, cudaStream_t);
 
-/// Does what allreduce::finish does: an average is divided, other values are copied where the places differ.
+/// Does what allreduce::finish does: an average is divided, other values are copied unless destination and source are
+/// the same.
 void finish(core::Element, Op, std::byte* destination, const std::byte* source, std::size_t n, int ranks, cudaStream_t);
 
 /// Converts n small floats to fp32 (exactly), and back, rounded as `reduce` rounds.

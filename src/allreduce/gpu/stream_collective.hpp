@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on a GPU's memory: those that are work in their queue's stream, which CUDA graphs can capture, and those
-// that copy to host memory, exchange there, and copy back.
+// Collectives on a GPU's memory. Some run wholly in their queue's stream, so that CUDA graphs can capture them; others
+// copy to host memory, exchange there, and copy back.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,17 +18,18 @@ class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
   bool reads_device() const override { return true; }
-  /// Puts a whole call into the queue's stream, which may be in capture, and returns. `advance` has nothing to do for
-  /// it: the stream's events say when it is done. All ranks make equal calls in the same order, captured on all ranks
+  /// Puts a whole call into the queue's stream, which may be in capture, and returns. Such a call needs no `advance`:
+  /// an event in the stream says when it is done. All ranks make equal calls in the same order, captured on all ranks
   /// or on none.
   /// Errors: as `start`.
   virtual void enqueue(const Call&) = 0;
 
-  /// To be called whenever a graph with calls of `enqueue` is launched. All ranks launch equally.
+  /// To be called before a graph of captured calls is launched, once for several launches in a row. All ranks make
+  /// equal launches in the same order.
   virtual void launched() {}
   /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
   virtual void check() {}
-  /// To be called once the stream has passed the launch. Errors: BackendError.
+  /// To be called once the stream has done the call or the launched graph. Errors: BackendError.
   virtual void completed() {}
   /// True once the stream has reached `done`, an event recorded behind a call or a launch, and `completed` has been
   /// called. Errors: those of `check` and `completed`.
@@ -55,16 +56,16 @@ struct GraphShape {
 };
 
 /// Two collectives that capture a call when it is first made on its buffers, and launch the graph for every later call.
-/// They keep graphs for calls of one length. The first call is slower, since it captures and then launches, so a caller
-/// that times calls makes one before.
+/// They keep only the graphs for calls of one length; a call of another length discards them. The first call is slower,
+/// since it captures before it launches, so a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
   std::unique_ptr<Collective> iteration;  ///< its call is a whole iteration
 };
 /// Why calls between these ranks cannot be captured on the queue's device; empty: they can, where the collective can.
-/// The same on all ranks. Collective. Refused are ranks that are threads with several GPUs: their graphs wait for each
-/// other, and a launch may block until the one before is done.
+/// Collective; the result is the same on all ranks. Ranks that are threads with several GPUs are refused: their graphs
+/// wait for each other, while a launch may block until the launch before is done.
 /// Source: NCCL User Guide, "Using NCCL with CUDA Graphs", "Requirements and Limitations"
 std::string graph_refusal(const runtime::Communicator&, runtime::Queue&);
 /// The same, from the numbers of the GPUs that the ranks of one process drive.

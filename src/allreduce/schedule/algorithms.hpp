@@ -7,10 +7,11 @@
 
 namespace gradmeter::allreduce {
 
-/// The first half of the ring has p blocks, and rank r ends with block r's finished sum.
+/// The first half of `ring`. The buffer has p blocks, and rank r ends with the finished sum of block r.
 /// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 SchedulePtr ring_reduce_scatter(std::uint32_t ranks);
+/// The second half of `ring`.
 /// Cost:   p-1 rounds; (p-1)/p of the buffer sent by each rank.
 SchedulePtr ring_all_gather(std::uint32_t ranks);
 /// The bandwidth-optimal ring: a reduce-scatter round the ring, then an all-gather round it. Any p. Each element is
@@ -33,19 +34,18 @@ extern const AlgorithmInfo neighbour_row;
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
 /// In every round a binomial reduction halves the number of ranks that still hold a part of the sum. Any p; rank 0 ends
-/// with the finished sum. The buffer is one block. Sums are in rank order, since each adds the values of neighbouring
-/// ranges of ranks. It is a part of other schedules: alone it completes no collective.
+/// with the finished sum. The buffer is one block. Sums are in rank order, since each addition joins the values of two
+/// neighbouring ranges of ranks. This schedule is a part of others: alone it completes no collective.
 /// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
 extern const AlgorithmInfo binomial_tree_row;
 
-/// Two mirrored binary trees: half of the slices go through each, so that every rank is a leaf in one of them. Serves
-/// all-reduce, by two schedules. Each is an in-order binary tree with rank 0 above its root: values go up to rank 0,
-/// where the sum is finished, and down again. Any p.
-/// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree. A tree carries half of the buffer; an inner rank sends that
-/// three
-///         times and a leaf once, so that no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
+/// Two binary trees that mirror each other, so that every rank is a leaf in one of them; half of the slices go through
+/// each tree. Serves all-reduce, by two schedules. Each is an in-order binary tree with rank 0 above its root: values
+/// go up to rank 0, where the sum is finished, and down again. Any p.
+/// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree. A tree carries half of the buffer; an inner rank sends this
+/// half three times, a leaf sends it once, so no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
 /// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
 extern const AlgorithmInfo double_tree_row;
 
@@ -56,8 +56,9 @@ SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
 /// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
-/// for any p, where ranks beyond the largest power of two q fold into others; reduce-scatter and all-gather for powers
-/// of two. Each element is summed once and copied, so bits are equal on all ranks.
+/// for any p (ranks beyond the largest power of two q fold: they first give their buffer to a partner, and get the
+/// result last); reduce-scatter and all-gather for powers of two. Each element is summed once and copied, so bits are
+/// equal on all ranks.
 /// Cost:   2·log2 q rounds (two more when p > q); 2n(q-1)/q sent by each rank (n more by a folding partner).
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
@@ -87,10 +88,10 @@ extern const AlgorithmInfo bcube_row;
 extern const AlgorithmInfo swing_row;
 
 /// Direct exchange: every rank sends to every other, in as few rounds as possible. Serves all-reduce (every rank sends
-/// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), its two phases,
-/// broadcast (the root to all) and all-to-all. Any p.
-/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; one phase, or an all-to-all, takes half of
-/// the rounds and bytes; a broadcast takes 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once
+/// each block to its owner, which adds up all p parts at once, in rank order; then all-gather), each of these two
+/// phases alone (reduce-scatter, all-gather), broadcast (the root to all) and all-to-all. Any p.
+/// Cost:   2 rounds of p-1 messages by each rank, 2n(p-1)/p sent by each; a single phase, like an all-to-all, takes
+/// half of the rounds and bytes; a broadcast takes 1 round, n(p-1) sent by the root. Receivers get p-1 messages at once
 /// (incast).
 /// Source: Markov et al., CGX, Middleware 2022 (scatter-reduce-allgather, SRA).
 extern const AlgorithmInfo direct_row;
@@ -110,23 +111,23 @@ extern const AlgorithmInfo one_shot_row;
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4 (pairwise exchange, there with r XOR k).
 extern const AlgorithmInfo pairwise_row;
 
-/// Lane decomposition, in which every rank of a node sends between nodes: reduce-scatter inside a node, all-reduce of
-/// n/g between nodes, all-gather inside. Serves all-reduce over nodes of g ranks each. On one node, or with one rank
-/// per node, it is a ring.
+/// Lane decomposition, in which every rank of a node sends to other nodes: a reduce-scatter inside each node, an
+/// all-reduce of n/g between nodes, an all-gather inside each node. Serves all-reduce over nodes of g ranks each. On
+/// one node, or with one rank per node, it is a ring.
 /// Cost:   2(g + p/g - 2) rounds; 2n(p-1)/p sent by each rank, 2n(m-1)/(m·g) of it between the m nodes.
 /// Source: Traeff and Hunold, CLUSTER 2020 (lane decomposition); UCC's split rail.
 extern const AlgorithmInfo hierarchical_lane_row;
 
 /// Rings along the rows and columns of a torus. Serves all-reduce on rows × columns = p ranks; rank r is in row r /
-/// columns. Parameter rows: 0 takes the most nearly square torus with both sides above 1, and refuses p without one (1
-/// and primes).
+/// columns. Parameter rows: the number of rows; by convention 0 takes the most nearly square torus with both sides
+/// above 1, and a p without such a torus (1 and primes) is refused.
 /// Cost:   2(rows + columns - 2) rounds; 2n(p-1)/p sent by each rank.
 /// Source: Mikami et al., arXiv:1811.05233 (2D-torus all-reduce); Ying et al., arXiv:1811.06992 (TPU pods).
 extern const AlgorithmInfo torus2d_row;
 
-/// Each node's first rank is its leader: reduction to the leader, a ring between leaders, broadcast inside. Serves
-/// all-reduce over m nodes of g ranks each; inside a node by binomial trees. On one node it consists of these trees
-/// alone; with one rank per node it is a ring.
+/// Each node's first rank is its leader: a reduction to the leader, a ring between leaders, a broadcast inside each
+/// node. Serves all-reduce over m nodes of g ranks each. Reduction and broadcast use binomial trees. On one node it
+/// consists of these trees alone; with one rank per node it is a ring.
 /// Cost:   2(m-1) rounds between nodes, ceil(log2 g) + floor(log2 g) inside; 2m(m-1) + 2m(g-1) messages; a leader sends
 /// 2n(m-1)/m between nodes and n·ceil(log2 g) inside.
 /// Source: Luo et al., HAN, CLUSTER 2020 (Open MPI).

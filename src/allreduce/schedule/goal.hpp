@@ -13,12 +13,13 @@
 
 namespace gradmeter::allreduce {
 
-/// The schedules to write: slice s runs schedule s mod count, as in the executor.
+/// The schedules to write: slice s runs schedule s mod schedules.size(), as in the executor.
 struct GoalSource {
   std::span<const SchedulePtr> schedules;
   const Slices& slices;
   std::size_t element_bytes = 4;
-  double reduce_bytes_per_s = 0;  ///< rate at which a sum reads what was received [bytes/s]; 0: sums take no time
+  /// Rate at which a sum reads what was received [bytes/s]; 0, by convention: sums take no time.
+  double reduce_bytes_per_s = 0;
 };
 
 /// Writes one rank after another; `write` gets pieces of some 64 KiB.
@@ -36,8 +37,8 @@ struct GoalSource {
 /// converter txt2bin states the grammar.
 void write_goal(const GoalSource&, const std::function<void(std::string_view)>& write);
 
-/// The upper bound of the bytes that `write_goal` writes. messages: the number sent by all ranks together for one
-/// slice, as AlgorithmInfo::cost states it. Cost: O(schedules).
+/// The upper bound of the bytes that `write_goal` writes. messages: the number of messages that all ranks together send
+/// for one slice, as AlgorithmInfo::cost states it. Cost: O(schedules).
 std::uint64_t goal_bytes_at_most(const GoalSource&, std::uint64_t messages);
 
 }  // namespace gradmeter::allreduce

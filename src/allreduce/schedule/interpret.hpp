@@ -22,7 +22,8 @@ struct Operand {
   const Value* value;
 };
 
-/// The values that can flow through a schedule. `reduce` gets two or more operands in ascending rank order.
+/// The operations on the values that flow through a schedule. `reduce` gets two or more operands in ascending rank
+/// order.
 template <class A>
 concept Algebra = requires(A a, const std::vector<Operand<typename A::Value>>& operands, typename A::Value v) {
   { a.reduce(operands) } -> std::same_as<typename A::Value>;
@@ -177,13 +178,14 @@ class Player {
   CountedCost cost_;
 };
 
-// Runs a schedule on numbers, all ranks in one place. It is the ground truth for the executor, and moves the data of
-// the virtual-time fabric. It adds the same sums in the same order as the executor, so bits are equal.
+// Runs a schedule on numbers, for all ranks in one thread. The result is the ground truth for the executor; the
+// virtual-time fabric moves its data in this way. Sums are added in the same order as in the executor, so bits are
+// equal.
 
-/// buffers[r] is the buffer of rank r, worked on in place; all have one length. Returns the bytes that each rank has
-/// sent. Slices are cut and run as in the executor: slice s runs schedule s mod count. Collectives in which ranks own
-/// blocks need one slice. Cost: O(elements moved). Errors: std::logic_error when a schedule is not sound, or for
-/// several slices where ranks own blocks.
+/// buffers[r] is the buffer of rank r, worked on in place; all buffers are equally long. Returns the bytes that each
+/// rank has sent. Slices are cut and run as in the executor: slice s runs schedule s mod (number of schedules).
+/// Collectives in which ranks own blocks need one slice. Cost: O(elements moved). Errors: std::logic_error when a
+/// schedule is not sound, or for several slices where ranks own blocks.
 std::vector<std::uint64_t> interpret(std::span<const SchedulePtr>, const Slices&,
                                      std::span<const std::span<float>> buffers, Op);
 

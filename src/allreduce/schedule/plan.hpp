@@ -14,7 +14,7 @@ namespace gradmeter::allreduce {
 /// The place of a value. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
 /// still reads, and waiting for that peer could deadlock. So while a peer reads a block in `out`, the block is summed
 /// into `alternate`, and while a peer reads it there, into `out`. `wire` holds blocks as a codec encoded them. With a
-/// codec all messages are sent from there, so sums need no alternate.
+/// codec all messages are sent from `wire`, so sums need no `alternate`.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
@@ -22,13 +22,14 @@ enum class Placement : std::uint8_t { out_of_place, in_place };
 enum class Form : std::uint8_t { plain, coded };
 
 /// Work on blocks of this rank's own memory: an encoding, a copy, or a finish, which makes the complete sum the result
-/// (an average is divided by the ranks). `fence`: how many of this rank's own
-/// sends, in posting order, must have left before the write.
+/// (an average is divided by the ranks). `fence`: how many of this rank's own sends, in posting order, must have left
+/// before the write.
 struct LocalStep {
   Blocks blocks;
   Place from;
   std::uint32_t fence = 0;
-  /// Coded plans: this finish encodes the sum to the wire, once; the rank itself also takes the decoded value.
+  /// Only in coded plans: this finish also encodes the sum into `wire`, once; the rank itself then keeps the decoded
+  /// value, as all others do.
   bool encodes = false;
 };
 struct SendStep {
@@ -40,12 +41,13 @@ struct ReceiveStep {
   std::uint32_t peer;
   Blocks blocks;
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
-  Place to;     ///< where the values go; wire: they are also decoded to `out`
+  Place to;     ///< where the values go; for wire they are also decoded to `out`
   std::uint32_t fence;
-  bool forwards = false;  ///< coded: the received bytes are sent on later
+  bool forwards = false;  ///< only in coded plans: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
-/// to = operands summed in rank order. An operand is a receive of this round (by its index) or this rank's own value.
+/// to = operands summed in rank order. An operand is a receive of this round (by its index) or this rank's own value
+/// (own_operand).
 struct ReduceStep {
   Blocks blocks;
   Place own, to;
@@ -70,8 +72,8 @@ struct Plan {
   Form form = Form::plain;
   std::uint32_t blocks = 0;
   std::vector<PlanRound> rounds;
-  /// Coded plans: encodings before the round's sends, of blocks that are not on the wire yet. Such a block is a partial
-  /// sum, to which later rounds add.
+  /// Only in coded plans: encodings before the round's sends, of blocks that are not yet in `wire`. Such a block is a
+  /// partial sum, to which later rounds add.
   std::vector<LocalStep> encodes;
   std::vector<SendStep> sends;
   std::vector<ReceiveStep> receives;

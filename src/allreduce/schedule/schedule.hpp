@@ -22,7 +22,8 @@ enum class StepKind : std::uint8_t {
           ///< once)
 };
 
-/// Blocks cut a buffer into `Schedule::blocks()` nearly equal parts.
+/// A run of `count` consecutive blocks. A schedule cuts a buffer into `Schedule::blocks()` nearly equal blocks,
+/// numbered from 0.
 struct Blocks {
   std::uint32_t first = 0, count = 1;
   bool operator==(const Blocks&) const = default;
@@ -34,7 +35,7 @@ struct Step {
   std::uint32_t peer;  ///< the rank itself for `finish`
   Blocks blocks;
 };
-using Steps = std::vector<Step>;  // the caller owns it, and reuses its memory
+using Steps = std::vector<Step>;  // the caller keeps it, so that its memory is reused
 
 /// The kinds of collectives, each with the condition that holds at its end.
 enum class CollectiveKind : std::uint8_t {
@@ -47,7 +48,7 @@ enum class CollectiveKind : std::uint8_t {
 };
 /// "all_reduce", "reduce_scatter" …
 std::string_view name(CollectiveKind);
-/// True where this kind of collective sums.
+/// True where this kind of collective reduces.
 constexpr bool reduces(CollectiveKind k) {
   return k == CollectiveKind::all_reduce || k == CollectiveKind::reduce_scatter;
 }
@@ -108,7 +109,7 @@ inline bool sends_runs(const Schedule& s, std::uint32_t rank) {
   return any;
 }
 
-/// One schedule after another, over the same ranks and blocks. The whole has a collective kind of its own.
+/// One schedule after another, over the same ranks and blocks. The sequence has a collective kind of its own.
 SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 
 /// The ranks and nodes on which an algorithm is to run.
@@ -132,8 +133,8 @@ struct GroupRank {
   std::uint32_t group, rank;
 };
 
-/// Disjoint groups of equal size. `in_group` gives a rank's group, empty where it takes no part; `in_whole` is its
-/// inverse.
+/// Disjoint groups of equal size. `in_group` gives a rank's group, empty for a rank that takes no part; `in_whole` is
+/// the inverse of `in_group`.
 struct Groups {
   std::function<std::optional<GroupRank>(std::uint32_t rank)> in_group;
   std::function<std::uint32_t(GroupRank)> in_whole;
@@ -144,8 +145,8 @@ Groups grid_rows(std::uint32_t width);
 Groups grid_columns(std::uint32_t width);
 Groups first_grid_column(std::uint32_t width);
 
-/// Embeds a schedule as a part of a sequence. `ranks` and `blocks` are those of the whole. Block b of group g stands
-/// for `width` blocks of the whole, from g·stride + b·width on.
+/// Embeds a schedule as a part of a sequence. `ranks` and `blocks` are those of the whole sequence. Block b of group g
+/// stands for `width` blocks of the sequence, from block g·stride + b·width on.
 struct Embedding {
   std::uint32_t ranks, blocks;
   Groups groups;

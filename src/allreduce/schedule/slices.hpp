@@ -11,8 +11,8 @@
 
 namespace gradmeter::allreduce {
 
-/// The place at which block b begins when n elements are cut into `blocks` parts [elements]; block_begin(n, blocks,
-/// blocks) = n.
+/// The index of the element at which block b begins when n elements are cut into `blocks` blocks; block_begin(n,
+/// blocks, blocks) = n.
 /// Blocks are equal when `blocks` divides n; else long buffers are cut at multiples of 16 elements, so that blocks
 /// start on cache lines. With a grain above 1, cuts are always at multiples of the grain.
 std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain = 1);
@@ -34,7 +34,8 @@ enum class Cut : std::uint8_t { run, of_each_block };
 /// The cut for a collective kind: of_each_block where the kind says which rank owns which block, else run.
 Cut cut_for(CollectiveKind);
 
-/// A stretch of elements: its place in the buffers, and its place in scratch that holds one slice.
+/// A stretch of elements: `offset` is where it begins in a call's buffers, `scratch_offset` where it begins in scratch
+/// that holds one slice.
 struct Extent {
   std::size_t offset, scratch_offset, elements;
 };
@@ -44,7 +45,8 @@ struct Slice {
   Cut cut = Cut::run;
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
-  /// Index of this slice among `count`; for of_each_block it is that part of each block.
+  /// Index of this slice among `count` slices. For of_each_block every block is cut into `count` shares, and the slice
+  /// has the share with this index of each block.
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
   /// For of_each_block, an extent of several blocks is allowed only where there is one slice.
@@ -55,8 +57,8 @@ struct Slice {
 class Slices {
  public:
   Slices() = default;
-  /// Cuts slices whose messages have about `message_bytes` bytes a block. `whole`: there is one slice, of any size.
-  /// grain: for runs only; slices and blocks begin at multiples of it, as a codec needs.
+  /// Cuts slices whose messages have about `message_bytes` bytes a block. whole: there is only one slice, of any size.
+  /// grain: for Cut::run only; slices and blocks begin at multiples of the grain, as a codec needs.
   Slices(Cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
          bool whole, std::size_t grain = 1);
   std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
@@ -74,8 +76,8 @@ class Slices {
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
 /// other, and each slice is in one round at a time. With one schedule the busiest ranks work in every round, so four
 /// lanes fill the links. In a schedule of several trees a rank has work in only a few of the rounds, so there is a lane
-/// for each round of each tree, up to most_lanes(). With four lanes a double tree takes 1.5 to 1.9 times as long at P =
-/// 8 to 14.
+/// for each round of each tree, up to most_lanes(). With only four lanes a double tree takes 1.5 to 1.9 times as long
+/// on 8 to 14 ranks.
 std::size_t lanes_for(std::span<const SchedulePtr>);
 /// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
@@ -102,10 +104,10 @@ struct Turn {
   bool operator==(const Turn&) const = default;
 };
 
-/// The turns in order. Slice s runs schedule s mod count, and begins after slice s - depth has ended, so that no more
-/// than `depth` slices are under way. Slices of one schedule follow each other one round apart; those of different
-/// schedules go side by side. Ranks that take the turns in this order, without those in which they have no step, do not
-/// deadlock, and messages between two ranks match without tags. Cost: O(slices · rounds).
+/// The turns in order. Slice s runs schedule s mod (number of schedules), and begins after slice s - depth has ended,
+/// so that no more than `depth` slices are under way. Slices of one schedule follow each other one round apart; those
+/// of different schedules go side by side. Ranks that take the turns in this order, leaving out turns in which they
+/// have no step, do not deadlock, and messages between two ranks match without tags. Cost: O(slices · rounds).
 std::vector<Turn> linearise(std::span<const SchedulePtr>, std::size_t slices, std::size_t depth);
 
 }  // namespace gradmeter::allreduce

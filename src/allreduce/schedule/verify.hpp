@@ -48,9 +48,9 @@ struct ScheduleVerdict {
 /// Cost: O(steps) time, O(ranks × blocks) memory; a ring of 1024 ranks takes under a second.
 ScheduleVerdict verify(const Schedule&);
 
-// Proves the plans of all ranks right together, where every message is read as late as possible. No send's memory is
-// written before it was read (a race), no rank waits for ever (a deadlock), and every rank ends with the values that
-// the schedule says.
+// Proves that the plans of all ranks together are right even if every message is read as late as possible: no send's
+// memory is overwritten before it was read (no race), no rank waits for ever (no deadlock), and every rank ends with
+// the values that the schedule says.
 
 /// The way by which a message's bytes reach the receiver.
 enum class Reading {

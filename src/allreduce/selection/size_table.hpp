@@ -50,8 +50,8 @@ class SizeTable {
 
 /// True where the text begins with a range of sizes ("0-64K:ring").
 bool is_table(std::string_view text);
-/// Rejoins the items of a list that was split at commas, where they are ranges of one table; a range from 0 opens a new
-/// table.
+/// Takes a list that was split at commas, and rejoins those items that are ranges of one table; a range from 0 begins a
+/// new table.
 /// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
 std::vector<std::string> join_tables(std::vector<std::string> items);
 
@@ -70,11 +70,11 @@ struct MeasuredSize {
 /// Errors: UsageError when no measurement remains.
 std::string fit_table(std::span<const MeasuredSize>);
 
-/// The text of a table file. Each comment is a line "# comment": the ranks, the transport, the machine's fingerprint.
-/// Below the comments there is a line "RANGE ALGORITHM" for each range.
+/// The text of a table file. It begins with a line "# COMMENT" for each comment (such as the ranks, the transport, the
+/// machine's fingerprint). A line "RANGE ALGORITHM" for each range follows.
 std::string table_file_text(const SizeTable&, std::span<const std::string> comments);
 
-/// Reads the text of a table from a file of such lines. Errors: UsageError naming the file and the line.
+/// Reads a table's text from a file in the form of `table_file_text`. Errors: UsageError naming the file and the line.
 std::string read_table_file(const std::filesystem::path&);
 
 }  // namespace gradmeter::allreduce

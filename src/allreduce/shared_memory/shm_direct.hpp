@@ -13,17 +13,17 @@
 
 namespace gradmeter::allreduce {
 
-/// Buffers in the arena are read and written in place, in one pass over all of them. Other buffers are copied in chunks
-/// to memory of the arena, which stay in cache. For calls of up to `small` bytes every rank copies its buffer to shared
-/// memory, and every rank sums all of them, with one barrier instead of two.
+/// Buffers in the arena are read and written where they lie, in one pass over all of them. Other buffers go through
+/// memory of the arena in chunks that are short enough to stay in cache. For calls of up to `small` bytes every rank
+/// copies its buffer to shared memory, and every rank sums all of them, with one barrier instead of two.
 /// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
 /// on all ranks.
 /// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together.
-/// Errors: BackendError when a call overlaps the last one.
+/// Errors: BackendError when a call is started before the last one is complete.
 class ShmDirect final : public Collective {
  public:
   static constexpr std::size_t small = 8192;  ///< bytes
-  /// Bytes that a buffer outside the arena stages at a time.
+  /// The bytes of a buffer outside the arena that are copied to the arena at a time.
   static constexpr std::size_t chunk = std::size_t{256} << 10;
 
   /// The state that a rank shows to the others, on cache lines of its own.
@@ -31,7 +31,8 @@ class ShmDirect final : public Collective {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
     std::uint64_t in = 0, out = 0;           ///< offsets in the rank's arena at which its buffers begin
   };
-  /// A rank's arena as this rank maps it, and the rank's region in it: a page with the SharedState, then the stage.
+  /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
+  /// SharedState, then its memory for copies (`stage`).
   struct Peer {
     std::span<std::byte> arena;
     SharedState* shared_state;

@@ -82,7 +82,7 @@ class MpiCollective final : public Collective {
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place
   runtime::MpiRequests requests_;
   Call call_{};
-  std::size_t posted_ = 0;  ///< number of elements whose call was made
+  std::size_t posted_ = 0;  ///< number of elements whose MPI calls were made
   bool running_ = false, under_way_ = false;
 };
 
@@ -107,11 +107,11 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const Site&, const Exchang
 // NCCL's collectives, in the stream of a GPU's queue.
 
 /// NCCL's collective of any kind, on buffers of the queue's GPU. Blocks are cut by `block_begin` over the whole buffer:
-/// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one a block.
-/// All-to-all and send-receive are groups of ncclSend and ncclRecv, in place by way of scratch. An average is NCCL's
-/// sum, then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. The order of NCCL's sums is its own.
+/// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one for each
+/// block. All-to-all and send-receive are groups of ncclSend and ncclRecv; in place they go through scratch. An average
+/// is NCCL's sum, then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. NCCL sums in an order of its own.
 /// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
-/// floats before sm_90, NCCL's asynchronous errors, and peers that do not come.
+/// floats before sm_90, NCCL's asynchronous errors, and peers that do not take part in time.
 class NcclCollective final : public StreamCollective {
  public:
   /// Collective. The queue must outlive the object. landing_bytes: scratch that is taken now, not at the first call.

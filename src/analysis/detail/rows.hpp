@@ -33,21 +33,23 @@ struct MergedRow {
 };
 using Group = std::vector<const MergedRow*>;
 
-/// A number or a summary's median, with its interval: a summary's own, or that of the metrics `_ci95_low` and
-/// `_ci95_high`.
+/// The row's time (a summary's median, or a single number) and its efficiency, with 95 % intervals as far as these are
+/// known: the summary's own interval, and that in the metrics `efficiency_ci95_low` and `efficiency_ci95_high`.
 Estimate time_of(const MergedRow&);
 Estimate efficiency_of(const MergedRow&);
 
-/// The outcome of comparing two intervals. If one is missing, nothing is decided, not even that they overlap.
+/// How one value compares with another by their 95 % intervals. not_shown: the intervals overlap. unknown: an interval
+/// is missing.
 enum class Relation : std::uint8_t { less, greater, not_shown, unknown };
 Relation compare(const Estimate& a, const Estimate& b);
-/// a/b with the widest interval that the intervals of a and b allow.
+/// a/b with the widest interval that the 95 % intervals of a and b allow.
 Estimate ratio(const Estimate& a, const Estimate& b);
 
-/// Whether the efficiency is too high to be true: its interval lies above 105 %, or without one it is above 110 %.
+/// Whether the efficiency is too high to be true: its 95 % interval lies above 105 %, or, if it has no interval, it is
+/// above 110 %.
 bool is_implausible(const MergedRow&);
-/// Whether the row has an efficiency with an interval that is not implausible: only such rows of `scale` give
-/// conclusions.
+/// Whether the row has an efficiency that has a 95 % interval and is not implausible. Only from such rows of `scale` is
+/// anything concluded.
 bool has_efficiency(const MergedRow&);
 
 class MergedRows {
@@ -62,8 +64,8 @@ class MergedRows {
   /// The facts that tell the origin from the others: "node1, commit 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
-  /// The rows of an experiment that are ok and wanted. A group's rows agree in origin and in all factors but `axes`;
-  /// groups come in order of first appearance.
+  /// The rows of an experiment that are ok and wanted, in groups. A group's rows agree in origin and in all factors but
+  /// `axes`; groups come in order of first appearance.
   std::vector<Group> groups(std::string_view experiment, const Axes& axes,
                             const std::function<bool(const MergedRow&)>& wanted) const;
 
@@ -77,7 +79,8 @@ class MergedRows {
   /// A factor's value in words, with parameters if several values of the experiment have the same words.
   std::string words(const MergedRow&, core::Factor) const;
 
-  /// A finding from the group's rows, with shared factors and caveats; the text gets a capital letter and a full stop.
+  /// A finding from the group's rows, with the factors that they share. Its sentence also gets the rows' caveats, a
+  /// capital letter and a full stop.
   Finding finding(FindingKind, const Group&, const Axes& over, const std::string& sentence) const;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective sweep: every algorithm is checked, timed in turn with the vendor's, and compared with the limit.
+// The collective sweep: every algorithm is checked, timed in turn with the vendor's, and compared with the lower bound
+// of its time (limits.hpp).
 #pragma once
 #include <functional>
 #include <span>
@@ -14,8 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the work that
-/// the point's limit measures, in which no rank waits; empty without a limit.
+/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the least
+/// work on memory (limits.hpp), in which no rank waits; empty if the point has no such limit.
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
@@ -36,15 +37,16 @@ std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, 
 /// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions&, const NodeMap&);
 
-/// One table for each collective, type, operation, buffers and cadence, in the order of their first point; rows by
-/// size. A row has its times out of place and in place, where there are both. Rows that were not measured show why.
+/// One table for each collective, element type, operation, kind of buffers and cadence, in the order of their first
+/// point; rows by size. A row has its times out of place and in place, where there are both. Rows that were not
+/// measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// Explains the columns, below the last table.
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// The fastest algorithm of each size and placement, with the vendor's beside it, where several were measured, from the
-/// findings "fastest_exchange". Empty where no size has several algorithms.
+/// From the findings "fastest_exchange": the fastest algorithm for each size and placement with several measured
+/// algorithms, with the vendor's beside it. Empty where no size has several algorithms.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
 /// Compares each point that has a codec with the point without one at otherwise equal factors; empty without such

@@ -31,8 +31,9 @@ struct FirstElements {
 
 class CollectiveCaller {
  public:
-  /// `call` may change between iterations. iteration: makes all calls of an iteration as one; null: they are made one
-  /// after another. firsts: null where the first element keeps its value. All arguments must outlive this object.
+  /// `call` may change between iterations. iteration: makes all calls of an iteration as one (a graph); null: the calls
+  /// are made one after another. firsts: null where the first element keeps its value. All arguments must outlive this
+  /// object.
   CollectiveCaller(runtime::Activity& activity, runtime::SpinPolicy spin_policy, allreduce::Collective& c,
                    const char* label, const allreduce::Call& call, std::size_t calls,
                    allreduce::Collective* iteration = nullptr, const FirstElements* firsts = nullptr)
@@ -61,7 +62,7 @@ class CollectiveCaller {
   std::size_t calls() const { return calls_; }
   /// The number of calls that `run_one` makes.
   std::size_t calls_of_one() const { return iteration_ && !call_.in_place() ? calls_ : 1; }
-  /// Tells the watchdog, once a block, that this rank may be stuck in a vendor's call.
+  /// To be called once a block: tells the watchdog that this rank may be stuck in a vendor's call.
   void announce() { activity_.waiting({.operation = label_}); }
   void retire() { activity_.wait_ended(); }
 
@@ -93,8 +94,8 @@ struct Pace {
   Reduction reduction;
 };
 
-/// The times of iterations on all ranks, reduced to one time each. Iterations that some rank began too late for its
-/// window are left out. An iteration may have several timed parts (alone, together). Times are stored iteration by
+/// The times of iterations on all ranks, each reduced to one time. Iterations that some rank began too late for their
+/// time window are left out. An iteration may have several timed parts (alone, together). Times are stored iteration by
 /// iteration, with `parts` times each.
 class TimeTable {
  public:
@@ -106,7 +107,7 @@ class TimeTable {
     end_.push_back(end);
     in_time_.push_back(in_time ? 1 : 0);
   }
-  /// Returns the times of the iterations that count [iterations × parts], in seconds. Collective.
+  /// Returns the times of the iterations that are not left out [iterations × parts], in seconds. Collective.
   std::vector<std::vector<double>> reduce() const;
 
  private:
@@ -132,10 +133,12 @@ class CollectiveTask {
  public:
   virtual ~CollectiveTask() = default;
   void set_between(BetweenCalls b) { between_ = std::move(b); }
-  /// Runs iterations and returns the times of those that count [s], equal on all ranks. Collective.
+  /// Runs iterations and returns their times [s], equal on all ranks. Iterations that a rank began too late for their
+  /// time window are left out, so there may be fewer times. keep: true if the times are samples. window_s: the length
+  /// of the time window of an iteration. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
-  /// This rank's own times of the iterations kept since `take_own_times` was last called, for one call [s], including
-  /// waits for other ranks.
+  /// This rank's own times for one call [s], including waits for other ranks, of the iterations kept since
+  /// `take_own_times` was last called.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;
@@ -156,13 +159,14 @@ class CollectiveTask {
   BetweenCalls between_;
 };
 
-/// Makes the function that runs blocks of iterations for `Rounds`; an iteration has so many calls. A window is 1.5
-/// times as long as the median iteration of the block before.
+/// Makes the function that runs blocks of iterations for `Rounds`. calls: the calls of an iteration. An iteration's
+/// time window is 1.5 times as long as the median iteration of the block before.
 RunBlock blocks_of(CollectiveTask&, std::size_t calls);
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
 
-/// The parts of an overlapped exchange. `call` may change between iterations. `threads`: threads of the matrix product.
+/// What an overlapped exchange is made from. `call` may change between iterations. `threads`: threads of the matrix
+/// product.
 struct OverlapSetup {
   Session& session;
   allreduce::Collective& collective;

@@ -17,7 +17,7 @@ struct CheckFinding {
   bool same_bits = true;    ///< false: ranks hold different bits where they must hold the same
   std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
   bool is_right() const { return wrong == 0 && same_bits; }
-  /// Takes the worse value of both findings.
+  /// Takes the worse value of both findings for each member.
   void add(const CheckFinding&);
 };
 
@@ -31,8 +31,9 @@ CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Commu
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
 /// Writes known data as input, for a call with a codec that is to be checked.
 void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
-/// Checks the result of a call with a codec. Collective over `c`, after the call. What the codec loses is the error of
-/// the result. Elements that differ from rank 0's are wrong; all are wrong where the sum cannot come from this codec.
+/// Checks the result of a call with a codec. Collective over `c`, after the call. In the finding, `error` is what the
+/// codec has lost, which does not count as wrong. `wrong` counts the elements that differ from rank 0's; if the sum
+/// cannot come from this codec, `fault` says why, and `wrong` counts all elements.
 CheckFinding check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
 /// Fills buffers for timing without a codec. Calls that are repeated in place work on their own results: integers are 0
 /// and so do not overflow, floats are 1 and so never become subnormal. Floats are not 0, because some processors store

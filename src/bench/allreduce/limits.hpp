@@ -36,8 +36,7 @@ struct LeastTraffic {
 ///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements
 ///   all-to-all                 a copy of the blocks that move; in place the rank's own block does not move
 ///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
-///   all-gather, broadcast      a write of the elements that the rank did not hold. Out of place these are all; in
-///   place
+///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all elements; in place
 ///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
 /// One rank alone does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
@@ -58,9 +57,10 @@ class LeastWork final : public allreduce::Collective {
   std::vector<const std::byte*> sources_;
 };
 
-// Measures the limit of one node, taking turns with the points: all ranks do the least work on memory at once.
+// Measures the lower bound of a point's time on one node: all ranks at once do the least work on memory. The
+// measurement takes turns with the points.
 
-/// Measures the limit of one point, in as many rounds as the point. The point must outlive it.
+/// Measures the limit of one point, in as many rounds as the point has. The point must outlive this object.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -88,8 +88,8 @@ class LimitBenchmark {
   std::vector<OwnTime> by_rank_;
 };
 
-// Predicts where a codec pays on this machine, by the literature's formula, with codec and link speeds measured in this
-// run.
+// Predicts where a codec pays on this machine, by the formula of compression/crossover.hpp, with codec and link speeds
+// measured in this run.
 
 /// Collective over the session's world; each link and each codec is measured once.
 class CodecEstimator {

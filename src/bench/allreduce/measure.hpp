@@ -20,8 +20,8 @@ struct BenchmarkOptions {
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
 
-/// Measures a point and fills its row; the point must outlive it. Collective over all ranks of the stage's world.
-/// Errors: Interrupted.
+/// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the stage's
+/// world. Errors: Interrupted.
 class CollectiveBenchmark {
  public:
   CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, CollectivePoint&,
@@ -34,12 +34,12 @@ class CollectiveBenchmark {
   /// Makes a block of timed calls, one of which is checked, at a random place; a wrong result ends the point. Timed
   /// calls have known data, which differ from call to call. Two kinds of timed calls cannot be checked: those with a
   /// codec, and those in place that change the data. For these, extra calls are checked, which have data of their own,
-  /// are made like the timed ones, and are no samples. Returns whether the point has enough samples; it may be called
-  /// again even then.
+  /// are made like the timed ones, and are no samples. Returns whether the point has enough samples; `round` may still
+  /// be called after it has returned true.
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
-  /// The least time that the point's blocks take; known after the warm-up.
+  /// The least time that enough blocks for the point will take; known after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
   /// The key of the point's factors.
   std::string key() const { return row_.factors.key(); }
@@ -94,11 +94,11 @@ class CollectiveBenchmark {
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckFinding found_;
   std::vector<OwnTime> by_rank_;
-  /// Seed of the data. No earlier point has it, so data that an earlier point has left cannot pass a check.
+  /// Seed of the data. No earlier point has the same seed, so data that an earlier point has left cannot pass a check.
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
-  std::uint64_t stamp_ = 0;   ///< number that the last timed call's data were made from, so that calls differ
+  std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last timed call's data, by which the data of calls differ
   /// The values of the input's first element for the next calls, used in turn; empty: they are not computed yet.
   std::vector<std::vector<std::byte>> stamps_;
   std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`

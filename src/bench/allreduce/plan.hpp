@@ -21,7 +21,8 @@
 
 namespace gradmeter::bench {
 
-/// The rule by which the ranks' times of one iteration become one. span: last end − first start, in rank 0's clock.
+/// The rule by which the ranks' times of one iteration become one time. span: last end − first start, in rank 0's
+/// clock.
 enum class Reduction : std::uint8_t { rank0, average, min, max, span };
 std::string_view name(Reduction);
 std::span<const Reduction> reductions();
@@ -46,7 +47,7 @@ struct CollectiveInfo {
 };
 std::span<const CollectiveInfo> collectives();
 
-/// The options that the user gave; each list is a factor.
+/// The options that the user gave; each list has the values of a factor.
 struct CollectiveOptions {
   std::vector<const CollectiveInfo*> collectives;
   std::vector<allreduce::AlgorithmPtr> algorithms;
@@ -115,28 +116,28 @@ struct CollectivePoint : SweepPoint {
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
-/// Repeated sums in place may grow to 10 to this power times the drawn data: fp32 then still holds them.
+/// Sums that are repeated in place may grow to 10^most_growth times the drawn data, which fp32 can still hold.
 inline constexpr double most_growth = 30;
 
 /// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
 /// to whole blocks; sizes that are then equal count once.
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions&, const NodeMap&);
-/// The sizes min, min·factor … or min, min + step … up to max. Errors: UsageError when they would never end or are too
-/// many.
+/// The sizes min, min·factor … or min, min + step … up to max. Errors: UsageError when the sizes would never reach max
+/// or are too many.
 std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size_t step, double factor);
 /// The buffer sizes of DeepBench's all-reduce [bytes], fp32.
 /// Source: Baidu Research, DeepBench, code/kernels/all_reduce_problems.h.
 std::vector<std::size_t> deepbench_sizes();
 
-/// The description by which the point's buffers are exchanged, in calls of up to so many bytes.
+/// The exchange spec of the point, for calls of up to `max_bytes` bytes.
 allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
 
 /// The factors in a point's row: those of the point and those of all points together.
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);
 
 /// The least time of any implementation over several nodes [s]: the bytes that a node must send, divided by the rate of
-/// its port; 0: there is one node, or the rate is not known. In an all-to-all, each of the node's ranks has a block for
-/// every other rank.
+/// its port; by convention 0 if there is only one node or the rate is not known. In an all-to-all, each of the node's
+/// ranks has a block for every other rank.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
 /// The wire bound of a point. An exchange with a codec consists of inner calls, whose bounds are added up; calls whose
 /// length depends on the data are left out.

@@ -9,11 +9,11 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one iteration has sent: by the rank that sent most, by all ranks together, between nodes, and the
-/// bytes that the schedules require (`due`). All ranks have the same numbers.
+/// The bytes that one iteration has sent: by the rank that sent most (`most`), by all ranks together, and between
+/// nodes; and the bytes that the schedules require (`due`). All ranks have the same numbers.
 struct SentBytes {
   std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
-  bool right = true;  ///< every rank sent the sum of its schedule's messages
+  bool right = true;  ///< every rank sent as many bytes as its schedule requires
 };
 
 /// Medians of the parts of an overlapped exchange.
@@ -23,7 +23,7 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  double low = 0;      ///< low end of the limit's interval; 0: times are not compared with the limit
+  double low = 0;      ///< low end of the limit's 95 % interval; 0: times are not compared with the limit
   std::string name;    ///< the name of a `Traffic`, or "wire"
   core::BytesPerSecond link{};
 };
@@ -44,10 +44,10 @@ struct CollectiveFindings {
   std::string implementation;
 };
 
-/// Fills in the row. The status is wrong when elements, bits or bytes are wrong.
+/// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
-/// Fills in the limit of the group, once it is known. A row is mistrusted where its whole interval is below the
-/// interval of the limit.
+/// Fills in the limit of the group, once it is known. A row is mistrusted if its whole 95 % interval is below that of
+/// the limit.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

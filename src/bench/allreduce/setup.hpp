@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective with injected faults, for --inject of `allreduce`.
+// The setup of a collective sweep: buffers, networks and bound algorithms; and collectives with injected faults, for
+// --inject of `allreduce`.
 #pragma once
 #include <map>
 #include <memory>
@@ -31,8 +32,8 @@ struct InjectedFaults {
 
 /// flip: from the call of the given number on (the first is 0), one element of this rank's result is wrong. omit: from
 /// that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its input is overwritten. slow:
-/// before each call the rank computes for factor - 1 times the duration of its last call of so many bytes, so that to
-/// its peers the call takes `factor` times as long; the first call of a length is not slowed.
+/// before each call the rank computes for factor - 1 times the duration of its last call of the same length, so that to
+/// its peers the call takes `factor` times as long; the first call of each length is not slowed.
 /// All other functions are those of the inner collective.
 class InjectedCollective final : public allreduce::Collective {
  public:
@@ -91,7 +92,7 @@ struct BoundCollective {
   bool reads_device = false;  ///< true: it works on a device's memory; false: on copies in host memory
 };
 
-/// The memory that a set of points of one collective needs on a rank.
+/// The memory that a set of points of one collective needs on one rank.
 struct StageNeeds {
   /// At least one; a vendor's algorithm uses the arena of the first.
   std::vector<runtime::TransportKind> transports;
@@ -104,12 +105,13 @@ struct StageNeeds {
   bool has(BufferKind) const;
   std::size_t buffer_bytes() const;  ///< bytes of one set of buffers
   std::size_t resident_bytes() const;
-  /// The bytes of all windows on one node with `ranks_per_node` of the `ranks` ranks.
+  /// The bytes of shared memory that all transports together take on a node that holds `ranks_per_node` of the `ranks`
+  /// ranks.
   std::size_t window_bytes(int ranks_per_node, int ranks) const;
 };
 
-/// Points with equal keys share a binding: transport, algorithm, codec, placement, kind, root, graphs, whether buffers
-/// are registered, which of repeated measurements.
+/// Points with equal keys share a binding. The members in order: transport, algorithm, codec, placement, kind, root,
+/// graphs, whether buffers are registered, number of the repeated measurement.
 using BindingKey = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t,
                               bool, std::size_t>;
 
@@ -124,8 +126,9 @@ class CollectiveStage {
   CollectiveStage(const CollectiveStage&) = delete;
   CollectiveStage& operator=(const CollectiveStage&) = delete;
 
-  /// Each block of a point may use buffers that begin at another page, the same on all ranks. Launches differ by the
-  /// pages of their data; by these changes a point's interval includes the differences.
+  /// Each block of a point may use buffers that begin at another page, the same on all ranks. The time depends on the
+  /// pages that hold the data, and these differ from launch to launch. Since blocks change pages, a point's 95 %
+  /// interval covers this difference.
   static constexpr std::size_t first_pages = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the host's data to the device, after the host has written its memory; `download` copies back before the
@@ -133,19 +136,19 @@ class CollectiveStage {
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);
   bool is_on_device() const { return queue_ != nullptr; }
-  /// All buffers of this kind, on which the limit of one node makes its plain copy.
+  /// All buffers of this kind, for the plain copy by which the limit of one node is measured.
   CollectiveBuffers all_buffers(BufferKind);
   struct Bound {
     core::Status status = core::Status::ok;
     std::string reason;
   };
-  /// Binds every point's algorithm. Returns for each point whether it is bound, else the reason: the point is
-  /// unsupported where this machine lacks what it needs, and has failed where it should have worked. The result is the
-  /// same on all ranks. Bindings are kept for later groups. When scratch runs out, those of earlier groups are
-  /// released; if that is not enough, the scratch grows.
+  /// Binds every point's algorithm. Returns for each point whether it is bound, and if not, why: its status is
+  /// `unsupported` if this machine lacks what the point needs, and `failed` if binding should have worked. The result
+  /// is the same on all ranks. Bindings are kept for later groups. When scratch runs out, the bindings of earlier
+  /// groups are released; if that is not enough, the scratch grows.
   std::vector<Bound> bind(std::span<CollectivePoint* const>);
   BoundCollective& bound(const CollectivePoint&);
-  /// Wraps the work of a limit, so that it is slowed where a slow rank is injected on this rank.
+  /// Wraps the work by which a limit is measured: if a fault slows this rank, that work is slowed too.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
   const allreduce::Shape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }
@@ -166,7 +169,7 @@ class CollectiveStage {
     CollectiveBuffers buffers;
   };
   std::map<BufferKind, std::unique_ptr<Private>> private_;
-  /// The queue of a device, which has memory for each of these buffers. Null: calls are made on the host.
+  /// The queue of the device that calls use, with memory for each of the buffers. Null: calls are made on the host.
   std::unique_ptr<runtime::Queue> queue_;
   std::vector<runtime::OwnedBuffer> mapped_;
   std::vector<std::shared_ptr<void>> pinned_;

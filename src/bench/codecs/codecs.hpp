@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the points of a codec sweep from its factors.
+// The codec sweep: its points, its runs, and its tables.
 #pragma once
 #include <memory>
 #include <optional>
@@ -69,11 +69,12 @@ struct CodecOptions {
 
 /// Runs on one thread, without ranks. `finished`: points of earlier runs by Factors::key(). Returns the number of wrong
 /// points.
-/// Cost: 3 s a point at most unless a budget is given, checks apart. Errors: Interrupted.
+/// Cost: at most 3 s a point, not counting checks, unless a budget is given. Errors: Interrupted.
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
 
-// How the error of an encoded sum grows with the number of ranks, by exchange: the real executor runs on threads.
+// How the error of an encoded sum grows with the number of ranks, for each exchange; measured with the real executor on
+// threads.
 
 struct ExchangeErrorOptions {
   std::vector<compression::CodecChoicePtr> codecs;

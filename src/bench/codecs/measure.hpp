@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the measurement of a codec into a row: times, wire bits, error and its expected value, the crossover.
+// Measures a codec, and turns the measurement into a row: times, wire bits, error and its expected value, the
+// break-even rate.
 #pragma once
 #include <memory>
 #include <optional>
@@ -24,7 +25,7 @@ enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, red
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// The errors of a codec. Squared errors are those of one encoding, as the mean over `draws` encodings.
+/// The errors of a codec. `squared_error` is that of one encoding, as the mean over `draws` encodings.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
@@ -37,26 +38,26 @@ struct CodecFindings {
   const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
   CodecError error;
-  std::array<core::Summary, codec_call_count> times{};  ///< without samples where this codec does not have the call
-  std::span<const double> encode_times;                 ///< all times of encode, kept raw
+  std::array<core::Summary, codec_call_count> times{};  ///< empty summaries for calls that this codec does not have
+  std::span<const double> encode_times;                 ///< each single time of encode
   Noise noise;
 };
 
-/// Fills in error and wire bits. If they are not as required, the status is wrong, and the codec is not timed.
+/// Fills in error and wire bits. If they are not as required, the status is `wrong`, and the codec is not timed.
 void fill_codec_check(const CodecFindings&, core::Point& row);
-/// Fills in times, and the crossover where the codec is used in a reduce-scatter and an all-gather.
+/// Fills in times, and the break-even rate if the codec is used in a reduce-scatter and an all-gather.
 void fill_codec_times(const CodecFindings&, const CodecFactors&, core::Point& row);
 
 // The calls of a codec that are timed, on one device.
 
-/// Calls of one codec on one gradient. One thread uses it.
+/// Calls of one codec on one gradient, for use by one thread.
 class CodecCalls {
  public:
   virtual ~CodecCalls() = default;
   virtual bool has(CodecCall) const = 0;
   /// Checks the results of the calls before anything is timed. Returns what is wrong; empty: nothing.
   virtual std::string fault() = 0;
-  /// The time of each of so many calls, one after another [s].
+  /// The times of `iterations` calls, made one after another [s].
   virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
 };
 
@@ -81,7 +82,7 @@ std::unique_ptr<CodecCalls> make_device_calls(const CodecTask&, runtime::Device&
 std::string device_calls_refusal(const compression::CodecChoice&, const runtime::Device&);
 
 // A codec that consists of collectives (dgc, powersgd, randomk) is measured by the steps that one rank makes for it.
-// They are timed in the place of encode and decode.
+// These steps are timed as its encode and decode.
 
 /// The steps by which messages to servers are encoded and decoded, for one tensor of n elements, with the sender's
 /// state (a residual, momentum, a basis). That state changes from call to call as in training, so unlike other codecs
@@ -111,7 +112,7 @@ std::string codec_steps_refusal(const compression::CodecChoice&, std::size_t n, 
 
 // Measures one codec on one gradient: it is checked, then its calls and a plain copy are timed in turn.
 
-/// One thread uses it. `gradient`, the device and its gauge must outlive it. Errors: Interrupted.
+/// For use by one thread. `gradient`, the device and its gauge must outlive the object. Errors: Interrupted.
 class CodecBenchmark {
  public:
   CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed,

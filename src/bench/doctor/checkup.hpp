@@ -13,15 +13,16 @@ struct CheckupProblem {
   std::string what, why, remedy;
 };
 
-/// The speed of each of `workers` threads while all of them compute, divided by the speed of one alone.
+/// The speed of each of `workers` threads while all of them compute, also as a share of the speed of one thread alone.
 struct Crowding {
   int workers;
   double flops_per_s_each, share_of_alone;
 };
 
-/// The steadiness of the canary's rounds over a second.
+/// How steadily a small fixed workload (the canary, bench/engine/machine_state.hpp) runs when it is repeated for one
+/// second.
 struct Steadiness {
-  double value = 1;  ///< best round, divided by the median one
+  double value = 1;  ///< time of the best round, divided by that of the median round
   std::size_t rounds = 0, disturbed = 0;
 };
 
@@ -38,9 +39,9 @@ struct Checkup {
 /// Runs the checkup. Collective. It takes about three seconds.
 Checkup check_up(Session&);
 
-/// The problem that workers slow each other down although there are as many cores.
+/// Reports workers that slow each other down although there is a core for each of them; empty if there are none.
 std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
-/// The problem that the machine's state changes.
+/// Reports that the same work takes changing times; empty if the machine is steady.
 std::vector<CheckupProblem> steadiness_findings(const Steadiness&);
 
 }  // namespace gradmeter::bench

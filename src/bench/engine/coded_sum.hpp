@@ -13,17 +13,17 @@
 
 namespace gradmeter::bench {
 
-/// A worker's test gradient: a Gaussian that only it has, plus half of one that all workers share. (The figures in
-/// brackets in results/compression.md are for such workers. With equal shares of variance the sum would be longer, and
-/// its relative error smaller, by a factor of 0.53 on 8 ranks.)
+/// A worker's test gradient: Gaussian numbers that only this worker has, plus half of Gaussian numbers that all workers
+/// share. (The figures in brackets in results/compression.md are for such workers. If the two parts had equal variance,
+/// the sum would be longer, and its relative error smaller, by a factor of 0.53 on 8 ranks.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
-/// Draws the Gaussian that only this worker has.
+/// Draws the Gaussian numbers that only this worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
-/// share, times a magnitude that each rank draws from ranks to 2·ranks - 1; with one encoding the magnitude is `ranks`
-/// for all, since ranks may share its scale. Codecs that represent a bucket by its largest or mean magnitude encode
-/// such data without loss, however often sums are encoded again.
+/// share, times a magnitude that each rank draws from ranks to 2·ranks - 1; if contributions are encoded only once,
+/// every rank's magnitude is `ranks`, since ranks may then share a scale. Codecs that represent a bucket by its largest
+/// or mean magnitude encode such data without loss, however often sums are encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
 /// One tensor that was summed.
@@ -44,7 +44,7 @@ void draw_coded(const CodedTensor&, int rank, int ranks, std::span<float> out);
 double magnitude_of_sum(const CodedTensor&, int ranks);
 
 // Finds how much an exchange of encoded gradients has lost: its result is compared with the exact sum, and the loss
-// with the one that its codec may have.
+// with the greatest loss that its codec may cause.
 
 struct CodedSum {
   double lost = 0, exact = 0;   ///< sums of (result - exact)^2 and of exact^2; an average is scaled to a sum
@@ -57,30 +57,30 @@ struct CodedSum {
 
 /// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
 /// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked:
-///   all         The error may be at most what the identity expects of all encodings on the way, plus a quarter of that
-///               and six standard deviations. Of every rank's own numbers at least 3/4 and at most 5/4 must be in the
-///               sum, give or take six standard deviations of this share, sqrt(error · |exact|^2)/n. A dropped
-///               contribution is found where these are under 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements
-///               on).
+///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
+///               standard deviations. Of every rank's own numbers (`draw_own_gradient`) a share of 3/4 to 5/4 must be
+///               in the sum, give or take six standard deviations of this share, each sqrt(error · |exact|^2)/n. A
+///               dropped contribution is found if these six deviations are under 3/4 (qsgd4 over direct on 8 ranks:
+///               from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32. Where sums are encoded again on the
 ///               way, only the error is checked, against the worst case.
-///   chosen      The result must be the exact sum, within fp32, at the places that arrived; these are as many as the
+///   chosen      The result must be the exact sum, within fp32, at the elements that arrived; these are as many as the
 ///               codec sends, or up to a tenth fewer.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
 /// For signs and a codec that keeps them, the result must be the known sum within fp32, whatever the codec lets arrive.
-/// Exceptions are three elements, and as many more as rounding may put on a wrong level. A dropped contribution is
-/// found where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
-/// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces; for `encoded` 16; for signs none.
+/// Three elements may differ, and as many more as rounding may put on a wrong level. A dropped contribution is found
+/// where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
+/// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.
 
 /// With orthonormal columns of P, the codec's X = P·Pᵀ·M of the sum M has <X, M> = <X, X>. Where the last row of the
-/// matrix is short, the result lacks the other elements of that row, which are 0 in M, but not in X. They are computed
-/// from the known elements and included. For any combination y of the columns of X, and any column d, <y, M_d> = <y,
-/// X_d>. Take y = Σ x_c·X_c over the elements x_c that the last row has: y's last element is Σ x_c², so the missing
-/// element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
+/// matrix is short, the result lacks the other elements of that row, which are 0 in M, but not in X. These missing
+/// elements are computed from the known ones and included. For any combination y of the columns of X, and any column d,
+/// <y, M_d> = <y, X_d>. Take y = Σ x_c·X_c over the elements x_c that the last row has: y's last element is Σ x_c², so
+/// the missing element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
 class ProjectedSum {
  public:
   /// result [n]: a view; times `scale` it is the sum. columns: number of columns of the matrix, which is stored by

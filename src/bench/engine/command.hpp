@@ -34,9 +34,10 @@ struct Invocation {
 
 /// A command is defined in the folder or source file that has its name; main.cpp lists all commands. `usage` describes
 /// its flags and words; --help, completions and the manual are made from it. `run` returns the exit code. Before main
-/// calls it, main has read the flags and answered --help, and for a command `with_ranks` has made the world (of MPI, or
-/// of threads). Where a progress thread calls MPI, MPI must use a slower mode: `progress_flag` names the flag that
-/// starts such a thread. Empty: there may always be one; null: there never is.
+/// calls `run`, it has read the flags and answered --help; if the command is `with_ranks`, main has also made the world
+/// (of MPI, or of threads). A progress thread that calls MPI forces MPI into a slower thread mode, so `progress_flag`
+/// names the flag that starts such a thread. If it is "", every run may have such a thread; if it is null, no run has
+/// one.
 struct Command {
   std::string_view name, summary;
   bool with_ranks;

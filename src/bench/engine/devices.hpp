@@ -21,7 +21,7 @@ struct OpenedDevice {
   std::string note;
   std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
 };
-/// Opens a device for each rank, one of those on its node that the rank sees. Collective over the world.
+/// Opens a device for each rank: one of those on its node that the rank sees. Collective over the world.
 /// Errors: core::Unavailable in one line when a rank has none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// Opens the first device that this process sees, for a process that measures alone.

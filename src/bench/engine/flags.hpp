@@ -53,11 +53,11 @@ struct Usage {
 class Flags {
  public:
   struct Value {
-    std::string text;  ///< empty for a switch; the last one for a flag that repeats
+    std::string text;  ///< empty for a switch; the last text for a flag that repeats
     bool is_fallback = false;
     std::vector<std::string> texts = {};  ///< all texts of a flag that repeats
   };
-  /// values: by the flag's name; resumes_any: --resume=any.
+  /// values: by the flag's name. resumes_any: true for --resume=any.
   Flags(std::map<std::string, Value> values, std::vector<std::string> words, bool resumes_any)
       : values_(std::move(values)), words_(std::move(words)), resumes_any_(resumes_any) {}
   /// True where the flag was given, or has a value by default.
@@ -67,7 +67,7 @@ class Flags {
   /// True for --resume=any.
   bool resumes_any() const { return resumes_any_; }
   const std::string& text(const std::string& name) const { return values_.at(name).text; }
-  /// The texts of a flag that repeats, in the order in which they were given.
+  /// All texts of a flag that repeats, in the order in which they were given.
   const std::vector<std::string>& texts(const std::string& name) const { return values_.at(name).texts; }
   /// The words that belong to no flag.
   const std::vector<std::string>& words() const { return words_; }
@@ -84,36 +84,37 @@ void add_text(FlagList&, std::string_view name, const std::string& fallback, con
 /// Adds a flag that may be given several times; each value counts.
 void add_texts(FlagList&, std::string_view name, const char* help);
 void add_switch(FlagList&, std::string_view name, const char* help);
-/// Reads a flag's text that becomes part of rows: it must be on one line, and without characters that a terminal would
-/// obey.
+/// Reads a flag's text that becomes part of rows. `core::printable` puts it on one line and replaces control
+/// characters.
 std::string read_label(const Flags&, const std::string& name);
 
 /// The help texts of --time-budget, --min-samples, --precision-goal and --strict, for every command that measures
 /// points until they are known well.
 struct StoppingHelp {
-  const char* budget = "";           ///< says that it is the time for all points together, and what happens without it
+  const char* budget = "";           ///< says that the budget is for all points together, and what happens without one
   const char* samples = "";          ///< says what the samples of a point are
   const char* least_samples = "10";  ///< the least number of samples of a point
   const char* goal = "a point is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %";
   const char* strict = "refuse a --time-budget that cannot be kept, instead of saying so and taking longer";
 };
 void add_stopping_flags(FlagList&, const StoppingHelp&);
-/// Reads these flags into a command's rule and budget, which stays empty where none is given. Errors: UsageError.
+/// Reads these flags into a command's rule and budget; the budget stays empty if none is given. Errors: UsageError.
 void read_stopping(const Flags&, core::StoppingRule&, std::optional<TimeBudget>& budget);
 
 /// Adds --repeats, for commands whose points can be measured several times in one launch.
 void add_repeats_flag(FlagList&);
 /// Errors: UsageError.
 std::size_t read_repeats(const Flags&);
-/// The values of the factor `repeat`: 1 to n, or 0, which no row has, where there is one measurement.
+/// The values of the factor `repeat`: 1 to n. If n is 1, there is only the value 0, which means that rows leave the
+/// factor out.
 std::vector<std::size_t> numbers_of_repeats(std::size_t n);
 
 /// Adds --timeout and --thread-ranks, for every command that measures over ranks.
 void add_rank_flags(FlagList&);
 inline constexpr const char* thread_ranks_help =
     "run this many ranks as threads of one process, without mpirun; 4:bind also binds each to its share of the cores";
-/// The value of `--thread-ranks`: 4 or 4:bind. ranks: 0 where the flag was not given. bind: a rank's compute threads
-/// share its cores, so `--threads` must fit them.
+/// The value of `--thread-ranks`: 4 or 4:bind. ranks: 0 where the flag was not given. bind: each rank is bound to its
+/// share of the process's cores, so its `--threads` must fit into that share.
 struct ThreadRanks {
   int ranks = 0;
   bool bind = false;
@@ -128,7 +129,7 @@ void add_injection(FlagList&);
 core::Injection read_injection(const Flags&, int ranks);
 /// The line about injected faults in the head of an output; empty where nothing is injected.
 std::string injection_line(const core::Injection&);
-/// Lets this rank's clock drift if that is injected. It is called before anything is measured.
+/// Lets this rank's clock drift if such a fault is injected. Call it before anything is measured.
 void start_drift(const core::Injection&, const runtime::Communicator& world);
 
 /// Splits a list such as "16,64,256". Errors: UsageError naming the flag and the item.
@@ -173,9 +174,9 @@ auto naming_flag(const std::string& flag, Parse parse) {
   }
 }
 
-/// Parsers of factors whose values have names. Errors: UsageError that lists the names. "all" gives every row except
-/// selections, which choose among the other rows; with `collective_kind`, only rows that serve this kind on some number
-/// of ranks.
+/// Parsers of factors whose values have names. Errors: UsageError that lists the names. For algorithms, "all" gives
+/// every algorithm of the registry except selections (such as `auto`), which only choose among the others; with
+/// `collective_kind`, only algorithms that serve this kind.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the best rate at which bytes reach a rank, in rounds, on the same ranks whose steps are compared with it.
+// Measures, in rounds, the highest rates at which data reach a rank: from its own node, and from other nodes. The probe
+// runs on the ranks whose training steps are compared with these rates.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -14,7 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// The fewest bytes that a step must move: for one rank, and from one node to the others.
+/// Lower bounds of the bytes that a training step must send [bytes]: `rank` for its busiest rank, `node` from a node to
+/// the other nodes.
 struct LeastSent {
   double rank = 0, node = 0;
 };
@@ -23,7 +25,7 @@ struct LeastSent {
 /// arrive at best by two links at once: from its own node, if other ranks are on it, and from other nodes, if there are
 /// any.
 core::Seconds least_exchange_time(LeastSent, const core::Machine&);
-/// The rate that bounds an exchange [bytes/s]: with several nodes that of a node's port, else that of the link between
+/// The rate that bounds an exchange [bytes/s]: with several nodes the rate of a node's port, else the rate between
 /// ranks of the node.
 double link_rate(const core::Machine&);
 
@@ -31,9 +33,9 @@ double link_rate(const core::Machine&);
 /// the second to the second, and so on.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
-/// The rate at which a node sends to the next one while all nodes do. Partners exchange long messages by MPI, and the
-/// time of a short message is subtracted. As a bound it is the best of all rounds, since a lucky call may be faster
-/// than a mean.
+/// Measures the rate at which a node sends to the next node while all nodes send at once. Partners exchange long
+/// messages by MPI; the time of a short message is subtracted. The rate serves as an upper bound, so it is the best of
+/// all rounds: a lucky exchange may be faster than the mean.
 class PortProbe {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank; there are at least two
@@ -69,9 +71,9 @@ class LinkProbe {
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
   /// Measures one round. Collective. Nothing else may move meanwhile.
   void round();
-  /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node (0: several ranks are all on one
-  /// node). within_node: the bandwidth at which the best rank reads a peer's memory, if some node has two ranks.
-  /// node_port: the rate at which a node sends to other nodes, if there are any. Collective.
+  /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node; by convention of core::Machine 0 if
+  /// several ranks are all on one node. within_node: the bandwidth at which the best rank reads a peer's memory, if
+  /// some node has two ranks. node_port: the rate at which a node sends to other nodes, if there are any. Collective.
   void fill(core::Machine&) const;
 
  private:
@@ -84,7 +86,9 @@ class LinkProbe {
   std::span<float> own_;
   std::span<const float> neighbours_;  ///< the `own_` of another rank on this node; empty: there is none
   std::optional<PortProbe> port_;      ///< empty on one node
-  int ranks_per_node_ = 0;             ///< 0: several ranks on one node; 1: no rank has a neighbour
+  /// The ranks on the fullest node (1: no rank has a neighbour); 0, as in core::Machine: several ranks are all on one
+  /// node.
+  int ranks_per_node_ = 0;
   std::uint64_t rounds_ = 0;
   double best_read_ = 0;  ///< [bytes/s]
 };

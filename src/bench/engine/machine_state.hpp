@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed workload whose time shows the state of the machine. Neighbours on the host take caches, memory bandwidth and
-// clock, not only processor time, and no counter shows that.
+// The canary: a fixed workload whose time shows the state of the machine. Neighbours on the host take caches, memory
+// bandwidth and clock, not only processor time, and no counter shows that.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace gradmeter::bench {
 
-/// The state of the machine, from times of the same work.
+/// The times of the canary's rounds, and what they say about the state of the machine.
 class CanaryTimes {
  public:
   /// A round is disturbed if it takes more than this many times the best round's time.
@@ -41,11 +41,11 @@ class CanaryTimes {
   std::vector<double> times_;
 };
 
-/// The canary's work, on one thread of each rank: a product of 128-cubed fp32 (192 KiB; its time depends on the core's
-/// clock, arithmetic units and L2), and a copy of 256 KiB whose source has been flushed from all caches, so that each
-/// line comes from memory. Each takes some tens of microseconds, and shows a neighbour's load. A round runs the work
-/// five times on all ranks at once. A rank's time is the median of its five, so that one interruption (with many ranks
-/// there is always one) does not count as the machine's state.
+/// The canary's work, on one thread of each rank: a product of two fp32 matrices of 128 × 128 (192 KiB with the result;
+/// its time depends on the core's clock, arithmetic units and L2), and a copy of 256 KiB whose source has been flushed
+/// from all caches, so that each line comes from memory. Each takes some tens of microseconds, and shows a neighbour's
+/// load. A round runs the work five times on all ranks at once. A rank's time is the median of its five, so that one
+/// interruption (with many ranks there is always one) does not count as the machine's state.
 /// Cost: about a millisecond a round. Training loses under 0.8 MiB of each core's L2 and of its share of the last-level
 /// cache; the discarded steps of a block load that again.
 class Canary {
@@ -69,8 +69,8 @@ class Canary {
   CanaryTimes times_;
 };
 
-// Tells how steady the machine was while points took turns. The canary runs in the turns, and its state in a turn
-// counts for all points alike.
+// Tells how steady the machine was while points took turns. The canary runs between turns; the state that it shows for
+// a turn counts for the blocks of all points in that turn.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
@@ -92,17 +92,17 @@ struct UsedBlocks {
 };
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
-/// The machine's state in some turns. first: the canary round in which they began. round_of: for each turn, the latest
-/// canary round, which decides the state of that turn.
+/// The machine's state in some turns. first: the canary round in which they began. round_of: for each turn, the canary
+/// round that decides its state, which is the latest one.
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.
 class Turns {
  public:
-  /// To be called after each turn, with the number of blocks taken so far.
+  /// To be called after each turn, with the number of all blocks taken so far.
   void note(std::size_t blocks);
   std::size_t count() const { return turns_; }
-  /// The times without the blocks of disturbed turns, if enough blocks for an interval remain; else all times.
+  /// The times without the blocks of disturbed turns, if enough blocks for a 95 % interval remain; else all times.
   core::Blocks undisturbed(const core::Blocks&, const MachineState&) const;
 
  private:
@@ -110,7 +110,8 @@ class Turns {
   std::size_t turns_ = 0;
 };
 
-/// Does work that belongs to no point: in the first turn, and then whenever it has taken less than `share` of the time.
+/// Does work that belongs to no point: in the first turn, and later in each turn before which this work has taken at
+/// most `share` of the elapsed time.
 class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
@@ -124,8 +125,8 @@ class PeriodicWork {
   bool begun_ = false;
 };
 
-/// Runs canary rounds between the turns of some points. A round begins once all rounds so far have taken less than a
-/// twentieth of the time. So several short turns share the round before them.
+/// Runs canary rounds between the turns of some points. A round is run only if all rounds so far have taken at most a
+/// twentieth of the elapsed time, so several short turns may share the round before them.
 class MachineMonitor {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: the time
@@ -137,7 +138,7 @@ class MachineMonitor {
   MachineState state() const;
   /// True once the budget has passed and at least `least_turns` turns were taken.
   bool is_over(std::size_t least_turns = core::fewest_blocks) const;
-  /// True where there are enough undisturbed turns, or there is no time for more.
+  /// True once `blocks` undisturbed turns were taken, or 3 · `blocks` turns in all, or the budget has passed.
   bool has_enough(std::size_t blocks) const;
 
  private:
@@ -152,14 +153,14 @@ class MachineMonitor {
 // The noise while a point was measured, over its rounds: other processes' use of the machine, and limits on its GPU's
 // clock.
 
-/// A share is NaN where the system does not tell it, and where less than 0.1 s were measured, since its clock ticks and
-/// time slices are some milliseconds long.
+/// A share is NaN if the system does not tell it, or if less than 0.1 s were measured, since the system's clock ticks
+/// and time slices are some milliseconds long.
 struct Noise {
   /// The largest share, over nodes, of (elapsed time × cores) that the hypervisor took.
   double steal_share = 0;
   /// The largest share, over ranks, of the elapsed time in which a thread of the rank was ready but not running.
   double run_delay_share = 0;
-  std::string busy_host = {};  ///< host of the rank with that delay; empty: it is unknown, or there is one rank
+  std::string busy_host = {};  ///< host of the rank with that delay; empty: not known, or there is only one rank
   std::int64_t involuntary_switches = 0;
   double frequency_hz = 0;
   /// The GPU's values are read when a round has ended, so that reading them lengthens no measured time. Empty: there is
