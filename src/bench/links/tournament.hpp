@@ -44,7 +44,7 @@ class LinkPasses {
  public:
   /// All arguments must outlive it. Collective over `c`, as are its calls.
   LinkPasses(Session&, const runtime::Communicator& c, LinkMessages&, const LinkPassesOptions&);
-  /// Makes a pass that gives no samples, for connections and page faults. Errors: Interrupted.
+  /// Makes a pass without samples, so that connections and page faults are paid for. Errors: Interrupted.
   void warm_up();
   /// Makes passes until the rule ends them. Errors: Interrupted.
   void run();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causes of the time that a step takes beyond a step of one rank: how much each took, from blocks taken in turns.
+// Divides the time that a step takes beyond a step of one rank among its causes, by blocks that were measured in turns.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -32,7 +32,7 @@ struct ComparedBlocks {
   std::vector<const StepBlock*> point;
   double ideal = 1;  ///< the divisor of the base's times: 1, or P in strong scaling
   bool lock_step = true;
-  bool wait_known = true;  ///< false: the clocks cannot tell wait from wire, so `wire` holds both
+  bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
 };
 /// Pairs the blocks of those rounds in which all three points have one.
 ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
@@ -65,27 +65,32 @@ struct Causes {
   Estimate straggle = {};  ///< compute of r* in the control − compute of the control's median rank
   /// Compute of r* in kernels that the control has too − compute of r* in the control; 0 on one rank.
   Estimate interference = {};
-  Estimate wait = {};     ///< time in which r* waits for ranks that have not begun a call
-  Estimate wire = {};     ///< exposed time − wait; without lock step, the time in which workers handle messages
+  Estimate wait = {};  ///< time in which r* waits for ranks that have not begun a call
+  /// Exposed communication (StepParts::exposed) − wait; without lock step, the time in which workers handle messages.
+  Estimate wire = {};
   Estimate other = {};    ///< time outside kernels and calls − the base's, and kernels that only the point has
   Estimate exposed = {};  ///< step − control's step
   Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
-  std::optional<int> straggler = {};  ///< a rank that computes longest in two thirds of the control's blocks or more
+  /// The rank that computes longest in at least two thirds of the control's blocks, if `straggle` is surely above zero
+  /// and at least 5 % of the base's step.
+  std::optional<int> straggler = {};
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
-/// step_s, base_s, control_s: the times in the rows. The parts add up in each block, but their medians need not. The
-/// difference is divided among the parts in proportion to the squares of the widths of their intervals.
+/// step_s, base_s, control_s: the times in the rows. The parts add up to the lost time in each block, but their medians
+/// need not add up to `lost`. What is missing is divided among the parts in proportion to the squares of the widths of
+/// their intervals.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
 // The cause that made a step slow, with the probability that it is the right one, from resampled blocks.
 
-/// The share of each point's times that the machine's state may account for: 0 where it was steady.
+/// For each of the three points, the largest share of its times that the machine's state may have added: 0 if the
+/// machine was steady.
 struct Disturbance {
   double base = 0, control = 0, point = 0;
 };
 
 struct Verdict {
-  /// `compute` where at most `noise_s` was lost. Else the largest part of the lost time: memory or cores (both are
+  /// `compute` where less than `noise_s` was lost. Else the largest part of the lost time: memory or cores (names of
   /// contention), straggle, interference, wait, wire, other. `undecided` where no cause wins two thirds of the
   /// resamples, or where the machine's state may explain all of the loss.
   std::string bound_by = {};
@@ -102,11 +107,11 @@ struct Verdict {
 std::string to_text(const std::vector<Verdict::Candidate>&);
 
 /// Resamples the blocks a thousand times, with replacement. In each resample, the largest part of the lost time is the
-/// cause. To allow for the machine's state, an addition drawn evenly up to a point's `Disturbance` may be added to each
-/// of its times. The cause is `compute` where less was lost than a twentieth of the step, or than the noise of the
-/// blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the baseline by more
-/// than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The same blocks give
-/// the same verdict. There is no verdict where the figures have no interval. Cost: O(1000 × blocks).
+/// cause. To allow for the machine's state, a random share of each time, at most the `Disturbance` of its point, is
+/// taken off as not the program's own. The cause is `compute` where less was lost than a twentieth of the step, or than
+/// the noise of the blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the
+/// baseline by more than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The
+/// same blocks give the same verdict. There is no verdict if Causes::speed has no interval. Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench
