@@ -130,8 +130,8 @@ class Rebuilding {
 
 // The times of calls on each rank, and the slowest rank.
 
-/// The median of one rank's own times and its 95 % interval [s]; without enough samples for an interval, from 0 to
-/// infinity.
+/// The median of one rank's own times, and its 95 % interval from `low` to `high` [s]. Without enough samples, `low` is
+/// 0 and `high` is infinite.
 struct OwnTime {
   double median = 0, low = 0, high = 0;
 };

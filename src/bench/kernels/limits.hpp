@@ -81,7 +81,7 @@ class KernelLimits {
   core::FlopsPerSecond fma_{};  ///< rate of a host's bare multiply-adds, the best so far
 };
 
-// Times calls on a device by marks in its queue, so that neither the host's clock nor its waiting is in the times.
+// Times calls on a device by events in its queue, so that neither the host's clock nor its waiting is in the times.
 
 /// Times the calls of one device; only one thread may use it. The device must outlive it.
 class DeviceClock {

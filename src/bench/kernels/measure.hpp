@@ -26,8 +26,8 @@ class KernelBenchmark {
   KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
                   std::uint64_t seed);
 
-  /// Make the kernel, and check it. They return the reason why this failed on some rank; empty: it did not fail.
-  /// `inject_error`: one element on this rank is made wrong first.
+  /// `prepare` makes the kernel, and `check` checks it. Both return the reason why this failed on some rank; empty: it
+  /// did not fail. `inject_error`: one element on this rank is made wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
   /// Times a call, and sets the number of calls of a sample by its time. Returns the time on the slowest rank [s].

@@ -84,8 +84,8 @@ struct SoakOptions {
   core::Seconds duration{0};
 };
 
-/// The length of the spans of time that a soak's rows are about, its intervals. A soak has at most 600 intervals and
-/// 20,000 rows, and no interval is shorter than a quarter of a second.
+/// The length of a soak's intervals, which are the spans of time that its rows describe. A soak has at most 600
+/// intervals and 20,000 rows, and no interval is shorter than a quarter of a second.
 core::Seconds soak_interval(core::Seconds duration, int ranks);
 
 /// Collective over the world, of two ranks or more. Passes of the tournament follow each other until the time is over;

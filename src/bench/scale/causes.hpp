@@ -27,10 +27,10 @@ Estimate estimate(std::span<const double> blocks);
 
 /// The blocks of three points: block i of each was taken in the same turn.
 struct ComparedBlocks {
-  std::vector<const StepBlock*> base;     ///< one rank's `independent`
-  std::vector<const StepBlock*> control;  ///< `independent` at the point's ranks
+  std::vector<const StepBlock*> base;     ///< strategy `independent` on one rank
+  std::vector<const StepBlock*> control;  ///< strategy `independent` on the point's ranks
   std::vector<const StepBlock*> point;
-  double ideal = 1;  ///< the divisor of the base's times: 1, or P in strong scaling
+  double ideal = 1;  ///< the divisor of the base's times: 1, or in strong scaling the number of ranks
   bool lock_step = true;
   bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
 };
@@ -46,7 +46,8 @@ inline constexpr std::size_t cause_count = 6;
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;
   double median_compute = 0;  ///< compute time of the control's median rank (the faster of the middle two)
-  /// Compute time of the control on the rank that was longest in the point; without lock step, the mean of its workers.
+  /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean of
+  /// its workers.
   double own_compute = 0;
   double compute = 0;                   ///< compute time of the point, in kernels that the control has too
   double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
@@ -71,8 +72,8 @@ struct Causes {
   Estimate other = {};    ///< time outside kernels and calls − the base's, and kernels that only the point has
   Estimate exposed = {};  ///< step − control's step
   Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
-  /// The rank that computes longest in at least two thirds of the control's blocks, if `straggle` is surely above zero
-  /// and at least 5 % of the base's step.
+  /// The rank that computes longest in at least two thirds of the control's blocks, if the interval of `straggle` is
+  /// above zero and its value at least 5 % of the base's step.
   std::optional<int> straggler = {};
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
@@ -100,7 +101,7 @@ struct Verdict {
     std::string bound_by;
     double probability;
   };
-  std::vector<Candidate> candidates = {};  ///< all causes of at least 1 %, the most frequent first
+  std::vector<Candidate> candidates = {};  ///< all causes with a probability of at least 1 %, the likeliest first
 };
 
 /// "wire 55 %, straggle 40 %".

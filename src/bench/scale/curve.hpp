@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the points of one curve in turn. Baseline, control and other points take turns of about 100 ms, until every
-// point has enough samples. So a state of the machine that lasts for seconds affects all points.
+// Measures the points of one curve: baseline, control and other points take turns of about 100 ms, until every point
+// has enough samples. So a state of the machine that lasts for seconds affects all points.
 #pragma once
 #include <deque>
 #include <map>

@@ -38,8 +38,8 @@ void add_training_flags(FlagList&, Values);
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
-/// Sets those factors to their usual values that apply to exchanges only (those with a TrainingFactor::applies), for a
-/// training without an exchange.
+/// For a training without an exchange: sets the factors that matter to exchanges only (those with a
+/// TrainingFactor::applies) to their usual values.
 void set_usual_exchange(TrainingConfig&);
 
 /// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and

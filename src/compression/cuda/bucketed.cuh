@@ -81,7 +81,7 @@ inline bool whole_quads(const void* address) { return reinterpret_cast<std::uint
 
 // The numbers of an encoding kernel come from a tensor, or from the sum of encoded tensors.
 
-/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first.
+/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first element.
 struct Piece {
   Quad quads[steps];
 };
@@ -209,8 +209,8 @@ __device__ double piece_squares(const Source& source, std::size_t bucket, std::s
 }
 
 /// Adds neighbouring sums, then neighbours among the results, and so on, until sums[0] is the sum of all: the order of
-/// detail::TreeSum. Called by a whole block. first_width: a power of two; each multiple of it already has the sum of
-/// first_width neighbours.
+/// detail::TreeSum. Called by a whole block. first_width: a power of two; the entries at its multiples already are sums
+/// of first_width neighbours.
 __device__ inline void add_tree(double* sums, std::size_t count, std::size_t first_width = 1) {
   for (std::size_t width = first_width; width < count; width *= 2) {
     __syncthreads();
@@ -302,7 +302,7 @@ std::uint32_t whole_pieces(const Source& source, const WireShape& s, const Launc
   return any ? static_cast<std::uint32_t>(s.n / s.bucket * s.team) : 0;
 }
 
-/// A warp's number in the grid. Where buckets are whole pieces, it is also that of the warp's piece in the tensor.
+/// A warp's number in the grid. Where buckets are whole pieces, it is also the index of the warp's piece in the tensor.
 __device__ inline std::uint32_t piece_of_warp() { return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
 /// A lane's first element of that piece.
 __device__ inline std::size_t first_of_lane(std::uint32_t piece) {
