@@ -64,7 +64,7 @@ NetworkRow predicted(const AskedStep&, const predict::Calibration&);
 /// The changes of --what-if, and the factor by which each changes the samples/s on each number of ranks.
 class WhatIf {
  public:
-  /// The rows must outlive it. Errors: UsageError.
+  /// The rows must outlive this object. Errors: UsageError.
   WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
   void print(std::size_t width) const;
   void print_json() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep of every experiment: its points come in groups; each group is prepared and checked, sampled in turns, and
-// turned into rows. Rows of an earlier run are shown again, wrong ones are counted, and points share the remaining
-// time.
+// The sweep, which every experiment runs. Points come in groups; the points of a group are prepared and checked, take
+// turns to be sampled, and are turned into rows. Rows of an earlier run are shown again, wrong rows are counted, and
+// points share the remaining time.
 #pragma once
 #include <functional>
 #include <map>

@@ -83,7 +83,7 @@ class KernelLimits {
 
 // Times calls on a device by events in its queue, so that neither the host's clock nor its waiting is in the times.
 
-/// Times the calls of one device; only one thread may use it. The device must outlive it.
+/// Times the calls of one device, which must outlive this object. Only one thread may use it.
 class DeviceClock {
  public:
   explicit DeviceClock(runtime::Device&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the few slow nodes among many by testing groups (adaptive group testing). It measures nothing itself: the
-// caller gives the function that does.
+// caller gives a function that measures groups.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -30,9 +30,9 @@ struct GroupSearchResult {
   double usual_s = 0;      ///< time of a group without a slow node
 };
 
-/// Finds the slow ones among the nodes 0 to nodes - 1. They are shuffled by `seed` and dealt into the first groups. The
-/// usual time is the shortest time of these groups; with eight groups or more it is the second shortest, since one
-/// group may be fast by chance. If most groups are slow, or if one group is faster than all others by more than
+/// Finds the slow nodes among 0 to nodes - 1. All nodes are shuffled by `seed` and dealt into the first groups. The
+/// usual time is the shortest time of these groups; with eight groups or more it is the second shortest, since the
+/// shortest may be short by chance. If most groups are slow, or if one group is faster than all others by more than
 /// `slow_ratio`, the groups are too large: all are halved, and the usual time is taken anew. A slow group is measured
 /// once more, since a disturbance can only lengthen times. If it is slow again, it is halved and both halves are
 /// measured, so that two slow nodes in one group are both found. If neither half is slow, both are measured again; if

@@ -58,7 +58,8 @@ struct ComparedTimes {
 ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
 /// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in the
-/// block. The waits of other ranks for r* are no part of it, since the compute time of r* covers them already.
+/// block. The times in which other ranks wait for r* do not count, since r* computes meanwhile and its compute time
+/// counts.
 struct Causes {
   double lost = 0;  ///< step − base
   /// Compute of the control's median rank (the faster of the middle two) − compute of the base.

@@ -36,8 +36,8 @@ struct LearningRule {
 struct LearningConfig {
   TrainingConfig training;
   StepSizeRule step_rule;
-  /// The batch by which the step size is scaled: that of all workers together; with `independent`, where each worker
-  /// learns alone, that of one.
+  /// The batch by which the step size is scaled: the batch of all workers together; with `independent`, where each
+  /// worker learns alone, the batch of one worker.
   std::size_t batch = 1;
   std::string text = {};  ///< "momentum:mu=0.9, lr 0.01, linear:batch=64 to 0.04, warm-up 0.1 epochs"
 };

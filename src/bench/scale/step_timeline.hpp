@@ -41,8 +41,8 @@ void fill_timeline(const runtime::Communicator&, const Measurement&, std::span<c
 
 // The times at which each bucket of the gradients was ready and was exchanged, to show why it was exposed.
 
-/// The times of one bucket on the rank that computed longest, from the begin of the step [s]. Each is the median over
-/// blocks of the blocks' medians, with its interval, as are the parts of a step in the row.
+/// The times of one bucket on the rank that computed longest, from the begin of the step [s]. Each time is the median
+/// over blocks of the blocks' medians, with its 95 % interval, like the parts of a step in the row.
 struct BucketTimes {
   std::string first, last;  ///< names of its first and last tensor, in the order in which they become ready
   std::size_t tensors = 0;

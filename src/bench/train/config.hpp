@@ -63,7 +63,7 @@ struct TrainingConfig {
   /// different formats.
   std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
   dataparallel::StrategyOptions strategy_options() const;
-  /// The codec by which gradients travel: that of their own format if there is one, else `given`.
+  /// The codec with which gradients are exchanged: with `own_gradients` a cast to their own format, else `given`.
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 

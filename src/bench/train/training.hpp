@@ -192,7 +192,7 @@ class Training {
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.
 
-/// Collective over `world`, as is the destruction of the last copy of the result. All ranks of a node have equal data.
+/// Collective over `world`; so is the destruction of the last copy of the result. All ranks of a node have equal data.
 /// Cost: a node reads and holds images once; text is read and held by every rank; for data that are drawn, see
 /// model::make_data.
 /// Errors: UsageError, on all ranks of a node whose files are at fault.

@@ -60,8 +60,8 @@ double l2_of_gradient(std::span<const float> g);
 
 /// Density warm-up: a sparse codec begins dense and its density then falls, since gradients change fast at first. In
 /// the four quarters of the warm-up, the density is 1/4, 1/16, 1/64 and 1/256 of a tensor, but never below the codec's
-/// own, which it has afterwards. If the warm-up lasts four epochs, each of them has a quarter of the density of the one
-/// before.
+/// own density, which holds after the warm-up. If the warm-up lasts four epochs, each epoch has a quarter of the
+/// density of the epoch before.
 /// Source: Lin et al., ICLR 2018, section 3.3.
 inline constexpr std::uint64_t warm_up_epochs = 4;
 

@@ -52,8 +52,8 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
-/// True where the codec can lose more than the whole gradient. The mean squared error is largest where all |x| of a
-/// bucket are equal: it is then (sqrt(bucket)/s - 1)·|x|^2.
+/// True where the codec's error can be larger than the gradient itself. The mean squared error is largest where all |x|
+/// of a bucket are equal: it is then (sqrt(bucket)/s - 1)·|x|^2.
 bool qsgd_elias_expands(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
