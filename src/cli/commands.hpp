@@ -10,7 +10,7 @@
 
 namespace gradmeter::cli {
 
-using namespace bench;  // a command is written in the words of the engine, wherever its source is
+using namespace bench;  // commands use the engine's types, in whatever folder their source is
 
 /// The names that `gradmeter list KIND` shows; empty for an unknown kind.
 std::vector<std::string> member_names(std::string_view kind);
@@ -18,8 +18,8 @@ std::vector<std::string> member_names(std::string_view kind);
 /// All commands, in the order of the help. main.cpp defines them.
 std::span<const Command* const> commands();
 
-/// Reads flags by Boost.Program_options. Its messages are replaced by ones that say what is wrong and which flags
-/// exist.
+/// Reads flags by Boost.Program_options. Boost's messages are replaced by messages that say what is wrong and which
+/// flags exist.
 /// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
 /// that belongs to no flag.
 Flags parse_flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);

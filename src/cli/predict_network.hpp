@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `predict --model` and its what-ifs share: a step that is asked for, how its parts are chosen, and its row.
+// What `predict --model` and its what-ifs share: the step that a user asks about, functions that set its codec,
+// strategy, algorithm and bucket, and the step's row in the table.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,16 +13,16 @@
 
 namespace gradmeter::cli {
 
-/// One step that is asked for, and the machine that it is asked for.
+/// A step that is to be predicted, and the machine that it runs on.
 struct AskedStep {
   predict::MeasuredStep step;
   core::Machine machine;
   std::string link = {};      ///< as the user gave it; empty: nodes are connected as they usually are
   std::string codec = {};     ///< canonical; empty: none
-  std::string strategy = {};  ///< canonical; empty: synchronous, with the stage of ZeRO that is asked for
+  std::string strategy = {};  ///< canonical; empty: synchronous, with the ZeRO stage of `step`
 };
 
-/// A row of the table: what is asked, and its prediction or the reason why there is none.
+/// A row of the table: the step asked about, and its prediction or the reason why there is none.
 struct NetworkRow {
   AskedStep asked;
   std::optional<predict::Prediction> p;
@@ -45,10 +46,11 @@ struct NetworkRow {
   std::optional<double> price_of_a_million() const;  ///< [USD] for a million samples
 };
 
-/// A codec's bytes, and the time of encoding and decoding by passes over memory: the machine's rates where it has them,
-/// else one pass each way over what is read and written. Errors: UsageError.
+/// Sets the codec, with its bits for each gradient, and the time of encoding and decoding, as a number of passes over
+/// memory. This number follows from the machine's rates for the codec; without such rates, it is that of reading and
+/// writing once each way. Errors: UsageError.
 void take_codec(const std::string& name, AskedStep&);
-/// Errors: UsageError for a strategy whose exchange is not described by few terms.
+/// Errors: UsageError for a strategy that is neither sync, sharded, independent, model-averaging nor bmuf.
 void take_strategy(const std::string& name, AskedStep&);
 /// Errors: UsageError for an algorithm that has no closed form.
 void take_algorithm(const std::string& flag, const std::string& name, AskedStep&);
@@ -59,10 +61,10 @@ void check_exchange(const AskedStep&);
 
 NetworkRow predicted(const AskedStep&, const predict::Calibration&);
 
-/// The changes of --what-if: how many times the samples/s each gives on each number of ranks.
+/// The changes of --what-if, and the factor by which each changes the samples/s on each number of ranks.
 class WhatIf {
  public:
-  /// The rows must outlive it. Errors: UsageError.
+  /// The rows must outlive this object. Errors: UsageError.
   WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
   void print(std::size_t width) const;
   void print_json() const;
@@ -75,9 +77,9 @@ class WhatIf {
   struct Effect {
     Alternative change;
     std::vector<std::optional<double>>
-        ratios;                   ///< the samples/s relative to without the change, by row; empty: not predicted
-    std::string reason;           ///< why the first that is empty is
-    std::optional<double> price;  ///< list price of the device, relative to without the change
+        ratios;                   ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
+    std::string reason;           ///< why the first empty ratio is empty
+    std::optional<double> price;  ///< list price of the device with the change ÷ the price without
   };
   static std::vector<Alternative> read_changes(const Flags&);
   static AskedStep changed(AskedStep, const Alternative&);
@@ -87,7 +89,8 @@ class WhatIf {
   std::vector<Effect> effects_;
 };
 
-inline constexpr std::uint64_t most_count = 1u << 24;  ///< of samples, layers and the like that a flag may ask for
+/// Largest number of samples, layers and the like that a flag may give.
+inline constexpr std::uint64_t most_count = 1u << 24;
 inline core::Json or_null(std::optional<double> v) { return v ? core::Json(*v) : core::Json(nullptr); }
 
 }  // namespace gradmeter::cli

@@ -14,12 +14,14 @@
 
 namespace gradmeter::compression {
 
-/// The key of random rounding. It has no clock, so codes depend neither on threads nor on the instruction set, and
-/// ranks are not correlated.
+/// Selects the random numbers of a rounding. They are computed from these members and the element's index alone,
+/// without a generator's state, so codes depend neither on threads nor on the instruction set, and ranks draw
+/// independently.
 struct Draw {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t tensor = 0, rank = 0, phase = 0;
-  std::uint64_t first = 0;  ///< the place of the span's first element in its tensor: element i draws number first + i
+  /// Index in the tensor of the span's first element; element i of the span has random number first + i.
+  std::uint64_t first = 0;
 
   /// A hash of all members but `first`: draws that differ in any of them have unrelated keys.
   std::uint64_t key() const;
@@ -51,17 +53,18 @@ struct WireLayout {
 inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::max();
 
 /// A codec is immutable, and any number of threads may use it.
-/// An encoding has no header and is little-endian: all scales first (fp32, padded to 16 bytes), then the codes, element
-/// i at bits i·b …, least significant bit first, padded to 16 bytes. A bucket with an input that is not finite decodes
-/// to NaN as a whole (casts confine the NaN to its element). Spans may be empty, and wire memory needs no alignment.
-/// Source and destination of a call do not overlap, except that the `addend` of decode_add may be `out` itself.
+/// An encoding has no header and is little-endian. With a `layout` it has all scales first (padded to 16 bytes), then
+/// the codes of b bits, that of element i from bit i·b on, least significant bit first (padded to 16 bytes). A bucket
+/// with an input that is not finite decodes to NaN as a whole (casts confine the NaN to its element). Spans may be
+/// empty, and wire memory needs no alignment. Source and destination of a call must not overlap, except that the
+/// `addend` of decode_add may be `out` itself.
 class Codec {
  public:
   explicit Codec(std::string name) : name_(std::move(name)) {}
   virtual ~Codec() = default;
   const std::string& name() const { return name_; }  ///< canonical: all parameters written out
 
-  /// Spans are cut at multiples of this [elements]: 1, the bucket, or whole_tensor.
+  /// A tensor may be cut into spans at multiples of this [elements]: 1, the bucket, or whole_tensor.
   virtual std::size_t grain() const = 0;
   /// The exact number of bytes that n elements take, which depends on n alone; where `variable`, an upper bound.
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
@@ -93,10 +96,10 @@ std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::sp
                                  std::span<float> scratch, std::byte* wire, const Draw&);
 
 /// Does the work of a block's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
-/// encodes the sum. The bits are those of summing whole spans. For a codec with a `layout` it works in tiles of 8 Ki
-/// elements, so that the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads P·w/8 and
-/// writes w/8 bytes of memory an element. For other codecs it sums whole spans through memory. It keeps scratch between
-/// calls, so only one thread may use it at a time.
+/// encodes the sum. The result has the same bits as summing whole spans. For a codec with a `layout` it works in tiles
+/// of 8 Ki elements, so that the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads
+/// P·w/8 and writes w/8 bytes of memory an element. For other codecs it sums whole spans through memory. It keeps
+/// scratch between calls, so only one thread may use it at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines below a command's tables: how many points there are, what they show, and what to run next.
+// What all commands that measure share: their course, the output of rows, and the lines below their tables.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +22,7 @@
 
 namespace gradmeter::bench {
 
-/// Counts points by their status, and those that an earlier run has.
+/// Counts new points by their status, and the points kept from an earlier run.
 class PointCounts {
  public:
   void add(const core::Point& p) { ++of_[p.status]; }
@@ -35,14 +35,15 @@ class PointCounts {
   std::size_t kept_ = 0;
 };
 
-/// The text below the tables. It has a line for each of up to three findings: first those that answer the command's
-/// question, the surest first, then one that makes the figures doubtful. Then comes "next: COMMAND", with this
-/// command's ranks. answer: the command's own finding, in place of the usual answers. file: the result file; empty:
-/// none.
+/// The text below the tables. First come a few findings, each on a line of its own: those that answer the command's
+/// questions, then one that makes the figures doubtful, if there is one. Last comes "next: COMMAND", the command to run
+/// next (see `with_ranks`). answer: the command's own finding, used in place of the usual answers. file: the result
+/// file; empty: none.
 std::string closing(std::span<const core::Point>, const Invocation&, const std::string& file,
                     std::optional<analysis::Finding> answer = {});
 
-/// A command line that can be typed. If the command needs ranks and does not say how many, it gets as many as this one.
+/// Returns `command` as a line that a user can type: if it is a command that runs on ranks and does not give their
+/// number, it gets as many ranks as the running command has.
 std::string with_ranks(const std::string& command, const Invocation&);
 
 // The output of rows: at once for programs, as tables at the end for people, and to the result file.
@@ -79,7 +80,8 @@ class RowOutput {
   /// The listener that shows a sweep's rows as they come, and writes the new ones.
   RowListener listener();
   void finish();
-  /// Prints the lines below the tables and their legend: those of `closing`, and what the result file received.
+  /// Prints the last lines of a run with tables: those of `closing`, and if there is a result file, its name and the
+  /// numbers of points.
   void close(const Invocation&, std::optional<analysis::Finding> answer = {}) const;
 
   std::span<const core::Point> points() const { return points_; }
@@ -88,8 +90,8 @@ class RowOutput {
 
  private:
   void show(const core::Point&);
-  /// Prints a line for each point to standard error, where no terminal shows the progress: in pipes and logs of
-  /// schedulers there is no other sign of life, and standard output is for results only.
+  /// Prints a line about progress to standard error, but only if no terminal shows a progress line. In pipes and in
+  /// logs of schedulers there is no other sign of life; standard output is for results only.
   void say(const std::string& text);
   std::string time_left() const;
 
@@ -101,7 +103,7 @@ class RowOutput {
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
   PointCounts counts_;
-  /// Number of planned points, 0 where it is unknown; number of shown points that an earlier run has measured.
+  /// Number of planned points (0: unknown); number of shown points that were kept from an earlier run.
   std::size_t planned_ = 0, kept_ = 0;
   bool begun_ = false;  ///< the text for the first point was printed
   double begin_ = runtime::host_clock();
@@ -114,12 +116,12 @@ class RowOutput {
 /// Collective over the invocation's world.
 std::unique_ptr<Session> open_session(const Flags&, const Invocation&);
 
-/// The ranks or the process that measure, and their device.
+/// The ranks, or the single process, that measure, and their device.
 struct Measurer {
   const core::RunInfo& info;
   const runtime::Communicator* ranks = nullptr;  ///< null: this process alone
   const runtime::Device& device;
-  std::string device_note = {};  ///< a note on the device that readers of its rows need; empty: none
+  std::string device_note = {};  ///< what readers of rows from this device must know; empty: nothing
   bool is_root() const { return !ranks || ranks->rank() == 0; }
 };
 /// ranks: the ranks that measure; null: all of the session.
@@ -142,8 +144,8 @@ struct Measuring {
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 
-/// Collective over the measurer's ranks. Returns the exit code, the same on all of them. Errors: those of its parts;
-/// core::Interrupted after the rows so far were shown.
+/// Runs a command that measures. Collective over the measurer's ranks. Returns the exit code, the same on all ranks.
+/// Errors: those of the functions in `Measuring`; core::Interrupted, after the rows so far were shown.
 int measure(const Measurer&, const Flags&, const Invocation&, const Measuring&);
 
 }  // namespace gradmeter::bench

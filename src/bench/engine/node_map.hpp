@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which ranks share a node, and which of them a point takes.
+// Says which ranks share a node, and which ranks a point takes.
 #pragma once
 #include <cstdint>
 #include <span>

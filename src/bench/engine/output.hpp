@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result file of a run. Rank 0 alone opens it and reads earlier points; all ranks get its errors.
+// The result file of a run. Only rank 0 opens the file and reads the points of earlier runs from it; its errors reach
+// all ranks.
 #pragma once
 #include <map>
 #include <memory>

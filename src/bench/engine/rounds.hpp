@@ -24,19 +24,22 @@ struct RoundOptions {
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
   std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
-  /// Number of iterations, at least, that are discarded at the start of a block, since other points have used the
-  /// caches before. If an iteration takes over 50 ms, which is enough to refill the caches, only one is discarded; over
-  /// 1 s, none.
+  /// The least number of iterations that are discarded at the start of a block, since other points have used the caches
+  /// in between. If an iteration takes over 50 ms, one refills the caches, so only one is discarded; of iterations over
+  /// 1 s none is.
   std::size_t discarded = 2;
-  /// Least time of the discarded iterations, which spreads the blocks of short calls over time.
+  /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
+  /// time, and the caches settle.
   core::Seconds settling{0};
-  /// The length of a block. It is shorter where the budget is too small for the blocks that an interval needs.
+  /// The length of a block. A block is shorter if the budget is too small for the number of blocks that a 95 % interval
+  /// needs.
   core::Seconds block{0.1};
   std::size_t longest_block = 100;  ///< [iterations]
 };
 
-/// Runs iterations on all ranks and returns the times of those that count [s], equal on all ranks. keep: true where
-/// these times are samples.
+/// Runs iterations on all ranks and returns their times [s], the same on every rank. Iterations that some rank began
+/// too late are left out, so fewer times than iterations may come back. keep: true if the times will be samples, false
+/// for warm-up and discarded iterations.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
 /// The functions by which the ranks that measure together agree.
@@ -46,7 +49,7 @@ struct RoundPeers {
   /// Throws Interrupted, also at a scheduler's warning; empty: `stop_if_interrupted` is called instead.
   std::function<void()> stop_between_points = {};
   bool is_first = true;                     ///< whether this rank reports for all
-  double (*clock)() = runtime::host_clock;  ///< [s]; tests have their own, which no other program delays
+  double (*clock)() = runtime::host_clock;  ///< [s]; tests pass a clock of their own, which no other program can delay
 };
 /// Collective over `c`; both must outlive the returned value.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
@@ -67,17 +70,19 @@ class Rounds {
 
   /// Warms up until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
   void warm_up();
-  /// Makes the discarded iterations and then a block. Returns Stop::none where the measurement needs another round,
-  /// else why it does not. It may be called again even then, while other measurements still need rounds; each round
-  /// decides anew.
+  /// Makes the discarded iterations and then a block. Returns Stop::none if the measurement needs another round, else
+  /// the reason why it needs none. After such a reason, round() may still be called while other measurements need
+  /// rounds; each call decides anew.
   core::Stop round();
 
   std::span<const double> times() const { return blocks_.samples(); }
   const core::Blocks& blocks() const { return blocks_; }
   core::Stop stop() const { return stop_; }
-  /// The median of the last block that had times, or of the warm-up [s]; 0 before.
+  /// The median time [s] of the last block that had times; before the first such block, of the end of the warm-up;
+  /// before the warm-up 0.
   double last_median() const { return last_median_; }
-  /// The least time that the blocks of an interval take, by the iteration's time so far.
+  /// The least time that enough blocks for a 95 % interval will take, estimated from the time of an iteration as
+  /// measured so far.
   core::Seconds least() const;
   /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }
@@ -106,9 +111,9 @@ class Rounds {
 // Builds the measured object again in other memory, between blocks.
 
 /// The pages and addresses of a point's memory change its time (by about 1 % of a step of 100 us; results/truth.md,
-/// "Equal work, again"). A point that keeps its memory for a whole launch sees one random case of this effect, so its
-/// interval does not include it. With other memory for every block it does. A point that takes long to build gets other
-/// memory in fewer blocks, or in none.
+/// "Equal work, again"). A point that keeps its memory for a whole launch sees only one random case of this effect, so
+/// its 95 % interval does not cover the effect. With other memory for every block, the interval covers it. A point that
+/// takes long to build gets other memory in fewer blocks, or in none.
 class Rebuilding {
  public:
   /// Runs `make`, and makes its buffers begin at other pages than last time (runtime/host/placement).
@@ -125,13 +130,13 @@ class Rebuilding {
 
 // The times of calls on each rank, and the slowest rank.
 
-/// The median of one rank's own times and its 95 % interval [s]; without enough samples for an interval, from 0 to
-/// infinity.
+/// The median of one rank's own times, and its 95 % interval from `low` to `high` [s]. Without enough samples, `low` is
+/// 0 and `high` is infinite.
 struct OwnTime {
   double median = 0, low = 0, high = 0;
 };
-/// The own times by rank, on rank 0; elsewhere empty. Collective over `c`; `mine` may be empty on some ranks. Cost: 24
-/// bytes a rank.
+/// Gathers the OwnTime of every rank on rank 0, by rank; on other ranks the result is empty. Collective over `c`;
+/// `mine` may be empty on some ranks. Cost: 24 bytes a rank.
 std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine);
 
 /// The blocks of the rank with the longest median, on every rank; on rank 0 `medians` gets each rank's median. All
@@ -141,7 +146,7 @@ core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& 
 /// The rank with the longest median, if that is more than 10 % longer than the median of all ranks' medians (the lower
 /// one of the middle two).
 std::optional<int> straggler(std::span<const double> medians);
-/// As the other `straggler`, but only where the rank's interval is above that of the median rank too.
+/// As the other `straggler`, but the interval of the slowest rank must also lie above that of the median rank.
 std::optional<int> straggler(std::span<const OwnTime>);
 /// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing without medians.
 void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep of every experiment: its points come in groups; each group is prepared and checked, sampled in turns, and
-// turned into rows. Rows of an earlier run are shown again, wrong ones are counted, and points share the remaining
-// time.
+// The sweep, which every experiment runs. Points come in groups; the points of a group are prepared and checked, take
+// turns to be sampled, and are turned into rows. Rows of an earlier run are shown again, wrong rows are counted, and
+// points share the remaining time.
 #pragma once
 #include <functional>
 #include <map>
@@ -30,7 +30,7 @@ using FinishedRows = std::map<std::string, core::Point>;
 struct TimeBudget {
   core::Seconds all;
   double begin = runtime::host_clock();  ///< begin of the launch by the host clock [s]
-  bool must_be_kept = false;             ///< a launch that cannot keep it is refused
+  bool must_be_kept = false;             ///< true: a launch that cannot keep the budget is refused
 };
 
 /// Receives a sweep's rows. Called on rank 0 only.
@@ -53,10 +53,11 @@ struct Estimated {
 
 /// A point and its row. Points of one group stand together in the plan.
 struct SweepPoint {
-  core::Point row = {};   ///< has experiment and factors; with a status other than ok, the point is refused
+  /// Before the measurement: experiment and factors; a status other than ok means that the point is refused.
+  core::Point row = {};
   std::size_t group = 0;  ///< points of one group take turns, and their rows go out together
   bool kept = false;      ///< an earlier run has its row
-  bool cut = false;       ///< it has no row, since the run was interrupted before it had enough samples
+  bool cut = false;       ///< the point gets no row, since the run was interrupted before there were enough samples
   bool is_due() const { return !kept && row.status == core::Status::ok; }
 };
 template <class Points>
@@ -74,7 +75,7 @@ class SweepRows {
       : finished_(finished), listener_(listener), peers_(peers), budget_(budget) {}
 
   SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
-  /// points: the number of points without a row, which share the time.
+  /// points: the number of points that have no row yet and share the budget.
   void start(std::size_t points) { left_ = points; }
   /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
@@ -87,9 +88,9 @@ class SweepRows {
   core::Seconds share(core::Seconds usual) const;
   /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
-  /// Warns, once, that the budget cannot be kept. needs: the least time that the rest of the sweep takes from now on,
-  /// as the first peer knows it; why: says what takes so long. Errors: UsageError on all peers, where the budget must
-  /// be kept.
+  /// Warns, once, if the budget cannot be kept. needs: the least time that the rest of the sweep will take from now on,
+  /// as the first peer knows it. why: what takes so long, as text. Errors: UsageError on all peers in place of the
+  /// warning, if the budget must be kept.
   void foresee(core::Seconds needs, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);
@@ -125,14 +126,15 @@ class Experiment {
   virtual void complete(SweepPoint&) const {}
 };
 
-/// Takes a block of samples of a point, or of a limit. Returns whether there are enough.
+/// Takes one block of samples of a point, or of a limit that points are compared with. Returns true if there are enough
+/// samples.
 using Turn = std::function<bool()>;
-/// Gives each a turn after the other until all have enough samples, so that a time from a quiet spell is not compared
-/// with one from a noisy spell. is_over: called after each rotation with whether all have enough; if it returns true,
-/// the turns end. Empty: they end when all have enough.
+/// Calls all turns in rotation until all have enough samples. So a quiet or a noisy spell of the machine affects all of
+/// them alike. is_over: called after each rotation; `enough` says whether all have enough samples; true ends the turns.
+/// Empty: the turns end when all have enough samples.
 void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
-/// Returns the number of wrong points. Errors: Interrupted.
+/// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.
 std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const RowListener&,
                       std::optional<TimeBudget>);
 
@@ -145,8 +147,8 @@ void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 
-/// Runs work for one point, or for some that take turns; `points()` returns their names. If a library's error has left
-/// the GPU unusable, it becomes a LostGpu that names the points; else it is rethrown as it is.
+/// Runs work for one point, or for some that take turns; `points()` returns their names. A library's error that has
+/// left the GPU unusable becomes a LostGpu that names the points; any other error is passed on.
 template <class Text, class Work>
 decltype(auto) for_points(Text points, Work work) {
   try {

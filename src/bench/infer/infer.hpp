@@ -30,14 +30,14 @@ struct InferFactors {
 
 struct InferPoint {
   std::string model;
-  std::size_t batch = 0;  ///< samples of a pass; 0: only the accuracy is measured
+  std::size_t batch = 0;  ///< number of samples in one forward pass; 0: only the accuracy is measured
   kernels::Precision precision = kernels::Precision::fp32;
-  std::size_t group = 0;  ///< points of one model and batch, which take turns
+  std::size_t group = 0;  ///< points of one group, that is, of one model and batch, take turns
   bool is_timed() const { return batch > 0; }
 };
 
-/// The points by model, batch, precision, in the order given. Precisions that software rounds to have one point a
-/// Precisions that only software rounds to have no times, so they have one point a model, without a batch.
+/// The points by model, batch, precision, in the order given. Precisions that are emulated (only rounded to by
+/// software) have no times, so they have one point for each model, without a batch.
 std::vector<InferPoint> plan_infer(const InferFactors&);
 core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 
@@ -54,7 +54,7 @@ struct TrainedModel {
 struct TrainOnce {
   TrainingConfig config;  ///< configuration of one rank
   std::size_t epochs = 2;
-  std::size_t calibration_samples = 512;  ///< the first of the training set
+  std::size_t calibration_samples = 512;  ///< number of samples, from the start of the training set
 };
 
 /// Receives the progress of training on rank 0, now and then.
@@ -69,22 +69,22 @@ TrainedModel train_once(Session&, const runtime::Communicator& c, const model::D
 
 struct InferOptions {
   InferFactors factors;
-  TrainOnce training;  ///< training of each of the factors' models; the model that it names is replaced
+  TrainOnce training;  ///< how each model of the factors is trained; the model named here is ignored
   model::DataOptions data;
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, trainings too
 };
 
-/// Collective over the session's world. A trainable model is trained when its first point is due. Before anything is
-/// timed, each precision's logits, computed on the session's device, are compared with the host's logits in fp32.
-/// Operations that a device leaves to the host are not timed. The points of one model and batch take turns. Layer
-/// tables cannot be trained: for them only the operations of one pass are timed, on random numbers. Returns the number
-/// of wrong points.
+/// Collective over the session's world. A trainable model is trained just before its first point is measured. Before
+/// anything is timed, each precision's logits, computed on the session's device, are compared with the host's logits in
+/// fp32. A point is refused if the device leaves a layer to the host. The points of one model and batch take turns.
+/// Layer tables cannot be trained: for them only the operations of one pass are timed, on random numbers. Returns the
+/// number of wrong points.
 /// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget.
 /// Errors: those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);
 
-/// The reason why a point cannot be measured; empty: it can be. samples: the data's features, classes and labels.
+/// The reason why a point cannot be measured on such data; empty: it can be.
 std::string infer_refusal(const InferPoint&, const DataFacts&, const runtime::Device& = runtime::host_device());
 
 /// One table for each model, in order of appearance.

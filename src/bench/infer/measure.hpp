@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accuracy that a precision loses against fp32, by the logits and labels of the same validation samples.
+// Measures the accuracy that a precision loses against fp32 on the same validation samples, and the latency of a pass.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -26,12 +26,13 @@ struct PrecisionAccuracy {
   double accuracy = 0;  ///< accuracy in the precision
   PairedMean lost;      ///< loss of accuracy against fp32, in which the network was trained
   double error = 0;  ///< ‖logits − reference‖ / ‖reference‖, where the reference is the host's logits in fp32
-  /// Fault that kernels::CallCheck found in an operation of either pass on the host; empty: none.
+  /// What kernels::CallCheck found wrong in an operation on the host, in the precision's own passes or the fp32 passes
+  /// that they are compared with; empty: nothing.
   std::string fault = {};
 };
 /// The reason why the logits cannot be the network's; empty: they can be. In fp32 they may differ from the host's only
-/// by rounding. In other precisions their error must be below that of a network without any relation to the trained
-/// one, which is 1 or more.
+/// by rounding. In other precisions their error must be below 1: a network unrelated to the trained one has an error of
+/// 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
 /// As `accuracy_fault`, for the logits of one batch, whose reference has already been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
@@ -45,11 +46,12 @@ PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, Tra
 
 // Times one forward pass on all ranks at once.
 
-/// A forward pass and its checks, on one rank. A check returns the fault in one line; empty: nothing is wrong.
+/// A forward pass and its checks, on one rank. The functions that check return the fault in one line; empty: nothing is
+/// wrong.
 struct TimedPass {
   std::function<void()> run;
-  /// Both are called in each block that counts, before and after a pass drawn at random, outside its time. `renew`
-  /// writes other inputs, and `judge` checks that the result is that of these inputs.
+  /// In each block that counts, one pass is drawn at random. Before this pass `renew` writes other inputs, and after it
+  /// `judge` checks that the result belongs to these inputs; both are outside the pass's time.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
   /// Makes and checks one more pass, which is no sample. It is called after a block that counts, unless such checks
@@ -67,9 +69,9 @@ struct LatencyFindings {
   Noise noise = {};
 };
 
-/// Every call is timed by itself, so that the tail of the times is the tail that requests see. Each rank has a copy of
-/// the model; all begin a block together. Collective over `c`, which must outlive it. Errors: Interrupted; BackendError
-/// on all ranks where a pass cannot be built again.
+/// Times every pass by itself, so that the tail of the times is the tail that requests see. Each rank has a copy of the
+/// model; all ranks begin a block together. Collective over `c`, which must outlive this object. Errors: Interrupted;
+/// BackendError on all ranks if a pass cannot be built again.
 class LatencyBenchmark {
  public:
   /// building: the object that built the pass. anew: builds another pass like it, for later blocks.

@@ -40,7 +40,7 @@ KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int
 
 /// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank. Returns the
 /// number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or the time
-/// budget, which it keeps to within one point. Errors: Interrupted.
+/// budget, which is exceeded by at most one point. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
 

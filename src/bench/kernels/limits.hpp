@@ -27,7 +27,7 @@ struct KernelBound {
   bool certain = false;
 };
 
-/// A level of memory, and the bytes that one rank reads and writes there in a second while all ranks do.
+/// A level of memory, and the rate at which one rank reads and writes there while all ranks do the same.
 struct MemoryLevel {
   std::string_view name;  ///< "L2", "L3", "memory"; for a device "L2", "memory"
   std::size_t bytes = 0;  ///< capacity for one rank
@@ -37,27 +37,29 @@ struct MemoryLevel {
 /// The bound of this work for a known peak and level; a pure function.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
-/// The limits of the session's device. Collective over `c`, as are `peak` and `measure_again`. Costs about half a
-/// second, and half a second for each precision that is asked for.
+/// The limits of the session's device. Collective over `c`, as are `peak` and `measure_again`. Cost: about half a
+/// second, and another half for each precision whose peak is asked for.
 class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
   /// The slowest rank's best rate while all ranks compute products in this precision; 0 where there is no such product.
-  /// On a host it is at most kernels::most_of_fma times the rate of bare multiply-adds, and in fp32 at least that rate.
+  /// On a host the peak is at most kernels::most_of_fma times the rate of bare multiply-adds, and at least that rate in
+  /// fp32 (and in bf16 where the host computes it in fp32).
   core::FlopsPerSecond peak(kernels::Precision);
-  /// Why rows of this precision are wrong even if their own calls are right: on some rank, a product from which the
-  /// peak was taken had a wrong result, and the peak is 0. Empty: none had, or no peak was asked for.
+  /// The reason why the peak of this precision is 0, and rows are wrong even if their own calls are right: on some
+  /// rank, a product that measures the peak had a wrong result. Empty: all results were right, or no peak was asked
+  /// for.
   std::string fault(kernels::Precision) const;
-  /// Must be called when a call was faster than its bound. It measures that limit again, in the machine's present
-  /// state, and keeps the better of both measurements.
+  /// Must be called after a call was faster than its bound. Measures the peak or the memory rate behind this bound
+  /// again, in the machine's present state, and keeps the higher of the old and the new rate.
   void measure_again(const KernelBound&, kernels::Precision);
   const std::vector<MemoryLevel>& levels() const { return levels_; }
-  /// The smallest level that holds `resident_bytes`. Cold operands are in memory.
+  /// The smallest level that holds `resident_bytes`; for cold operands always memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
   std::size_t last_cache_bytes() const { return last_cache_; }
-  /// True on a host, whose calls cannot exceed its rates of multiply-adds and memory. On a device a call may be faster
-  /// than the calls from which the rates come.
+  /// True on a host: no call there can exceed the measured rates of multiply-adds and memory. On a device, a call may
+  /// be faster than the calls that the rates were measured with.
   bool are_certain() const { return on_host_; }
 
  private:
@@ -79,20 +81,21 @@ class KernelLimits {
   core::FlopsPerSecond fma_{};  ///< rate of a host's bare multiply-adds, the best so far
 };
 
-// Times calls on a device by marks in its queue, so that neither the host's clock nor its waiting is in the times.
+// Times calls on a device by events in its queue, so that neither the host's clock nor its waiting is in the times.
 
-/// Times the calls of one device; only one thread may use it. The device must outlive it.
+/// Times the calls of one device, which must outlive this object. Only one thread may use it.
 class DeviceClock {
  public:
   explicit DeviceClock(runtime::Device&);
 
-  /// Returns the time of a call [s] in each of so many samples of `calls` calls, which `call` submits to the queue.
-  /// Samples are queued before the host waits, behind work that occupies the device meanwhile, and no more of them at
-  /// once than the device takes without blocking the host. Without `cold`, the calls of a sample are captured as a
-  /// graph and submitted at once, and the same calls make all samples. If they cannot be captured, a call that is
-  /// shorter than its submission seems to take as long as its submission. With `cold`, the device clears more memory
-  /// than its caches hold before each sample, outside the measured time. `before` is called once, before the first
-  /// call.
+  /// Takes `samples` samples of `calls` calls each, and returns for each sample the time of one call [s]. `call`
+  /// submits one call to the queue. The host submits samples while earlier work still keeps the device busy, so that
+  /// its own pace does not show in the times, but at most as many at once as the device accepts without blocking the
+  /// host. Without `cold`, the calls of one sample are captured as a graph, which is submitted again for every sample.
+  /// If the calls cannot be captured, a call that is shorter than its submission appears to take as long as its
+  /// submission. With `cold`, the device clears more memory than its caches hold before each sample, outside the
+  /// measured time. `before` is called once, before the first call.
+  /// On an emulated device the host's clock is used.
   std::vector<double> time(
       runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
       const std::function<void()>& before = [] {});

@@ -12,7 +12,7 @@
 
 namespace gradmeter::bench {
 
-/// The findings of one rank's checks: those of the first wrong one, or else of the last one.
+/// The findings of one rank's checks: those of the first check that found a wrong result, else those of the last check.
 struct RankCheck {
   double error = 0, worst = 0, zero_share = 0;
   bool right = true;
@@ -26,17 +26,19 @@ class KernelBenchmark {
   KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
                   std::uint64_t seed);
 
-  /// The reason why the kernel could not be made or checked on some rank; empty: it was. `inject_error`: one element on
-  /// this rank is made wrong first.
+  /// `prepare` makes the kernel, and `check` checks it. Both return the reason why this failed on some rank; empty: it
+  /// did not fail. `inject_error`: one element on this rank is made wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
-  /// The time of one timed call on the slowest rank [s], which decides how many calls a sample has. `warm`: true where
-  /// a check has run before.
+  /// Times a call, and sets the number of calls of a sample by its time. Returns the time on the slowest rank [s].
+  /// `warm`: true if a check has run before.
   double probe(bool warm);
-  /// Takes samples until the rule or the budget ends them. The probe is the first sample of the warm-up; where the
-  /// budget allows no other, it is the only sample. Where a check ran before, results of timed calls are also checked,
-  /// each at a cost of about `flops_at_most` FLOP: a sample drawn at random in the first block that counts, one in each
-  /// later block as long as checks take up to a tenth of the time, and one more at the end.
+  /// Takes samples until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even long
+  /// calls must keep, with fewer samples than the rule asks for; if it has no time for a second call, the probe is the
+  /// only sample. If a check ran before, results of timed calls are checked too, each at a cost of about
+  /// `flops_at_most` FLOP: one sample drawn at random in the first block that counts; one in each later block, unless
+  /// such checks have taken more than a tenth of the time so far; and one after the last block, if that block had no
+  /// check or the kernel was built anew in between.
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:
@@ -44,16 +46,18 @@ class KernelBenchmark {
   /// The time of a call [s] in each of `count` samples. `before`: called before the first sample, outside its time.
   std::vector<double> samples(
       std::size_t, const std::function<void()>& before = [] {});
-  /// Takes samples as `samples` does, and checks the sample at place `drawn`, outside the time of all samples.
+  /// Takes samples as `samples` does, and checks the one with index `drawn`. The check is in no sample's time.
   std::vector<double> samples_and_check(std::size_t count, std::size_t drawn);
   double checked_sample();
-  /// The index of the sample that is checked in a block, the same on all ranks; `count`: none is.
+  /// Draws which sample of a block is checked, and returns its index, the same on all ranks; returns `count` to check
+  /// none.
   std::size_t draw_checked(std::size_t count) const;
   double sample() { return samples(1).front(); }
   void call();
   /// The reason why the case could not be made on some rank; empty: it was made.
   std::string make_case();
-  /// True for hot operands only: cold operands are spread over so many places that their pages matter less.
+  /// True if there is time to build the kernel anew in other memory. Only for hot operands on a host: cold operands are
+  /// spread over so much memory that their pages matter less.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelFindings&) const;
@@ -70,7 +74,7 @@ class KernelBenchmark {
   double probe_s_ = 0, own_probe_s_ = 0;
   core::Blocks times_;    ///< this rank's samples
   RankCheck timed_;       ///< findings of the checks of this rank's timed calls
-  std::uint64_t secret_;  ///< seed of the places that are checked; no measured code knows it before
+  std::uint64_t secret_;  ///< seed for the choice of checked samples; measured code cannot know it
   std::size_t timed_checks_ = 0;
   double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made
   double checks_s_ = 0, blocks_s_ = 0;  ///< time of these checks; time of the blocks that count, checks included

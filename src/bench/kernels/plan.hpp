@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-/// The place of operands when a call begins. hot: in the caches, as the call before left them. cold: in memory.
+/// Where the operands are when a call begins. hot: in the caches, as the call before left them. cold: in memory.
 enum class CacheState : std::uint8_t { hot, cold };
 std::string_view name(CacheState);
 
@@ -44,7 +44,7 @@ struct KernelFactors {
   std::vector<CacheState> caches{CacheState::hot};
   /// Values besides `estimated` make a difference on GPUs only.
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
-  std::vector<std::size_t> batches;  ///< batches instead of the problems' own; empty: problems stay as they are
+  std::vector<std::size_t> batches;  ///< mini-batches that replace the problems' own; empty: problems stay as they are
   std::size_t repeats = 1;           ///< measurements of the same work
   bool packed = false;               ///< weights of products are in the backend's own layout
 };
@@ -54,12 +54,12 @@ struct KernelPoint {
   CacheState cache = CacheState::hot;
   kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
   bool training = true;
-  std::size_t batch = 0;   ///< mini-batch in a sweep over it; 0: there is no such sweep
+  std::size_t batch = 0;   ///< the mini-batch, in a sweep over mini-batches; 0: there is no such sweep
   std::size_t repeat = 0;  ///< which measurement of the same work, from 1; 0: the only one
 };
 
-/// The points by problem, batch, precision, cache, search, in the order given; each once.
-/// Errors: UsageError when the filter leaves nothing, and when problems without a batch are to be swept over it.
+/// The points, ordered by problem, batch, precision, cache, search and repeat, as given; each point once.
+/// Errors: UsageError when the filter leaves nothing, and when `batches` are given for problems without a batch.
 std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 
 /// The number of ranks that run a point at once, their nodes, and the threads of each.
@@ -70,14 +70,15 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
-/// The number of operand sets that a point rotates through. hot: one. cold: at least 2, and so many that together they
-/// are larger than twice the last-level cache.
+/// The number of operand sets that a point rotates through. hot: one. cold: at least 2 and at most 16,384, if possible
+/// so many that together they are larger than twice the last-level cache.
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// The operand sets, unless a device has them, and one set in float64 for the check.
+  /// The operand sets (for a point on a device only one set), and copies of one set in float64, for bf16 also in fp32,
+  /// for the check.
   std::size_t host = 0;
-  std::size_t device = 0;  ///< sets of operands on the device
+  std::size_t device = 0;  ///< the operand sets of a point on a device
 };
 /// last_cache_bytes: the size of the device's last cache.
 KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
@@ -85,21 +86,22 @@ KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
 
 // Divides a time budget among problems whose times differ by a factor of a million.
 
-/// The part of the remaining time that a point may take. skip: even its least time does not fit beside those of the
-/// others.
+/// The part of the remaining time that a point may take. skip: the point is left out, since not even its least time
+/// fits beside those of other points.
 struct TimeShare {
   bool skip = false;
   double seconds = 0;
 };
 
-/// `least`: the least times of the points still to come [s], the next one first. If all of them fit, each point gets
-/// its least time and an equal share of the rest. If they do not, the longest points are skipped until the others fit.
-/// If the next point takes more than an equal part of the time, they must fit into half of it, since the prediction for
-/// a long point may be far too short. Cost: O(n log n).
+/// `least`: the least times of the points still to come [s], the next one first. If the sum of the least times fits
+/// into `rest`, the next point gets its least time and an equal share of what is left over. If the sum does not fit,
+/// the longest points are skipped until the others fit, and the next point gets its least time only, or is one of the
+/// skipped. If the next point's least time is more than an equal part of `rest`, the sum must fit into half of `rest`,
+/// since the prediction for a long point may be far too short. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);
 
-/// The factor by which work of one kind takes longer here than predicted: a moving mean that starts from a guess, since
-/// the first work of a kind has one-time costs.
+/// For each kind of work, the factor by which it takes longer here than predicted: a moving mean of measured ratios.
+/// The mean starts from a guess, since the first measurement of a kind includes one-time costs.
 class Slowness {
  public:
   explicit Slowness(double guess) : guess_(guess) {}

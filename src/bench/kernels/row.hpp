@@ -19,7 +19,7 @@ namespace gradmeter::bench {
 struct KernelChecks {
   double error = 0, zero_share = 0;  ///< the largest values of all ranks; a NaN is kept
   int wrong_rank = -1;               ///< the first rank whose result is wrong; -1: none is
-  double worst = 0;  ///< that rank's largest error of an element, in units of the possible rounding error
+  double worst = 0;  ///< the largest error of an element on `wrong_rank`, in units of the possible rounding error
 };
 
 /// The findings for one point.
@@ -48,14 +48,14 @@ inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error and the check's status. A kernel whose status becomes wrong or mistrusted is not timed.
 void fill_kernel_check(const KernelFindings&, core::Point& row);
-/// True where the time's interval is wholly below the bound, and the bound is certain.
+/// True if the 95 % interval of the time lies wholly below the bound, and the bound is certain.
 bool beats_bound(const KernelFindings&);
-/// Sets status wrong where a timed call's result is wrong. Returns true where it is not.
+/// Sets the status to wrong if the result of a timed call is wrong. Returns true if none is.
 bool fill_timed_checks(const KernelFindings&, core::Point& row);
 /// Fills in times of the slowest rank, rates, the roofline, the spread over the ranks. The status is mistrusted where
 /// the time beats its bound.
 void fill_kernel_times(const KernelFindings&, core::Point& row);
-/// Fills in the published time; with 0 s nothing was published.
+/// Fills in the published time and the name of its set; nothing if the time is 0, that is, none was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 
 }  // namespace gradmeter::bench

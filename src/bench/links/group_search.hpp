@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the few slow nodes among many by testing groups (adaptive group testing). It measures nothing itself: the
-// caller gives the function that does.
+// caller gives a function that measures groups.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -11,8 +11,8 @@ namespace gradmeter::bench {
 
 using NodeGroup = std::vector<int>;
 
-/// Returns the times of groups [s], which are all measured at once. Groups share no node, and each has at least two
-/// nodes. A group takes as long as its slowest node.
+/// Measures all groups at once, and returns their times [s]. Groups share no node, and each has at least two nodes. A
+/// group takes as long as its slowest node.
 using MeasureGroups = std::function<std::vector<double>(std::span<const NodeGroup>)>;
 
 struct GroupSearchOptions {
@@ -30,12 +30,14 @@ struct GroupSearchResult {
   double usual_s = 0;      ///< time of a group without a slow node
 };
 
-/// Shuffles the nodes 0 to nodes - 1 by `seed` into a few groups. The usual time is the second shortest of the first
-/// groups (with under eight groups, the shortest). Where most groups are slow, or one is shorter than all others, all
-/// groups are halved first. A slow group is measured once more, since a disturbance can only lengthen times. If it is
-/// slow again, it is halved and both halves are measured, so that two slow nodes in one group are both found. If
-/// neither half is slow, both are measured again, and then the group counts as lost. A single node is measured together
-/// with a node from a group that was not slow.
+/// Finds the slow nodes among 0 to nodes - 1. All nodes are shuffled by `seed` and dealt into the first groups. The
+/// usual time is the shortest time of these groups; with eight groups or more it is the second shortest, since the
+/// shortest may be short by chance. If most groups are slow, or if one group is faster than all others by more than
+/// `slow_ratio`, the groups are too large: all are halved, and the usual time is taken anew. A slow group is measured
+/// once more, since a disturbance can only lengthen times. If it is slow again, it is halved and both halves are
+/// measured, so that two slow nodes in one group are both found. If neither half is slow, both are measured again; if
+/// still neither is, the group counts as lost. A single node is measured together with a node from a group that was not
+/// slow.
 /// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, in log2(nodes) levels of at most
 /// three rounds; more rounds where few nodes are known not to be slow.
 /// Errors: UsageError for fewer than four nodes.

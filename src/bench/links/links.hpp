@@ -20,7 +20,7 @@
 
 namespace gradmeter::bench {
 
-/// The pattern of ranks that send to each other at the same time.
+/// Which ranks send to each other at the same time.
 ///   one-way           every pair by itself, first one way, then the other: latency and bandwidth of each link
 ///   both-ways         every pair, both ways at once (OSU's osu_bibw)
 ///   multi-pair        1, 2, 4 … ranks of the first half to as many of the second (osu_mbw_mr)
@@ -36,7 +36,7 @@ struct LinkFactors {
   std::vector<LinkPattern> patterns{LinkPattern::one_way, LinkPattern::bisection};
   std::vector<std::size_t> sizes{std::size_t{128} << 10};  ///< bytes of a message
   std::size_t outstanding = 16;                            ///< number of messages of a window
-  int pairs_at_once = 0;                                   ///< pairs at once in a tournament's round; 0: all
+  int pairs_at_once = 0;  ///< most pairs that exchange at once in a round of the tournament; by convention 0: all
   runtime::TransportKind transport = runtime::TransportKind::mpi;
   std::string interconnect;
   core::Injection injection;
@@ -84,14 +84,14 @@ struct SoakOptions {
   core::Seconds duration{0};
 };
 
-/// The length of an interval: a soak has at most 600 intervals and 20,000 rows, and no interval is shorter than a
-/// quarter of a second.
+/// The length of a soak's intervals, which are the spans of time that its rows describe. A soak has at most 600
+/// intervals and 20,000 rows, and no interval is shorter than a quarter of a second.
 core::Seconds soak_interval(core::Seconds duration, int ranks);
 
 /// Collective over the world, of two ranks or more. Passes of the tournament follow each other until the time is over;
-/// every pair exchanges two windows each way. An interval ends with the pass in which its time is over, so that in it
-/// each rank has met every other equally often. Then the listener gets a row for each rank, with the windows that it
-/// sent and received in the interval. Messages are checked as in run_links.
+/// every pair exchanges two windows each way. An interval ends with the pass in which its time runs out, so within an
+/// interval each rank meets every other equally often. Then the listener gets a row for each rank, with the windows
+/// that it sent and received in the interval. Messages are checked as in run_links.
 /// Returns the number of wrong rows, on every rank. Errors: Interrupted, after the rows of complete intervals were
 /// given to the listener.
 std::size_t run_soak(Session&, const SoakOptions&, const RowListener&);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks whose content is known, timed: round trips, and windows of many messages at once.
+// Times messages of known content between two ranks: round trips, and windows of many messages at once.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,18 +15,20 @@
 
 namespace gradmeter::bench {
 
-/// A window: so many messages that leave this rank together for one peer, and that come from one. Peer -1: none.
+/// A window: `outstanding` messages that this rank sends at once to the peer `to`, and as many that it receives from
+/// the peer `from`. A peer of -1 means no messages that way.
 struct Window {
   int to = -1, from = -1;
   std::size_t size_bytes = 0, outstanding = 1;
 };
 
-/// The data that a rank sends differ by rank, by message in the window, by place and by window. Received data are
-/// checked after each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
+/// Sent data differ by sender, window, message in the window, and position in the message. Received data are checked
+/// after each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
 class LinkMessages {
  public:
-  /// Collective over `c`, which must outlive it, as is the destructor. window_bytes: bytes of the largest window.
-  /// Memory: twice that. Errors: BackendError when memory is short; UsageError as Network.
+  /// Collective over `c`, which must outlive this object; the destructor is collective too. window_bytes: bytes of the
+  /// largest window. Memory: twice `window_bytes`. Errors: BackendError when memory is short; UsageError as
+  /// runtime::Network.
   LinkMessages(Session&, const runtime::Communicator& c, runtime::TransportKind, std::size_t window_bytes,
                const core::Injection&);
 
@@ -34,12 +36,12 @@ class LinkMessages {
   std::vector<double> half_round_trips(int peer, std::size_t count);
   void answer(int peer, std::size_t count);
 
-  /// Exchanges a window; both peers call it with windows that fit each other. The time [s] begins when the receiver is
-  /// ready (its receives are posted). It ends when all messages have left and arrived and the receiver has confirmed
-  /// them; for a rank that only receives, when all have arrived.
+  /// Exchanges a window, and returns the time [s]; both peers call this with matching windows. The time begins when the
+  /// receiver is ready (its receives are posted). It ends when all messages have left and arrived and the receiver has
+  /// confirmed them; on a rank that only receives, when all have arrived.
   double exchange(const Window&, bool check_all);
 
-  /// The number of messages from that rank that were wrong, since the last call.
+  /// The number of wrong messages from rank `from` since the last call of this function.
   std::size_t take_wrong(int from);
   /// Sets the time since the begin of a soak [s]. An injected fault may slow a rank's messages in a part of the soak
   /// only.
@@ -67,7 +69,9 @@ class LinkMessages {
   runtime::Network network_;
   std::unique_ptr<runtime::Transport> link_;
   runtime::Backoff backoff_;
-  std::array<runtime::MessageHandle, 8> short_sends_{};  ///< declared before the memory that short messages leave from
+  /// The last sends from each word of `words_out_`. Declared first, since the length of `words_out_` is taken from
+  /// here.
+  std::array<runtime::MessageHandle, 8> short_sends_{};
   std::span<std::byte> leaving_, landing_, words_out_, word_in_;
   std::size_t short_sent_ = 0;
   std::size_t filled_size_ = 0, filled_count_ = 0;

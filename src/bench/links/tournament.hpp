@@ -42,9 +42,9 @@ struct LinkPassesOptions {
 /// rule asks for. So a temporary state of the machine affects one block of each link, and not all blocks of one link.
 class LinkPasses {
  public:
-  /// All arguments must outlive it. Collective over `c`, as are its calls.
+  /// All arguments must outlive this object. Collective over `c`, as are all functions that measure.
   LinkPasses(Session&, const runtime::Communicator& c, LinkMessages&, const LinkPassesOptions&);
-  /// Makes a pass that gives no samples, for connections and page faults. Errors: Interrupted.
+  /// Makes a pass without samples, so that connections and page faults are paid for. Errors: Interrupted.
   void warm_up();
   /// Makes passes until the rule ends them. Errors: Interrupted.
   void run();

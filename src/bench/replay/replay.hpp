@@ -14,17 +14,17 @@ namespace gradmeter::bench {
 
 struct ReplayOptions {
   dataparallel::StepTrace trace;
-  bool progress_thread = false;  ///< true: collectives move while the rank is busy
+  bool progress_thread = false;  ///< true: a thread advances collectives while the rank computes
   std::uint64_t seed = 1;        ///< seed of the data that is checked
   core::StoppingRule rule;
-  std::function<bool()> is_over = {};  ///< true ends a long computation, because a signal is pending
+  std::function<bool()> is_over = {};  ///< returns true if a signal is pending, to end a long computation
 };
 
 /// Returns the row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and as
-/// the baseline the trace's own step. Collectives are checked on known data before and after. Collective over the
-/// session's world.
-/// Cost: the steps of the trace, repeated until the rule ends. Errors: UsageError for a trace that cannot be replayed;
-/// Interrupted.
+/// the baseline the trace's own step. Collectives are checked on known data before and after the measurement.
+/// Collective over the session's world.
+/// Cost: the steps of the trace, repeated until the stopping rule is met. Errors: UsageError for a trace that cannot be
+/// replayed; Interrupted.
 core::Point run_replay(Session&, const ReplayOptions&);
 
 /// One table for each trace: the trace's own step and its replays, with their parts.

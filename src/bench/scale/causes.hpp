@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causes of the time that a step takes beyond a step of one rank: how much each took, from blocks taken in turns.
+// Divides the time that a step takes beyond a step of one rank among its causes, by blocks that were measured in turns.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,12 +27,12 @@ Estimate estimate(std::span<const double> blocks);
 
 /// The blocks of three points: block i of each was taken in the same turn.
 struct ComparedBlocks {
-  std::vector<const StepBlock*> base;     ///< one rank's `independent`
-  std::vector<const StepBlock*> control;  ///< `independent` at the point's ranks
+  std::vector<const StepBlock*> base;     ///< strategy `independent` on one rank
+  std::vector<const StepBlock*> control;  ///< strategy `independent` on the point's ranks
   std::vector<const StepBlock*> point;
-  double ideal = 1;  ///< the divisor of the base's times: 1, or P in strong scaling
+  double ideal = 1;  ///< the divisor of the base's times: 1, or in strong scaling the number of ranks
   bool lock_step = true;
-  bool wait_known = true;  ///< false: the clocks cannot tell wait from wire, so `wire` holds both
+  bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
 };
 /// Pairs the blocks of those rounds in which all three points have one.
 ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
@@ -46,7 +46,8 @@ inline constexpr std::size_t cause_count = 6;
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;
   double median_compute = 0;  ///< compute time of the control's median rank (the faster of the middle two)
-  /// Compute time of the control on the rank that was longest in the point; without lock step, the mean of its workers.
+  /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean of
+  /// its workers.
   double own_compute = 0;
   double compute = 0;                   ///< compute time of the point, in kernels that the control has too
   double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
@@ -57,7 +58,8 @@ struct ComparedTimes {
 ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
 /// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in the
-/// block. The waits of other ranks for r* are no part of it, since the compute time of r* covers them already.
+/// block. The times in which other ranks wait for r* do not count, since r* computes meanwhile and its compute time
+/// counts.
 struct Causes {
   double lost = 0;  ///< step − base
   /// Compute of the control's median rank (the faster of the middle two) − compute of the base.
@@ -65,27 +67,32 @@ struct Causes {
   Estimate straggle = {};  ///< compute of r* in the control − compute of the control's median rank
   /// Compute of r* in kernels that the control has too − compute of r* in the control; 0 on one rank.
   Estimate interference = {};
-  Estimate wait = {};     ///< time in which r* waits for ranks that have not begun a call
-  Estimate wire = {};     ///< exposed time − wait; without lock step, the time in which workers handle messages
+  Estimate wait = {};  ///< time in which r* waits for ranks that have not begun a call
+  /// Exposed communication (StepParts::exposed) − wait; without lock step, the time in which workers handle messages.
+  Estimate wire = {};
   Estimate other = {};    ///< time outside kernels and calls − the base's, and kernels that only the point has
   Estimate exposed = {};  ///< step − control's step
   Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
-  std::optional<int> straggler = {};  ///< a rank that computes longest in two thirds of the control's blocks or more
+  /// The rank that computes longest in at least two thirds of the control's blocks, if the interval of `straggle` is
+  /// above zero and its value at least 5 % of the base's step.
+  std::optional<int> straggler = {};
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
-/// step_s, base_s, control_s: the times in the rows. The parts add up in each block, but their medians need not. The
-/// difference is divided among the parts in proportion to the squares of the widths of their intervals.
+/// step_s, base_s, control_s: the times in the rows. The parts add up to the lost time in each block, but their medians
+/// need not add up to `lost`. What is missing is divided among the parts in proportion to the squares of the widths of
+/// their intervals.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
 // The cause that made a step slow, with the probability that it is the right one, from resampled blocks.
 
-/// The share of each point's times that the machine's state may account for: 0 where it was steady.
+/// For each of the three points, the largest share of its times that the machine's state may have added: 0 if the
+/// machine was steady.
 struct Disturbance {
   double base = 0, control = 0, point = 0;
 };
 
 struct Verdict {
-  /// `compute` where at most `noise_s` was lost. Else the largest part of the lost time: memory or cores (both are
+  /// `compute` where less than `noise_s` was lost. Else the largest part of the lost time: memory or cores (names of
   /// contention), straggle, interference, wait, wire, other. `undecided` where no cause wins two thirds of the
   /// resamples, or where the machine's state may explain all of the loss.
   std::string bound_by = {};
@@ -95,18 +102,18 @@ struct Verdict {
     std::string bound_by;
     double probability;
   };
-  std::vector<Candidate> candidates = {};  ///< all causes of at least 1 %, the most frequent first
+  std::vector<Candidate> candidates = {};  ///< all causes with a probability of at least 1 %, the likeliest first
 };
 
 /// "wire 55 %, straggle 40 %".
 std::string to_text(const std::vector<Verdict::Candidate>&);
 
 /// Resamples the blocks a thousand times, with replacement. In each resample, the largest part of the lost time is the
-/// cause. To allow for the machine's state, an addition drawn evenly up to a point's `Disturbance` may be added to each
-/// of its times. The cause is `compute` where less was lost than a twentieth of the step, or than the noise of the
-/// blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the baseline by more
-/// than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The same blocks give
-/// the same verdict. There is no verdict where the figures have no interval. Cost: O(1000 × blocks).
+/// cause. To allow for the machine's state, a random share of each time, at most the `Disturbance` of its point, is
+/// taken off as not the program's own. The cause is `compute` where less was lost than a twentieth of the step, or than
+/// the noise of the blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the
+/// baseline by more than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The
+/// same blocks give the same verdict. There is no verdict if Causes::speed has no interval. Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the points of one curve in turn. Baseline, control and other points alternate in rounds of about 100 ms,
-// until the last has enough samples. So a state of the machine that lasts for seconds affects all of them.
+// Measures the points of one curve: baseline, control and other points take turns of about 100 ms, until every point
+// has enough samples. So a state of the machine that lasts for seconds affects all points.
 #pragma once
 #include <deque>
 #include <map>
@@ -14,7 +14,8 @@
 
 namespace gradmeter::bench {
 
-/// The ranks of the world that a point takes, with their clock, limits and canary. A sweep makes each group only once.
+/// The ranks of the world that a point takes, with their clock, limits and canary (bench/engine/machine_state). A sweep
+/// makes each group only once.
 struct RankGroup {
   runtime::Communicator active;                    ///< null on ranks that take no part
   std::optional<runtime::SharedClock> clock = {};  ///< one clock for the active ranks
@@ -47,10 +48,10 @@ struct CurvePoint : SweepPoint {
 core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const ScalePoint&);
 
 /// Measures the points and fills in their rows on rank 0, without comparisons. Collective over the world. per_bucket:
-/// fills CurvePoint::buckets too. foresee: called after each point is prepared, before any point is timed, with the
-/// least time that all points still take and the mean time that a point takes with its preparation [s]; both are known
-/// on rank 0 only.
-/// Errors: Interrupted, after the rows of points that have an interval by then are filled in.
+/// fills CurvePoint::buckets too. foresee: called after each point is prepared, before any point is timed. `rest` is
+/// the least time that all points will still take; `point` is the mean time of a point with its preparation; both are
+/// valid on rank 0 only.
+/// Errors: Interrupted, after the rows of points with enough blocks for a 95 % interval are filled in.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a point to see how well it learns: its accuracy after as many samples as other points, and after as much time.
+// Trains a point to compare how well points learn: its accuracy after a given number of samples, and after a given
+// time.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,12 +20,13 @@ struct Learned {
   double at_samples = 0, at_time = 0;  ///< accuracies
 };
 
-/// The plan for a point whose step takes `step_s` [s]. Its equal time is the time in which the control, whose step
-/// takes `control_s` [s], trains on `samples` samples.
+/// The plan for a point whose step takes `step_s` [s]. `at_time` is the number of its steps in the time in which the
+/// control, whose step takes `control_s` [s], trains on `samples` samples.
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s);
 
-/// The rule that scales the strategy's usual step size, which is for a batch of 64; `train --lr-rule` takes the same.
+/// The rule that scales the strategy's usual step size, which is for a batch of 64; `train --lr-rule` takes the same
+/// rules.
 struct LearningRule {
   std::optional<StepSizeRule> step_rule = {};  ///< empty: `learning_config` chooses one
   double warmup_epochs = 0.1;
@@ -34,8 +36,8 @@ struct LearningRule {
 struct LearningConfig {
   TrainingConfig training;
   StepSizeRule step_rule;
-  /// The batch by which the step size is scaled: that of all workers together; with `independent`, where each worker
-  /// learns alone, that of one.
+  /// The batch by which the step size is scaled: the batch of all workers together; with `independent`, where each
+  /// worker learns alone, the batch of one worker.
   std::size_t batch = 1;
   std::string text = {};  ///< "momentum:mu=0.9, lr 0.01, linear:batch=64 to 0.04, warm-up 0.1 epochs"
 };

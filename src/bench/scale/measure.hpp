@@ -21,9 +21,9 @@ struct MeasureOptions {
   core::Seconds all{5};  ///< the whole time of a point, not only that of its samples
 };
 
-/// The parts of a step's time [s]. In lock step they are those of the rank that computed longest in the block.
-/// Otherwise they are means over all workers, weighted by steps per second, so that they add up to the harmonic mean of
-/// the steps.
+/// The parts of a step's time [s]. In lock step (StepMeter::Source::lock_step) they are the parts of the rank that
+/// computed longest in the block. Otherwise they are means over all workers, weighted by steps per second, so that they
+/// add up to the harmonic mean of the workers' step times.
 struct StepParts {
   double compute = 0, communication = 0, exposed = 0, overlap = 0;
   /// The part of `exposed` in which a rank waits for peers to begin a call; without lock step, all waits of workers.
@@ -42,14 +42,15 @@ struct KernelTimes {
 /// One block of samples. Only the first rank knows the figures by rank.
 struct StepBlock {
   std::size_t round = 0;  ///< number of earlier blocks, those that gave no samples included
-  /// Median over samples of the slowest rank's time [s]; without lock step, of the harmonic mean of the ranks' times.
+  /// In lock step, the median over samples of the slowest rank's time [s]; otherwise, of the harmonic mean of the
+  /// workers' times.
   double step = 0;
   StepParts parts = {};
   int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0 where the rank only serves
   std::vector<double> wait = {};     ///< by rank: median over the samples of its waits for other ranks [s]
   std::vector<KernelTimes> kernels = {};
-  /// The median times of each call on `longest`; empty unless asked for, and where samples differ in their calls.
+  /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
   std::vector<dataparallel::CallTimes> calls = {};
   /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Only in lock
   /// step with a period of 1.
@@ -57,8 +58,8 @@ struct StepBlock {
   bool has_typical = false;  ///< the same on all ranks
 };
 
-/// The index of the sample whose time is nearest to `middle`. late: not 0 for each sample that is left out. times: the
-/// times of the other samples, at least one.
+/// The index, among all samples, of the sample whose time is nearest to `middle`. late: for every sample, not 0 if it
+/// is left out. times: the times of the other samples, of which there is at least one.
 std::size_t sample_next_to(double middle, std::span<const double> late, std::span<const double> times);
 
 struct Measurement {
@@ -73,13 +74,13 @@ struct Measurement {
   bool bytes_right = true;   ///< every rank sent the sum of its schedule's messages
   std::string fault;         ///< what a check found wrong; empty: nothing
 
-  /// A copy without the blocks of `rounds`, which are in ascending order.
+  /// A copy without the blocks whose `round` is one of `rounds`, which ascend.
   Measurement without(std::span<const std::size_t> rounds) const;
 };
 
 /// Measures one kind of step in rounds, so that several kinds can take turns: a temporary state of the machine then
-/// affects all. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is reduced in
-/// O(log ranks). Errors: Interrupted when any rank has seen a signal.
+/// affects all of them. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is
+/// reduced in O(log ranks). Errors: Interrupted when any rank has seen a signal.
 class StepMeter {
  public:
   /// The functions that make this rank's steps, and how they are sampled.
@@ -97,12 +98,12 @@ class StepMeter {
     /// Number of steps after which exchanges repeat. With an exchange every 16th step, a sample is a mean of 16 steps.
     std::size_t period = 1;
     /// True where all ranks make the same step at the same time. Otherwise a sample is the harmonic mean of the times
-    /// of the ranks' i-th steps (without ranks that only serve), which is the rate at which all together take samples.
+    /// of the ranks' i-th steps (without ranks that only serve), which gives the rate at which all together make steps.
     /// A block then begins with one sample that does not count, since at its begin no earlier step's exchange is under
     /// way.
     bool lock_step = true;
     bool per_call = false;   ///< whether StepBlock::calls is filled; needs lock step and a period of 1
-    std::uint64_t seed = 1;  ///< chooses the step of each block that is checked
+    std::uint64_t seed = 1;  ///< draws which step of a block is checked
   };
   StepMeter(Session&, const runtime::Communicator& c, runtime::SharedClock&, const MeasureOptions&, Source);
   StepMeter(const StepMeter&) = delete;
@@ -113,7 +114,7 @@ class StepMeter {
   /// needed. When it first returns another value, a step has been verified after the block.
   core::Stop round();
   const Measurement& result() const { return result_; }
-  /// The least time that enough blocks for an interval take; known after the warm-up.
+  /// The least time that enough blocks for a 95 % interval take; known after the warm-up.
   core::Seconds least() const { return {rounds_.least().value * static_cast<double>(source_.period)}; }
 
  private:

@@ -34,7 +34,7 @@ struct ScaleFactors {
   std::vector<runtime::Cadence> cadences;
   std::string interconnect;    ///< a label of the network between ranks; may be empty
   NodeMap map = {};            ///< nodes of the world, which decide whether placements differ; empty: one node
-  int cores_per_node = 1;      ///< number of cores of a node, by which automatic overlap is decided
+  int cores_per_node = 1;      ///< number of cores of a node, which decides automatic overlap
   TrainingConfig common = {};  ///< settings that are no factors: optimizer, seed, injected faults
 };
 
@@ -45,7 +45,7 @@ struct ScalePoint : TrainingConfig {
   std::size_t batch_global = 1;
   Applies applies = {};  ///< the exchange factors that apply to it; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  /// Requested cadence, at which its control is measured.
+  /// The cadence that was asked for, at which the control is measured.
   runtime::Cadence control_cadence = runtime::Cadence::barrier;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   std::size_t curve = 0;                ///< points of one curve are measured in turn

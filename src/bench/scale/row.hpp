@@ -32,8 +32,8 @@ struct Reference {
   const core::Point& row;
   const Measurement& measured;
 };
-/// The points that a row is compared with. Null: it was not measured in turns with the row; figures that need it are
-/// empty.
+/// The points that a row is compared with. Null: that point was not measured in turns with the row, and figures that
+/// need it stay empty.
 struct References {
   const Reference* base = nullptr;     ///< the point's `baseline_of`
   const Reference* control = nullptr;  ///< `independent` at the same factors

@@ -34,7 +34,7 @@ struct RankTimes {
   int rank = 0;
   std::string host = {};
   double compute = 0, control_compute = 0;
-  double wait = 0;  ///< time in which it waits for ranks that have not yet begun a call
+  double wait = 0;  ///< time in which this rank waits for ranks that have not yet begun a call
 };
 
 struct ScaleListener {

@@ -21,18 +21,19 @@ namespace gradmeter::bench {
 enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
 
-/// The cores on which a configuration computes: compute threads of a rank; ranks and cores of the fullest node.
+/// How a configuration fills the cores: compute threads of a rank; ranks and cores of the fullest node; all ranks.
 struct Occupancy {
   int threads = 1, ranks_per_node = 1, cores_per_node = 1, ranks = 1;
   bool has_one_node() const { return ranks <= ranks_per_node; }
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
-/// Replaces automatic by none or bucketed; other values stay. Strategies with messages always have a progress thread.
-/// Between nodes they overlap with any number of cores, since the link moves the bytes. Within one node, servers move
-/// the bytes on the same cores.
+/// Replaces automatic by bucketed if there are spare cores, else by none; other values stay. For strategies with
+/// messages, which have a progress thread in any case, automatic becomes bucketed even without spare cores, since the
+/// link moves the bytes. The exception is a strategy with servers on a single node, where the servers move the bytes on
+/// the same cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
-/// The bucket size that is chosen when a training is made, as the fastest of some that are measured then.
+/// Stands for the fastest of several bucket sizes, which are measured when a training is made.
 inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {
@@ -56,13 +57,13 @@ struct TrainingConfig {
   bool own_gradients = false;
   std::uint64_t seed = 1;
   float step_size = 0.05f;
-  core::Injection injection = {};  ///< faults to test whether they are found
+  core::Injection injection = {};  ///< faults that are injected to test whether checks find them
 
   /// The optimizer's name, with the format of the weights in it. Errors: UsageError where `optimizer` and `update` give
   /// different formats.
   std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
   dataparallel::StrategyOptions strategy_options() const;
-  /// The codec by which gradients travel: that of their own format if there is one, else `given`.
+  /// The codec with which gradients are exchanged: with `own_gradients` a cast to their own format, else `given`.
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 
@@ -77,11 +78,12 @@ using Setting = std::function<void(TrainingConfig&)>;
 struct TrainingFactor {
   std::string flag;  ///< "--accumulate"
   std::vector<Setting> values;
-  bool Applies::*applies = nullptr;  ///< it applies where this exchange factor does; null: to every training
+  /// The factor applies wherever this exchange factor applies; null: to every training.
+  bool Applies::*applies = nullptr;
 };
 
 /// The number of samples that an evaluation passes through the model at once, unless a batch is longer. A split model
-/// allocates its memory for it once.
+/// allocates memory for this number once.
 inline constexpr std::size_t validation_piece = 250;
 
 /// The facts of the data that models must fit.
@@ -90,7 +92,8 @@ struct DataFacts {
   std::size_t labels = 1;                                     ///< labels of a sample
 };
 
-/// The name that tables of operations have for a device: "host" for "cpu" in flags and rows. It refers to a literal.
+/// The name of a device in tables of operations, which say "host" where flags and rows say "cpu". The view refers to a
+/// literal.
 std::string_view operations_of(std::string_view device);
 /// True where software rounds to the precision in some operation, so that times say nothing of the precision.
 bool is_rounded_by_software(const TrainingConfig&, const DataFacts&);
@@ -130,7 +133,7 @@ Applies factors_of(const dataparallel::StrategyChoice&);
 /// The factors that apply to this training: none where nothing is exchanged. The transport does not apply to a vendor's
 /// algorithm, unless a split model uses it for messages.
 Applies factors_of(const TrainingConfig&, const Layout&);
-/// True where the strategy exchanges anything among this many workers.
+/// True where the strategy exchanges anything among the layout's workers.
 bool exchanges(const TrainingConfig&, const Layout&);
 /// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);

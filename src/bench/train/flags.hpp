@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of the data, read before models and batches are checked against them.
+// Reads the flags of a training, and before them the facts of its data, which models and batches must fit.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -11,7 +11,8 @@
 namespace gradmeter::bench {
 
 struct DataShape : DataFacts {
-  std::size_t train_samples = SIZE_MAX;  ///< number of samples that the files hold; the built-in digits never run out
+  /// Number of samples in the files; SIZE_MAX for the built-in digits, which never run out.
+  std::size_t train_samples = SIZE_MAX;
 };
 
 /// Reads the facts of the data in a directory. An empty name means the built-in digits, for which no file is read.
@@ -20,7 +21,7 @@ DataShape read_data_shape(const std::string& directory);
 
 /// Reads the facts for all ranks: one rank of each node reads the files, since nodes may have different ones.
 /// Collective.
-/// Errors: Refused on all ranks; it names the rank where only some of them found an error.
+/// Errors: Refused on all ranks; if only some ranks found an error, the text names one of these.
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
 
 /// Checks that the files hold at least the samples of one step. Errors: UsageError.
@@ -37,18 +38,19 @@ void add_training_flags(FlagList&, Values);
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
-/// Sets the factors with a TrainingFactor::applies to their usual values, for a training without an exchange.
+/// For a training without an exchange: sets the factors that matter to exchanges only (those with a
+/// TrainingFactor::applies) to their usual values.
 void set_usual_exchange(TrainingConfig&);
 
 /// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and
 /// transport.
 void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 
-/// --shrink, or 1 in a command without it.
+/// Returns --shrink, or 1 in a command without it.
 std::uint64_t read_shrink(const Flags&);
-/// Reads the names of models and returns their canonical form. shrink: divides the widths of layer tables. device: its
-/// name in tables of operations. Errors: UsageError for a model that does not fit the data,
-/// and for a divisor without layer tables.
+/// Reads the names of models and returns their canonical form. shrink: divides the widths of layer tables. device: the
+/// device's name in tables of operations. Errors: UsageError for a model that does not fit the data, and for a divisor
+/// without layer tables.
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
                                       std::string_view device = "host");
 
@@ -64,9 +66,9 @@ void require_learning(std::string_view what, const Flags&, const std::vector<std
 std::string data_directory(const Flags&);
 
 /// Checks `--algorithm`, `--codec`, `--transport`, `--overlap`, `--bucket`, where they were given. used: the factors
-/// that apply to some training of the run; ranks: the most ranks of any training. Returns a note of the flags that have
-/// no effect on one rank, where nothing is exchanged: scripts use the same flags for 1, 2 and 4 ranks. Errors:
-/// UsageError for a flag without effect on more ranks, and on one rank with `--strict`.
+/// that apply to some training of the run; ranks: the most ranks of any training. Errors: UsageError for a flag without
+/// effect. On one rank, where nothing is exchanged, such a flag is no error unless `--strict` is given, since scripts
+/// use the same flags for 1, 2 and 4 ranks; instead the returned note names it.
 std::string unused_note(std::string_view command, const Flags&, const Applies& used, int ranks);
 
 }  // namespace gradmeter::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best times of a step's operations, on the shapes that they have in it, measured repeatedly in turn with the
-// steps.
+// Lower bounds for the time of a step, from the best times of its operations (on the step's own shapes) and from the
+// best rates of links, both measured in turns with the steps.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -27,7 +27,8 @@ struct OperationTimes {
 
 /// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds. Operands are in the
 /// library's layouts, and in the caches as far as they fit. In training they are colder, but a lower bound must not be
-/// above any step. Operations on one problem share one entry; all entries share the memory of their operands.
+/// above the time of any step. Operations on one problem share one entry; all entries share the memory of their
+/// operands.
 class OperationProbe {
  public:
   explicit OperationProbe(int threads) : threads_(threads) {}
@@ -46,7 +47,7 @@ class OperationProbe {
     kernels::Problem problem;
     std::unique_ptr<kernels::Op> op;
     std::uint64_t rounds = 0;
-    double run_s = 0, read_s = 0;  ///< the shortest time of a run; of a load
+    double run_s = 0, read_s = 0;  ///< the shortest time of a run; of a load of the operands
   };
   /// Memory that holds random numbers of one format; without a format, zeros.
   struct Memory {
@@ -67,8 +68,8 @@ class OperationProbe {
 
 // The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
 
-/// A lower bound for any implementation: the time of its operations or that of its exchange, whichever is longer, since
-/// with perfect overlap the other is hidden.
+/// A lower bound for the step of any implementation: the time of its operations or the time of its exchange, whichever
+/// is longer, since with perfect overlap the shorter one is hidden.
 struct StepBound {
   bool is_known = true;      ///< false: there is no bound to compare a time with
   core::Seconds compute{};   ///< time of the step's operations at the library's best
@@ -87,19 +88,20 @@ void fill_bound(const StepBound&, core::Point&);
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
   LeastSent least = {};                                 ///< the same on all ranks; zero where nothing is exchanged
-  /// True where a step lasts as long as its slowest rank's; else it lasts as long as the harmonic mean of the ranks'.
+  /// True: the time of a step is that of the slowest rank. False: it is the harmonic mean of the ranks' times.
   bool lock_step = true;
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
 };
 
-/// All limits on one group of ranks with so many threads each. They are limits of hosts: a device's steps have none.
+/// All limits of steps on one group of ranks with `threads` threads each. Only steps on hosts have limits; on a device
+/// no bound is known.
 class StepLimits {
  public:
   /// Collective over `c`, as are all calls; `c` must outlive it.
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
       : session_(s), c_(c), threads_(threads), is_host_(s.on_host()), operations_(threads) {}
   /// Measures one round: all ranks compute, then all use the link. It takes a few milliseconds, more for new or long
-  /// operations. Nothing else may move meanwhile.
+  /// operations. No other messages may be under way meanwhile.
   void round(const StepDemand&);
   /// The bound from all rounds so far. At least one round must have measured this demand.
   StepBound bound(const StepDemand&) const;

@@ -53,7 +53,7 @@ struct GradientNorms {
 };
 
 /// Collective. `mine`: this rank's gradient of the mean loss over its part of the batch.
-/// Cost: an all-reduce of 8 bytes an element, in chunks, and memory for one of them.
+/// Cost: an all-reduce of 8 bytes an element, in chunks, and memory for one chunk.
 GradientNorms gradient_norms(const runtime::Communicator&, std::span<const float> mine);
 
 /// Estimates the noise scale. It averages over steps before it divides, since a quotient of two noisy numbers would be

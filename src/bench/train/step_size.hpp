@@ -17,7 +17,7 @@ struct TrainingMoment {
   std::size_t batch = 1;        ///< global batch [samples]
 };
 
-/// One row of the rules. `parameters`: their names with their defaults, "batch=64"; empty: none.
+/// One of the rules. `parameters`: the names of its parameters with their defaults, "batch=64"; empty: none.
 struct StepSizeRuleInfo {
   std::string_view name, parameters, rule, source;
 };

@@ -18,8 +18,8 @@
 namespace gradmeter::bench {
 
 /// The events of one rank. In the trace a rank is a process, and its lanes are threads. Lane 0 has the steps with their
-/// computations and waits. The next lanes have the calls; there are as many lanes as calls overlapped. Further lanes
-/// have the same of the rank's server task.
+/// computations and waits. The lanes from `first_call_lane` on have the calls; there are as many of these lanes as
+/// there are calls at the same time. The lanes from `server_lane` on have the same of the rank's server task.
 class Timeline {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
@@ -35,7 +35,7 @@ class Timeline {
   /// The begin of the first event, by rank 0's clock [s]; infinite without events. `clock`: the relation of this host's
   /// clock to rank 0's, as known at the end.
   double begin(const runtime::DriftModel& clock) const;
-  /// The events as a JSON array in that format, in which `origin` (by rank 0's clock) is ts 0.
+  /// The events as a JSON array in the trace format; their times (ts) count from `origin`, a time of rank 0's clock.
   core::Json events(double origin, const runtime::DriftModel& clock) const;
 
  private:
@@ -78,7 +78,8 @@ class TraceFile {
   const char* separator_ = "";
 };
 
-/// Writes all ranks' events to one file on rank 0, which holds one rank's events in memory at a time. Collective.
+/// Writes all ranks' events to one file. Rank 0 writes it, and holds one other rank's events in memory at a time.
+/// Collective.
 void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace);
 
@@ -94,7 +95,7 @@ struct TraceRequest {
 
 class Trace {
  public:
-  /// Errors: UsageError when the run has fewer steps than the first traced one.
+  /// Errors: UsageError when the run ends before the first step that is to be traced.
   Trace(TraceRequest, std::size_t steps, Timeline);
   /// `before` and `after` are called around each step of the run.
   void before(std::size_t step, dataparallel::Probe&) const;

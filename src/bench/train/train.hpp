@@ -17,7 +17,7 @@ namespace gradmeter::bench {
 /// A request to write data that rank 0 holds before one step to a file, for gradmeter codecs and other programs.
 struct Dump {
   std::string path;
-  std::optional<std::size_t> step;  ///< empty: the usual step, which depends on the data
+  std::optional<std::size_t> step;  ///< empty: the usual step for such data (see TrainOptions)
   bool replace = false;             ///< true: an existing file is replaced
 };
 
@@ -59,7 +59,7 @@ struct TrainResult {
   std::optional<double> noise_scale;  ///< noise scale of the last epoch [samples]
   /// False where software rounds, or a device is emulated, since times then mean nothing.
   bool has_times = true;
-  /// True where all ranks held equal weights, and for strategies that do not promise it.
+  /// True if all ranks held equal weights, or if the strategy does not promise equal weights.
   bool weights_equal = true;
   TrainingTotals totals = {};
 };

@@ -56,8 +56,8 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
-/// Collective over the communicator, which must outlive it. A rank that only serves makes the same calls. An automatic
-/// bucket size is measured before anything of this training exists, so that the search leaves no state in it.
+/// Collective over the communicator, which must outlive this object. A rank that only serves makes the same calls. An
+/// automatic bucket size is measured before anything of this training exists, so that the search leaves no state in it.
 class Training {
  public:
   Training(Session&, const runtime::Communicator&, const model::DataSplit&, const TrainingConfig&);
@@ -67,15 +67,15 @@ class Training {
 
   /// Loads this worker's part of batch `step`, so that the step itself need not. It is not collective.
   void prepare(std::size_t step);
-  /// Draws this worker's samples of an epoch in advance: each built-in digit takes 11 us. It is called for the first
-  /// epoch; in later epochs the steps draw. It is not collective.
+  /// Draws this worker's samples of an epoch in advance, since each built-in digit takes 11 us to draw. Meant for the
+  /// first epoch; in later epochs each step draws its own samples. It is not collective.
   void draw_epoch(std::size_t first_step);
   /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted; `get` of the
   /// outcome and `take_records` wait for it.
   model::PendingOutcome step(std::size_t step) { return this->step(step, config_.step_size); }
   model::PendingOutcome step(std::size_t step, float step_size);
-  /// Waits for all submitted steps, and returns the records of those since it was last called, in their order. On a
-  /// rank that only serves the records are empty.
+  /// Waits for all submitted steps, and returns the records of the steps since the last call of `take_records`, in
+  /// order. On a rank that only serves, the records are empty.
   std::vector<dataparallel::StepRecord> take_records();
   /// True where steps are submitted ahead of the device that makes them.
   bool runs_ahead() const { return !session_.on_host(); }
@@ -104,7 +104,7 @@ class Training {
   /// Computes the loss and accuracy of the evaluation weights on the whole validation set, divided among workers.
   /// Collective.
   Validation validate();
-  /// True where all workers hold the same bits, or the strategy does not promise it. Collective.
+  /// True if all workers hold bitwise equal weights, or if the strategy does not promise that. Collective.
   bool weights_agree();
   /// Checks the strategy's all-reduces on known data, with training's own buckets, operation and codec. Collective;
   /// call it before the first step. It leaves the gradients zero, and otherwise does not change the run.
@@ -116,9 +116,9 @@ class Training {
   void exchange_gradients();
   /// The least that a step demands of the machine, on average over a period. Collective.
   StepDemand demand() const;
-  /// Verifies the operations of the next step, and call by call and message by message the next step that exchanges
-  /// anything. All ranks call it before the same step. The step gives the same bits, but takes longer. Cost: see
-  /// dataparallel::Verifier and kernels::CallCheck.
+  /// Asks for two checks: of the operations of the next step, and of every call and message of the next step that
+  /// exchanges anything. All ranks call it before the same step. The step gives the same bits, but takes longer. Cost:
+  /// see dataparallel::Verifier and kernels::CallCheck.
   void verify_next() {
     queue_->synchronise();  // so that the time of a check is not that of the steps before it
     verifier_.arm();
@@ -185,15 +185,15 @@ class Training {
   double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;
   bool checks_calls_ = false;     ///< true: the operations of the next step are checked
-  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; it is another one for each check
+  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; it changes from check to check
   std::string calls_fault_;       ///< faults of this rank's checked operations since the last verdict
   std::size_t served_steps_ = 0;  ///< steps of a rank that only serves, since the last `take_records`
 };
 
 // The data set of a job: each rank draws it for itself, or it is read from files once a node.
 
-/// Collective over `world`, as is the destruction of the last copy of the result. All ranks of a node have equal data.
-/// Cost:   a node reads and holds images once; text is read and held by every rank; for data that are drawn, see
+/// Collective over `world`; so is the destruction of the last copy of the result. All ranks of a node have equal data.
+/// Cost: a node reads and holds images once; text is read and held by every rank; for data that are drawn, see
 /// model::make_data.
 /// Errors: UsageError, on all ranks of a node whose files are at fault.
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
@@ -207,10 +207,10 @@ std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::
 /// [s].
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
-/// The configuration with a definite bucket size. Where the size is automatic and matters, it is the one that was
-/// fastest in a few steps, in a training made and dropped for each candidate; else it is the given or the usual size.
-/// Collective over the communicator; all ranks choose alike.
-/// Cost:   for every candidate, twice the set-up of a training and four of its steps.
+/// The configuration with a definite bucket size. Where the size is automatic and matters, a training is made for each
+/// candidate size, makes a few steps, and is dropped; the fastest candidate is chosen. Else the size is the given or
+/// the usual one. Collective over the communicator; all ranks choose alike.
+/// Cost: for every candidate, twice the set-up of a training and four of its steps.
 /// Errors: UsageError where the configuration cannot be trained; Interrupted.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 

@@ -13,21 +13,21 @@
 
 namespace gradmeter::bench {
 
-/// The most places of so many bytes that there may be: enough for the steps that a host submits ahead, but no more than
-/// 64 MiB of memory unless two places take more.
+/// The largest number of places (pinned buffers of `bytes` bytes, each for one upload): enough for the steps that a
+/// host submits ahead, but together at most 64 MiB, or two places where these are larger.
 constexpr std::size_t most_places(std::size_t bytes) {
   constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
   return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
 }
 
-/// Numbers that the host writes and a device reads. Where the device is the host, both use one memory. Elsewhere the
-/// host writes to pinned memory: to another place each time, while copies from earlier ones may be under way.
+/// Numbers that the host writes and a device reads. Where the device is the host, both use one memory. Else the host
+/// writes to pinned memory: each time to another place, since copies from earlier places may still be under way.
 template <class T>
 class Uploaded {
  public:
   Uploaded(runtime::Device& device, std::size_t count)
       : device_(device), count_(count), memory_(device.allocate(core::element_of<T>, count)) {}
-  /// The memory into which the host writes the numbers that are uploaded next. It waits while all places are in use.
+  /// The memory into which the host writes the numbers that are uploaded next. Waits while all places are in use.
   std::span<T> host() {
     if (!memory_.buffer.on_device()) return memory_.buffer.values<T>();
     if (!is_open_) open();
@@ -60,7 +60,7 @@ class Uploaded {
     std::unique_ptr<std::byte, Free> memory;
     std::size_t count;
     std::shared_ptr<void> pinned;
-    runtime::EventPtr copied = {};  ///< reached when the last copy has been made
+    runtime::EventPtr copied = {};  ///< reached when the last copy from here has been made
   };
 
   void open() {

@@ -15,8 +15,8 @@
 namespace gradmeter::compression {
 
 /// Wire: 8 + 32/bucket bits an element. The scale is N, the bucket's largest |x|; the code is x·448/N (e4m3) or
-/// x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 (e4m3) down to N·2^-6/448, and 2^-3 (e5m2)
-/// down to N·2^-14/57344; below these, at most half the smallest subnormal.
+/// x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 for |x| >= N·2^-6/448 (e4m3), or 2^-3 for
+/// |x| >= N·2^-14/57344 (e5m2). For smaller |x| the error of the code is at most half the format's smallest subnormal.
 /// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; OCP 8-bit Floating Point 1.0.
@@ -118,7 +118,8 @@ struct NaturalRule {
   }
   /// 2^e. A damaged wire may hold an e for which the result is zero or infinity.
   GRADMETER_HOST_DEVICE static float power(int e) { return std::ldexp(1.0f, e); }
-  /// E is from -149 to 128. 2^E and 2^-E are each computed as two factors, since one of them may not be a float.
+  /// Half of e. Since one of 2^E and 2^-E may not be a float (E is from -149 to 128), each is computed as the product
+  /// of two powers.
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {

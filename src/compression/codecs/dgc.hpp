@@ -16,7 +16,7 @@ namespace gradmeter::compression {
 /// Each step computes u = momentum·u + g and v = v + u, sends the top k of v, and clears u and v where it sent
 /// (momentum factor masking). The decoded vector replaces momentum SGD's velocity, so the optimizer after it has no
 /// momentum of its own. Every value that u adds to v has been sent, or is still in v.
-/// Shape:  g, u, v [n]; u and v are 0 before the first step and are kept for each tensor.
+/// Shape: g, u, v [n]; u and v are 0 before the first step and are kept for each tensor.
 /// Source: Lin et al., ICLR 2018, section 3.
 class MomentumCorrection {
  public:
@@ -60,8 +60,8 @@ double l2_of_gradient(std::span<const float> g);
 
 /// Density warm-up: a sparse codec begins dense and its density then falls, since gradients change fast at first. In
 /// the four quarters of the warm-up, the density is 1/4, 1/16, 1/64 and 1/256 of a tensor, but never below the codec's
-/// own, which it has afterwards. If the warm-up lasts four epochs, each of them has a quarter of the density of the one
-/// before.
+/// own density, which holds after the warm-up. If the warm-up lasts four epochs, each epoch has a quarter of the
+/// density of the epoch before.
 /// Source: Lin et al., ICLR 2018, section 3.3.
 inline constexpr std::uint64_t warm_up_epochs = 4;
 
@@ -81,7 +81,7 @@ struct DensityPhase {
   CodecChoicePtr codec;
   std::uint64_t steps = 0;
 };
-/// The phases of `steps` steps, the first of which is step number `first` (from 0). Without a codec (null) they are one
+/// The phases of the `steps` steps that begin with step number `first` (from 0). Without a codec (null) there is one
 /// phase without a codec.
 std::vector<DensityPhase> warm_up_phases(const CodecChoicePtr&, std::uint64_t first, std::uint64_t steps);
 

@@ -46,8 +46,8 @@ void multiply_transposed(const Matrix&, std::size_t rank, std::span<const float>
 /// machine.
 void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out);
-/// The factor that normalises a column. `before` is its length at first, `length` its length after its components along
-/// the earlier columns have been subtracted.
+/// The factor that normalises a column; 0 for a column that depends on earlier ones. `before`: the column's length at
+/// first. `length`: its length after its components along the earlier columns have been subtracted.
 GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) {
   // Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
   constexpr double dependent = 1e-5;

@@ -21,10 +21,11 @@
 namespace gradmeter::compression {
 
 /// bit i = (x[i] >= 0). With one mean (`means=1`) a bit decodes to ±alpha, where alpha is the mean |x| of the bucket.
-/// With two (`means=2`) it decodes to the mean of the elements with the same bit; 0 where there are none.
-/// Wire:   one fp32 a bucket, or two (bit 1's first); then one bit an element.
-/// Error:  |C-x|^2 = (1-delta)|x|^2, delta = |x|_1^2/(n|x|^2) a bucket; two means: |x|^2 - S+^2/n+ - S-^2/n-, S the sum
-///         of a sign's n elements.
+/// With two means (`means=2`) a bit decodes to the mean of the bucket's elements with the same bit.
+/// Wire:   for each bucket its mean in fp32, or both means, that of bit 1 first; then one bit an element.
+/// Error:  of a bucket x of n elements that decodes to C: |C-x|^2 = (1-delta)|x|^2, delta = |x|_1^2/(n|x|^2). With two
+///         means: |C-x|^2 = |x|^2 - S+^2/n+ - S-^2/n-, where S+ is the sum of the n+ elements with bit 1, and S- that
+///         of the n- others.
 /// Bits:   equal on every instruction set: sums run in 16 doubles, element i in sum i mod 16, then pairwise.
 /// Cost:   one read of the input; 4 + 1/8 bytes an element to encode or decode, 8 + 1/8 to decode and add.
 /// Source: Seide et al., Interspeech 2014 (two means); Karimireddy et al., ICML 2019 (sign times mean, feedback).

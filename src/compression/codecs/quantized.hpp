@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codecs whose levels are evenly spaced up to a norm, with either sign, and that round at random without bias: QSGD
-// with 2, 4 and 8 bits an element, with one bit, and with the code of its paper; TernGrad, which has one scale for a
-// whole span.
+// with 2, 4 and 8 bits an element, with one bit, and with the variable-length code of its paper; TernGrad, which has
+// one scale for a whole span.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -27,8 +27,8 @@ std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 
-/// True where random rounding loses more of a Gaussian bucket than the bucket's energy. On average an element of
-/// variance 1 loses step·E|x| - 1, if one step, N/s, is larger than nearly all elements.
+/// True where, for Gaussian elements, the mean squared error of random rounding is larger than the elements' variance.
+/// For variance 1 this error is step·E|x| - 1, if one step, N/s, is larger than nearly all elements.
 bool qsgd_expands(const core::ParsedName&);
 
 /// One random bit an element.
@@ -44,15 +44,16 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 /// 1). It decodes to N·q/s. s·|x|/N is held as an integer in units of 2^-24, as in `qsgd8`.
 /// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first. Each q that is not 0 is written
 ///         as the gap from the last such element (for the first: from place -1), a sign bit and |q|. The stream ends
-///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as there are bits behind the
-///         leading 1, the 1, those bits. It is padded to 16 bytes. wire_bytes(n) is its length when each q is ±s.
+///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as the number has bits behind
+///         its leading 1, then that 1, then those bits. The stream is padded to 16 bytes. wire_bytes(n) is the length
+///         of an encoding in which each q is ±s.
 /// Error:  without bias; E|Q-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional part of s·|x|/N.
 /// Errors: BackendError when an encoding was damaged on its way.
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
-/// True where the codec can lose more than the whole gradient. The loss is largest where all |x| of a bucket are equal:
-/// it is then sqrt(bucket)/s - 1 of |x|^2.
+/// True where the codec's error can be larger than the gradient itself. The mean squared error is largest where all |x|
+/// of a bucket are equal: it is then (sqrt(bucket)/s - 1)·|x|^2.
 bool qsgd_elias_expands(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
@@ -61,7 +62,7 @@ bool qsgd_elias_expands(const core::ParsedName&);
 /// the largest |x|. Codes 00, 01, 11 stand for 0, +1, -1; a code is not zero with probability |x|/M. This is QSGD's
 /// rule for two bits and the max norm. Error of one encoding: M·‖x‖₁ - ‖x‖² where nothing is clipped; clipping adds a
 /// bias whose square is Σ (|x| - clip·σ)₊².
-/// Its grain is 1, but each call has its own scale, so codes depend on how a span is cut.
+/// Its grain is 1, but each call has its own scale, so codes depend on how a tensor is cut into spans.
 /// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
 /// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of three. gather: every rank gets
 /// all ranks' encodings. sra: a schedule exchanges encoded blocks. sum: codes are summed as integers of one byte with

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs that send a part of a tensor's elements unchanged: the largest, or those at places that all ranks draw alike.
-// The other elements stay in the residual.
+// Codecs that send some elements of a tensor: the largest ones, or those at random places (indices in the tensor) that
+// are the same on all ranks. The other elements stay in the residual.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -106,7 +106,7 @@ std::unique_ptr<Codec> make_topk(const core::ParsedName&);
 
 namespace gradmeter::compression::detail {
 
-/// Writes that the element in slot `slot` of a wire is element i. A bitmap must be zero at first.
+/// Records in a wire that its value number `slot` is that of element i. A bitmap must be zero at first.
 inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std::byte* wire) {
   const auto index = static_cast<std::uint32_t>(i);
   if (w.bitmap) {
@@ -188,13 +188,13 @@ namespace gradmeter::compression {
 /// Sends k = ceil(density·n) elements at places that all ranks draw alike. Only values travel, and values of one place
 /// can be summed on their way. The range [0, n), rotated by a random offset, is cut into k pieces as equal as possible,
 /// and one place is drawn from each. So every element is sent with probability k/n exactly, all places differ, and they
-/// come out in order without a table. A place is a function of (seed, step, tensor, n) alone. With error feedback
-/// (`ef=on`) values decode unchanged: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual holds the rest. Without error
-/// feedback they decode multiplied by n/k, which is unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. With error feedback such
-/// values would let the residual grow by a factor of n/k - 1 a step.
-/// Cost:    O(k) for each function but `scatter`, which writes n.
-/// Source:  Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (with a shared seed the codec is
-/// linear).
+/// come out in order without a table. A place is a function of (seed, step, tensor, n) alone. Let C be the decoded
+/// tensor. With error feedback (`ef=on`) values decode unchanged: |C-x|^2 has mean (1 - k/n)|x|^2, and the residual
+/// holds the elements that were not sent. Without error feedback values decode multiplied by n/k, so that C is
+/// unbiased: |C-x|^2 has mean (n/k - 1)|x|^2. Together with error feedback, multiplied values would let the residual
+/// grow by a factor of n/k - 1 a step.
+/// Cost: O(k) for each function but `scatter`, which writes n.
+/// Source: Stich et al., NeurIPS 2018 (random-k); Vogels et al., NeurIPS 2019 (with a shared seed the codec is linear).
 class RandomK {
  public:
   /// Reads the parameters `density` and `ef`. Errors: UsageError.

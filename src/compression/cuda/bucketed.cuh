@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the bucketed codecs for any rule (detail/bucketed.hpp), from what they read and write of floats and
-// wires up to their launches. A lane works on four neighbours at a time, whose codes are in one word.
+// The kernels of the bucketed codecs for any rule (detail/bucketed.hpp), from reading and writing floats and codes up
+// to the launches. A lane works on four neighbouring elements at a time, whose codes are in one word.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace gradmeter::compression::cuda {
 
-/// Four neighbours of a tensor.
+/// Four neighbouring elements of a tensor.
 struct Quad {
   float v[4];
 };
 
-/// `x` is a multiple of 16 bytes.
+/// The address `x` must be a multiple of 16 bytes.
 __device__ inline Quad load_quad(const float* x) {
   const float4 all = *reinterpret_cast<const float4*>(x);
   return {all.x, all.y, all.z, all.w};
@@ -55,8 +55,8 @@ __device__ inline std::uint32_t read_codes(const std::byte* codes, std::size_t i
   return *reinterpret_cast<const std::uint8_t*>(codes + i / 8) >> (i % 8) & 15u;
 }
 
-/// Called by all lanes of a warp, whose quads follow one another; writes where `inside`. With one bit two lanes share a
-/// byte: both are inside or neither is.
+/// Writes the codes of this lane's quad if `inside`. All lanes of a warp call it, with consecutive quads. With one bit,
+/// two lanes share a byte, so both must be `inside` or neither.
 template <std::size_t bits>
 __device__ inline void write_codes(std::uint32_t word, std::byte* codes, std::size_t i, bool inside) {
   if constexpr (bits == 1) {
@@ -81,19 +81,20 @@ inline bool whole_quads(const void* address) { return reinterpret_cast<std::uint
 
 // The numbers of an encoding kernel come from a tensor, or from the sum of encoded tensors.
 
-/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first.
+/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first element.
 struct Piece {
   Quad quads[steps];
 };
 
 struct FromFloats {
-  /// Two blocks of 640 threads, which no launch has, stand for five of 256: both leave a thread 48 registers.
+  /// For the launch bound of two blocks: two blocks of 640 threads leave each thread 48 registers, as do five blocks of
+  /// 256. No launch really has 640 threads a block.
   static constexpr unsigned most_threads = 640;
   const float* x;
   bool aligned;
 
   bool gives_whole_pieces() const { return aligned; }
-  /// A piece that lies within the tensor.
+  /// Reads a piece that lies wholly within the tensor; `first` is this lane's first element.
   __device__ Piece whole_piece(std::size_t, std::size_t first) const {
     Piece p;
     for (std::size_t s = 0; s < steps; ++s) p.quads[s] = load_quad(x + first + s * step_elements);
@@ -103,7 +104,8 @@ struct FromFloats {
   __device__ float one(std::size_t, std::size_t i) const { return x[i]; }
 };
 
-/// Sums in the order of the wires, as Reducer's: the first is decoded, the others are added.
+/// The source's numbers are sums over the wires, in the wires' order as in Reducer: the first wire is decoded, the
+/// others are added.
 template <class Rule>
 struct FromWires {
   static constexpr unsigned most_threads = 512;
@@ -163,8 +165,8 @@ __device__ inline float norm_of_bits(std::uint32_t most) {
   return most < infinity_bits ? __uint_as_float(most) : core::quiet_nan<float>();
 }
 
-/// Twice the bits of the largest magnitude. Signs are shifted out: a shift can be a product, and other units than those
-/// of comparisons compute these.
+/// Twice the bits of the largest magnitude. Signs are shifted out, not masked: the compiler can make a shift a product,
+/// which runs on other units than the comparisons do.
 __device__ inline std::uint32_t largest_doubled(const Quad& q) {
   std::uint32_t most = 0;
   for (const float v : q.v) most = core::greater(most, __float_as_uint(v) << 1);
@@ -176,7 +178,7 @@ __device__ inline std::uint32_t largest_bits(const Piece& p) {
   for (const Quad& q : p.quads) most = core::greater(most, largest_doubled(q));
   return most >> 1;
 }
-/// Of the piece of which this lane's first element is i, up to `end`.
+/// The same for the piece in which this lane's first element is i; elements from `end` on count as 0.
 template <class Source>
 __device__ std::uint32_t largest_bits(const Source& source, std::size_t bucket, std::size_t i, std::size_t end) {
   std::uint32_t most = 0;
@@ -186,14 +188,14 @@ __device__ std::uint32_t largest_bits(const Source& source, std::size_t bucket, 
   return most >> 1;
 }
 
-/// Sixteen partial sums in lanes 0 … 15, pairwise; the sum is lane 0's.
+/// Adds the sixteen partial sums of lanes 0 … 15 pairwise; lane 0 gets the sum.
 __device__ inline double pairwise_sum(double partial) {
   for (unsigned half = 8; half > 0; half /= 2) partial += __shfl_down_sync(~0u, partial, half);
   return partial;
 }
 
-/// detail::sum_of_squares' sum of one piece, in lane 0. Element i goes to partial sum i mod 16: of 32 elements in a
-/// warp, a lane adds its own and then that of the lane 16 above it.
+/// The sum of one piece as in detail::sum_of_squares; lane 0 gets it. Element i goes to partial sum i mod 16: of the 32
+/// elements that a warp reads at a time, a lane adds its own and then that of the lane 16 above it.
 template <class Source>
 __device__ double piece_squares(const Source& source, std::size_t bucket, std::size_t first, std::size_t end) {
   double partial = 0;
@@ -206,8 +208,9 @@ __device__ double piece_squares(const Source& source, std::size_t bucket, std::s
   return pairwise_sum(partial);
 }
 
-/// Adds neighbours, then neighbours of these, until sums[0] is all: detail::TreeSum's order. Called by a whole block.
-/// first_width: a power of two, at whose multiples the sums of so many are already.
+/// Adds neighbouring sums, then neighbours among the results, and so on, until sums[0] is the sum of all: the order of
+/// detail::TreeSum. Called by a whole block. first_width: a power of two; the entries at its multiples already are sums
+/// of first_width neighbours.
 __device__ inline void add_tree(double* sums, std::size_t count, std::size_t first_width = 1) {
   for (std::size_t width = first_width; width < count; width *= 2) {
     __syncthreads();
@@ -217,7 +220,7 @@ __device__ inline void add_tree(double* sums, std::size_t count, std::size_t fir
   __syncthreads();
 }
 
-/// detail::l2_of's root.
+/// The root as detail::l2_of computes it.
 __device__ inline float root_of(double sum) {
   if (!(sum - sum == 0)) return core::quiet_nan<float>();
   constexpr double most = core::largest_float;
@@ -225,12 +228,13 @@ __device__ inline float root_of(double sum) {
   return static_cast<float>(core::lesser(root, most));
 }
 
-// A bucket of up to 512 elements is a warp's; a longer one has a block, with a warp for each 512 of its elements, up to
-// 16. Where these are whole pieces, they are held in registers between the norm and the codes: one read, one write, and
-// no bounds. Others are read a second time, from the L1 or L2 cache where the bucket is short.
+// A bucket of up to 512 elements is encoded by one warp; a longer one by a block, with a warp for each 512 elements but
+// at most 16 warps. If a bucket is exactly one whole piece for each of its warps, its elements stay in registers
+// between the norm and the codes: they are read once, and no bounds are checked. Other buckets are read a second time,
+// from the L1 or L2 cache if they are short.
 
-/// The place of this warp: its bucket, and its pieces there. 32 bits can count buckets for every n that memory holds,
-/// and hold the length of one that has an encoder.
+/// Which elements this warp works on: its bucket, and its pieces there. 32 bits can count the buckets for every n that
+/// memory holds, and can hold the length of every bucket that these kernels encode.
 struct Place {
   __device__ explicit Place(const WireShape& s)
       : warp(s.team == 1 ? 0 : threadIdx.x / 32),
@@ -247,7 +251,7 @@ struct Place {
   std::size_t at, end, codes_end, first, stride;
 };
 
-/// The largest of all threads of the team.
+/// The largest `mine` among all threads that share the bucket.
 __device__ inline std::uint32_t team_max(std::uint32_t mine, unsigned team) {
   const std::uint32_t of_warp = __reduce_max_sync(~0u, mine);
   if (team == 1) return of_warp;
@@ -273,7 +277,7 @@ __device__ float team_l2(const Source& source, const Place& place, unsigned team
   return root_of(sums[0]);
 }
 
-/// The draws of a launch, and the keys that all its numbers share unless two of them have different high words.
+/// The draws of a launch. All its numbers share `keys`, unless they differ in their high words (`crosses`).
 struct LaunchDraws {
   LaunchDraws(const detail::Draws& draws, std::size_t n)
       : each(draws),
@@ -287,17 +291,18 @@ struct LaunchDraws {
   detail::Draws each;
   detail::DrawKeys keys;
   std::uint32_t low;  ///< element 0's number
-  bool crosses;       ///< once in 2^32 numbers
+  bool crosses;       ///< true for one in 2^32 numbers: the high word changes within the launch
 };
 
-/// The number of leading pieces that are read and written without bounds: none where buckets are not whole pieces.
+/// The number of leading pieces that are read and written without bounds: 0 where buckets do not consist of whole
+/// pieces.
 template <class Source>
 std::uint32_t whole_pieces(const Source& source, const WireShape& s, const LaunchDraws& draws) {
   const bool any = source.gives_whole_pieces() && s.bucket == s.team * piece_elements && !draws.crosses;
   return any ? static_cast<std::uint32_t>(s.n / s.bucket * s.team) : 0;
 }
 
-/// A warp's number in the grid. Where buckets are whole pieces, it is also that of the warp's piece in the tensor.
+/// A warp's number in the grid. Where buckets are whole pieces, it is also the index of the warp's piece in the tensor.
 __device__ inline std::uint32_t piece_of_warp() { return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
 /// A lane's first element of that piece.
 __device__ inline std::size_t first_of_lane(std::uint32_t piece) {
@@ -329,7 +334,7 @@ __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, 
 }
 
 /// Writes the codes of the piece at `from`, which may be short. A lane reads a quad at a time, mostly from the cache,
-/// which takes few registers. `bucket`: whose scales the source's numbers have.
+/// which takes few registers. `bucket`: the one whose scales decode the source's numbers.
 template <class Rule, class Source>
 __device__ void write_piece(const Source& source, std::size_t bucket, float norm, std::size_t from, const Place& place,
                             const LaunchDraws& draws, std::byte* codes) {
@@ -359,8 +364,8 @@ __device__ void write_scale(float norm, std::uint32_t bucket, bool is_first, con
   if (padding < s.scale_bytes) wire[padding] = std::byte{0};
 }
 
-/// Encodes a whole piece of each warp. With norm=l2 it is loaded a second time, from the cache: the sum of squares
-/// leaves it no registers.
+/// Encodes one whole piece on each warp. With norm=l2 the piece is loaded a second time, from the cache: the sum of
+/// squares leaves no registers to hold it.
 template <class Rule, class Source>
 __device__ void encode_whole(const Source& source, std::uint32_t piece, const WireShape& shape, detail::Norm kind,
                              const LaunchDraws& draws, std::byte* wire) {
@@ -400,7 +405,7 @@ __global__ void __launch_bounds__(Source::most_threads, 2)
   const std::uint32_t piece = piece_of_warp();
   if (piece < whole) return encode_whole<Rule>(source, piece, shape, kind, draws, wire);
   const Place place(shape);
-  if (place.bucket >= shape.buckets) return;  // whole warps, and with several to a bucket none
+  if (place.bucket >= shape.buckets) return;  // only whole warps return here, and none where warps share a bucket
   encode_ragged<Rule>(source, place, shape, kind, draws, wire);
 }
 
@@ -422,7 +427,7 @@ __global__ void decode_buckets(const std::byte* wire, WireShape shape, const flo
 
 // Launches of the bucketed codecs' kernels.
 
-/// Blocks of eight warps where each has a bucket of its own, else of one bucket's.
+/// Blocks of eight warps where each warp has a bucket of its own; else each block has the warps of one bucket.
 inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
   const unsigned warps = s.team == 1 ? 8 : s.team, buckets_a_block = warps / s.team;
   const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the bucketed codecs, one set for each rule, and of `terngrad`, for which the tensor is the only
-// bucket.
+// The kernels of the bucketed codecs, one set for each rule (detail/bucketed.hpp), and of `terngrad`, for which the
+// tensor is the only bucket.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -15,12 +15,13 @@
 
 namespace gradmeter::compression::cuda {
 
-/// The number of elements that a warp works on at a time: each lane has four neighbouring ones in each of four steps.
+/// A warp works on a piece of 512 elements at a time, in four steps: in each step, each lane has four neighbouring
+/// elements.
 inline constexpr std::size_t step_elements = 128, steps = 4, piece_elements = step_elements * steps;
-/// The most warps that may share a bucket; longer buckets are read twice.
+/// The most warps that may share a bucket; a bucket with more pieces than this is read twice.
 inline constexpr std::size_t most_warps = 16;
-/// Pieces whose results one block joins: a power of two, so that groups are subtrees of detail::TreeSum. One block for
-/// all pieces of 64 MiB would take longer than the kernel that made them.
+/// The number of pieces whose results one block joins: a power of two, so that groups are subtrees of detail::TreeSum.
+/// For a tensor of 64 MiB, a single block would take longer to join all results than the kernel that made them.
 inline constexpr std::size_t group_pieces = 1024;
 
 /// The wire of n elements as kernels see it, with sizes that the host has computed. Codes are written up to element

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of a codec on a GPU, and the table of those that exist. On the device that holds the gradient they
-// write the same bytes as a Codec for the same floats and draws. Below are the launchers of kernels that several codecs
-// share.
+// The interface of a codec on a GPU, and the table of those that exist. For the same floats and draws, such a codec
+// writes the same bytes on the device as its Codec does on the host. Below are functions that launch the kernels of
+// single codecs and of error feedback.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -21,12 +21,12 @@ namespace gradmeter::compression::cuda {
 
 using runtime::DeviceSpan;
 
-/// The most wires of a sum, because a kernel's parameters cannot hold more addresses.
+/// The most wires that one call can sum: a kernel's parameters hold no more addresses.
 inline constexpr std::size_t most_wires = 256;
 
 /// All work is queued on the stream, and memory must stay until the stream has passed it. Wires begin at multiples of
 /// 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have other bits than on the host.
-/// `workspace` [at least workspace_bytes(n), or as many bytes as `reduce` needs, at a multiple of 256 bytes] may be
+/// `workspace` [at least workspace_bytes(n), for `reduce` reduce_workspace_bytes(n), at a multiple of 256 bytes] may be
 /// reused once the stream has passed the call; its content does not matter. One workspace serves one call at a time.
 /// Errors: std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
 class DeviceCodec {
@@ -95,12 +95,13 @@ std::size_t topk_workspace(std::size_t n);
 /// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// What is done with an element that was sent: it is assigned or added; `clear` sets it to 0 and keeps the other
-/// elements.
+/// What happens to an element that was sent: its value is assigned to it, or added, or (`clear`) the element is set to
+/// 0 while all others stay.
 enum class Scatter : unsigned char { assign, add, clear };
-/// `assign` begins with zeros, `add` with `addend`, which may be `out`. Where the input was not finite, all elements
-/// become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write outside the memory. All elements then
-/// become NaN, since a kernel cannot throw. Cost: k elements, and n more where `out` does not hold the addend already.
+/// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the
+/// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
+/// outside the memory. All elements then become NaN, since a kernel cannot throw. Cost: k elements, and n more where
+/// `out` does not hold the addend already.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over buckets with vectors. It has codes of 1, 2, 4 or 8 bits between 32-bit lanes and the wire, random
-// draws, and stores of decoded numbers. The file is included once for each instruction set, hence its unusual include
-// guard. A codec overloads two functions for its rule (bucketed.hpp):
+// The loops over buckets with vector instructions: they draw random numbers, move codes of 1, 2, 4 or 8 bits between
+// 32-bit lanes and the wire, and store decoded numbers. The file is included once for each instruction set, hence its
+// unusual include guard. A codec overloads two functions for its rule (bucketed.hpp):
 //   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw), in the low bits, lanes in [-128, 255]
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code), where the code is at the top of its lane.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
@@ -37,7 +37,7 @@ void decode_buckets(const detail::DecodeJob& job) {
 namespace hn = hwy::HWY_NAMESPACE;
 using detail::bucket_unit;
 
-using F32 = hn::CappedTag<float, 16>;  // at most 16 lanes, so that four vectors of codes are at most a bucket's unit
+using F32 = hn::CappedTag<float, 16>;  // at most 16 lanes, so that four vectors have at most bucket_unit elements
 using U32 = hn::Repartition<std::uint32_t, F32>;
 using I32 = hn::Repartition<std::int32_t, F32>;
 using U16 = hn::Repartition<std::uint16_t, F32>;
@@ -234,7 +234,7 @@ class Coder {
   Words second_, number_;
 };
 
-/// Writes the codes of n elements, a multiple of the unit.
+/// Writes the codes of n elements; n is a multiple of bucket_unit.
 template <class Rule>
 HWY_INLINE void encode_units(const VectorCoefficients& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
                              std::uint32_t low, std::byte* to) {
@@ -243,8 +243,8 @@ HWY_INLINE void encode_units(const VectorCoefficients& encoder, const float* x, 
   for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
-/// Writes the codes of a span's last elements, which are fewer than a unit and are padded with zeros to one. `to` must
-/// be zero at first.
+/// Writes the codes of a span's last elements, which are fewer than bucket_unit; zeros take the place of the missing
+/// ones. `to` must be zero at first.
 template <class Rule>
 HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const float> x, detail::DrawKeys keys,
                             std::uint32_t low, std::byte* to) {
