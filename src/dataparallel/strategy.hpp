@@ -36,7 +36,7 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t ele
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {
-  /// number of forward and backward passes; number of passes that are forward only
+  /// passes: number of forward and backward passes; forwards: number of forward passes alone
   std::size_t passes = 1, forwards = 0;
   std::size_t replica_floats = 0;    ///< floats that the rank with the loss sends to the others
   std::vector<Bucket> updates = {};  ///< ranges to which the optimizer is applied, one by one
@@ -115,9 +115,9 @@ class Worker {
 
 /// What only the strategy itself can count in a run: the numbers of this rank, so far.
 struct Observations {
-  /// staleness[k]: the number of updates between whose read of weights and whose application k other updates were
-  /// applied. Counted while all workers train. Each server counts those of its own shard. For `ad-psgd` each worker
-  /// counts its own updates, and k is the number of averages that it made in between.
+  /// staleness[k]: the number of updates before which, since their weights had been read, k other updates were applied.
+  /// Counted while all workers train. Each server counts the updates of its own shard. For `ad-psgd` each worker counts
+  /// its own updates, and k is the number of averages that it made in between.
   std::vector<std::uint64_t> staleness = {};
   /// The sum of the staleness that updates under way had reached when the first worker finished.
   std::uint64_t staleness_under_way = 0;
@@ -146,7 +146,7 @@ class Strategy {
   /// bucket_bytes: the optimizer is applied to buckets of this length; 0: to all weights at once.
   explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
   virtual ~Strategy() = default;
-  /// The number of an axis's ranks that train, which are its first ranks. The others only serve.
+  /// The number of ranks of an axis that train: its first ranks. The others only serve.
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
@@ -204,11 +204,11 @@ class Strategy {
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;  ///< communicate during computation where the strategy allows it
-  int servers = 0;      ///< number of ranks that only serve, the last ones of an axis; set by the strategy's parameter
+  int servers = 0;      ///< the last so many ranks of an axis only serve; 0: servers, if any, run beside workers
   /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`own_optimizer`).
   std::string optimizer = "sgd";
-  /// Codec of the strategy's own messages; all-reduces are encoded by the fabric. It may also ask for clipped
-  /// gradients.
+  /// Codec of the strategy's own messages; all-reduces are encoded by the fabric. A codec may also ask that gradients
+  /// be clipped.
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};

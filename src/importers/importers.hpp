@@ -24,8 +24,7 @@ struct Imported {
   std::string not_stated;                                   ///< "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
   std::string faults;
-  /// True if all rows measure what gradmeter does not (other kinds of points); then it is no error that no points are
-  /// left.
+  /// True if all rows are of kinds that gradmeter does not have; a log that gives no point is then no error.
   bool is_of_other_kinds = false;
   core::Run& run() { return runs.back(); }  ///< the run that is being read
   /// Must be called at the head of each further program run that the log contains (several programs, or one in a loop).

@@ -96,8 +96,8 @@ class Server {
   static std::size_t elements_needed(const Sharding&, std::uint32_t server);
   /// Serves until all workers have disconnected or died.
   void run(ExecutionContext&);
-  /// A worker on the server's rank that waits calls this to handle one arrived message on its own thread; it must not
-  /// have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
+  /// Lets a worker on the server's rank, while it waits, handle one arrived message on its own thread. The worker must
+  /// not have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
   /// threads share a core, this saves the switch to the server's thread and back.
   bool help();
   /// Any thread may call it. `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks.

@@ -16,7 +16,7 @@ namespace gradmeter::dataparallel {
 /// How often one worker pushes to and pulls from all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
-  /// number of requests that are messages of their own; a pull that is sent along with a push is none
+  /// pulls that are messages of their own, not sent along with a push
   std::uint64_t requests = 0;
 };
 

@@ -17,9 +17,9 @@ enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
 /// The value of the parameter `graph`. Errors: UsageError for a graph that the strategy does not have.
 Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
 
-/// A directed graph: in step `number` (from 1) each of the P ranks sends to one peer. With t = number - 1, ranks modulo
-/// P: exponential: to rank + 2^(t mod ceil(log2 P)); ring: to rank + 1; random: to any other rank, drawn for each step
-/// and rank.
+/// A directed graph: in step `number` (from 1) each of the P ranks sends to one peer. exponential: to rank + 2^(t mod
+/// ceil(log2 P)) modulo P, where t = number - 1; ring: to rank + 1 modulo P; random: to any other rank, drawn for each
+/// step and rank.
 class PushTargets {
  public:
   PushTargets(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}

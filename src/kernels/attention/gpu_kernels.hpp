@@ -25,7 +25,8 @@ void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceS
                 DeviceSpan<float> y, cudaStream_t);
 void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
                          DeviceSpan<float> to, cudaStream_t);
-/// The parameters' version adds rows in the host's order, with a workspace of layer_norm_workspace(rows, width) floats.
+/// layer_norm_backward_parameters adds rows in the host's order. Its workspace has layer_norm_workspace(rows, width)
+/// floats.
 std::size_t layer_norm_workspace(std::size_t rows, std::size_t width);
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
                                     DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t);

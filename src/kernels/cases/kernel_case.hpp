@@ -26,9 +26,9 @@ struct KernelCaseOptions {
 };
 
 /// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
-/// wrong element among millions; `worst` shows it, since it looks at each element by itself: its distance from the
-/// reference, divided by the rounding error that is possible for it (for a sum of products: `allowed_distance`). Whole
-/// numbers must be equal.
+/// wrong element among millions; `worst` shows it. For each element by itself, it divides the distance from the
+/// reference by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole numbers
+/// must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
   double worst = 0;       ///< the largest such quotient of the checked elements; right up to 1
@@ -140,8 +140,8 @@ class ElementCheck {
 };
 
 /// At most `count` indices out of [0, n), n > 0, in ascending order. If they cannot be all indices, they are the first,
-/// the last, and a random one from each of the equal stretches between. Indices at equal distances could all fall into
-/// the same columns.
+/// the last, and a random one from each of the equal stretches between. (Indices at equal distances could miss whole
+/// columns of a matrix.)
 std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
 
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the

@@ -71,8 +71,8 @@ class Scratch {
   runtime::OwnedBuffer memory_;
 };
 
-/// A backend derives from it and writes `launch`. Its operands are not packed, so only packing_floats and
-/// unpacking_floats can be had: for operands in bf16 and fp16, which they convert from and to fp32.
+/// A backend derives from it and writes `launch`. Operands are never packed. The only conversions are packing_floats
+/// and unpacking_floats, from and to fp32, for operands in bf16 and fp16.
 class DeviceOp : public Op {
  public:
   DeviceOp(OperandLists, runtime::Cost);

@@ -27,8 +27,8 @@ inline constexpr unsigned busy_blocks = 128;  ///< about the number of a GPU's m
 struct ProductPieces {
   unsigned count, length;
 };
-/// Divides k among thread blocks if there are few results but long sums, as for gradients of weights: at least 256
-/// summands a block, and no more blocks than busy_blocks.
+/// Divides k if there are few results but long sums, as for gradients of weights, so that enough thread blocks have
+/// work: at least 256 summands a piece, and at most so many pieces that there are about busy_blocks blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
