@@ -94,7 +94,8 @@ class Worker {
   void update(UpdateStep step) { update(0, parameters().count(), step); }
   /// Clips the gradients of all tensors together: if their norm exceeds norm/sqrt(ranks), it is scaled down to that.
   void clip(double norm, int ranks);
-  /// Replaces `values` by their mean over the axis, after all of this rank's work so far. They are the fabric's memory.
+  /// Replaces `values`, which are the fabric's memory, by their mean over the axis, after all of this rank's work so
+  /// far.
   void average(const Buffer& values);
 
  private:
@@ -115,9 +116,9 @@ class Worker {
 
 /// What only the strategy itself can count in a run: the numbers of this rank, so far.
 struct Observations {
-  /// staleness[k]: the number of updates before which, since their weights had been read, k other updates were applied.
-  /// Counted while all workers train. Each server counts the updates of its own shard. For `ad-psgd` each worker counts
-  /// its own updates, and k is the number of averages that it made in between.
+  /// staleness[k]: how many updates had staleness k, that is, k other updates were applied between the read of their
+  /// weights and their own application. Counted while all workers train. Each server counts the updates of its own
+  /// shard. For `ad-psgd` each worker counts its own updates, and k is the number of averages that it made in between.
   std::vector<std::uint64_t> staleness = {};
   /// The sum of the staleness that updates under way had reached when the first worker finished.
   std::uint64_t staleness_under_way = 0;

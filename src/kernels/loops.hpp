@@ -31,7 +31,7 @@ class Loops {
   virtual ~Loops() = default;
 
   virtual void clear(Buffer) const;  ///< for any element type
-  /// both of one element type; either may be in the host's memory
+  /// Both buffers have one element type; either may be in the host's memory.
   virtual void copy(ConstBuffer from, Buffer to) const;
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
@@ -45,7 +45,7 @@ class Loops {
   virtual void column_sums(ConstBuffer matrix, Buffer sums) const;
   /// images = max(images + bias, 0), in place; images [samples × channels × pixels], bias [channels].
   virtual void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const;
-  /// sums [channels]: each channel of each image is summed by plane_sum, and then over the images, in the order of
+  /// sums [channels]: the plane_sum of each channel of each image, added up over the images in the order of
   /// pointwise/row_sums.hpp.
   virtual void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const;
   virtual void relu_backward(ConstBuffer activation, Buffer gradient) const;

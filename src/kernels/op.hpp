@@ -145,7 +145,7 @@ std::string op_refusal(const Problem&, std::string_view device);
 /// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has it. This is
 /// so on GPUs that have no products in that precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
-/// Begins the name of the implementation if the device leaves an operation to the host, which works on copies. A time
+/// The implementation's name begins so if the device leaves an operation to the host, which works on copies. A time
 /// then does not describe the device.
 inline constexpr std::string_view left_to_host = "on the host: ";
 /// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason, or with the known

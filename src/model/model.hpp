@@ -98,8 +98,8 @@ class Model {
   /// Names of its layers. The numbers that its passes give to `Queue::enter_layer` are indices of this list. Empty: its
   /// passes give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
-  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. Those of the
-  /// former have step_flops in all.
+  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. The FLOP of
+  /// pass_problems add up to step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }

@@ -85,9 +85,9 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum: a second word c keeps what rounding added too much, so that the exact value is near w − c. y =
-/// change − c; t = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g. Source: Kahan,
-/// "Further remarks on reducing truncation errors", CACM 8(1), 1965.
+/// A compensated sum: a second word c keeps what rounding has added to w, so that the value is w − c. y = change − c; t
+/// = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
                                                    LnsEvents* events) {

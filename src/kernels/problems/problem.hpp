@@ -49,7 +49,8 @@ struct PrecisionInfo {
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: the format has none
   bool logarithmic_sums = false;  ///< sums are logarithms too
   bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
-  /// Bytes of an operand's element and of a result's on hardware that has a format which is emulated here. 0: as above.
+  /// Bytes of an operand's and of a result's element on hardware that has the emulated format. 0: storage_bytes,
+  /// result_bytes.
   std::size_t native_bytes = 0, native_result_bytes = 0;
   bool is_gpu_mode = false;       ///< only kernel cases on a GPU use it
   double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition

@@ -57,8 +57,8 @@ struct RnnGradients {
   std::vector<double> layer;          ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
-/// `gradient`: of the layer's output, which is h after each step [steps x rows x hidden]. Cost: 4·gates·hidden² FLOP a
-/// row and step.
+/// `gradient`: by the layer's output, that is, by h after each step, without the share of later steps [steps x rows x
+/// hidden]. Cost: 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
 /// One element of the gradient of W, U or b; `at` is its index in that tensor (RnnInputs). Cost: 2·rows·steps FLOP.

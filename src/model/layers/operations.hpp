@@ -14,8 +14,8 @@
 namespace gradmeter::model {
 
 /// An operation on operands in plain memory. If the backend has layouts or formats of its own, PlainOp converts the
-/// operands in each run, which takes time. Outputs are overwritten, even if the operation itself would add to them.
-/// Memory: the stored form of each packed operand, and the operation's scratch.
+/// operands, which takes time. Outputs are overwritten, even if the operation itself would add to them. Memory: the
+/// stored form of each packed operand, and the operation's scratch.
 class PlainOp {
  public:
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
