@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training strategies, which say what a step does with a model and a fabric. A strategy owns no MPI call and no timer.
+// Training strategies, which say what a step does with a model and a fabric. A strategy itself calls neither MPI nor a
+// timer.
 #pragma once
 #include <functional>
 #include <memory>
@@ -28,24 +29,26 @@ struct Bucket {
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
 };
 
-/// The first bucket is at most 1 MiB, so that communication starts early. The others are at most `bucket_bytes`, as in
-/// PyTorch's DDP (Li et al., VLDB 2020); a tensor larger than that is a bucket of its own. 0: one bucket for all.
+/// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
+/// in PyTorch's DDP (Li et al., VLDB 2020); a tensor larger than that is a bucket of its own. bucket_bytes 0: by
+/// convention, one bucket for all tensors.
 std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes);
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {
-  std::size_t passes = 1, forwards = 0;  ///< number of passes forward and backward; number of passes forward alone
-  std::size_t replica_floats = 0;        ///< floats that the rank with the loss sends to the others
-  std::vector<Bucket> updates = {};      ///< ranges to which the optimizer is applied, one by one
-  bool shares_norms = false;             ///< the optimizer takes norms of whole tensors
+  /// passes: number of forward and backward passes; forwards: number of forward passes alone
+  std::size_t passes = 1, forwards = 0;
+  std::size_t replica_floats = 0;    ///< floats that the rank with the loss sends to the others
+  std::vector<Bucket> updates = {};  ///< ranges to which the optimizer is applied, one by one
+  bool shares_norms = false;         ///< the optimizer takes norms of whole tensors
 };
 
 /// The context of a strategy on one rank: the fabric, its axis of the mesh, a model, its buffers and its optimizer.
 class Worker {
  public:
   /// axis: the ranks with the same part of the model and other data; strategies communicate only with them. copy: the
-  /// mesh; null where one rank holds a replica of the model. parts: see `parts`. scaler: null where the loss is not
-  /// scaled. gradient_format: null where gradients stay in fp32.
+  /// mesh, for sending to the replica; null if one rank holds a whole replica of the model. parts: see `parts`. scaler:
+  /// null if the loss is not scaled. gradient_format: null if gradients stay in fp32.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
          const Mesh* copy = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
          const UpdateFormat* gradient_format = nullptr)
@@ -75,8 +78,8 @@ class Worker {
   Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
   /// The fabric's queue, for all that this rank computes.
   runtime::Queue& queue() { return fabric_; }
-  /// Runs forward and backward passes, which give the gradients of the batch's mean loss. If the loss is scaled,
-  /// gradients are divided by the scale before they are ready, and then rounded to their own format.
+  /// Runs forward and backward passes, which give the gradients of the batch's mean loss. Before `ready` is called for
+  /// a gradient, it is divided by the loss scale, if there is one, and then rounded to the format of gradients.
   model::PendingOutcome pass(
       const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {});
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. `values` is the fabric's
@@ -89,9 +92,10 @@ class Worker {
   /// in each step.
   void update(std::size_t offset, std::size_t count, UpdateStep);
   void update(UpdateStep step) { update(0, parameters().count(), step); }
-  /// Clips the gradients of all tensors together: if their norm is larger than norm/sqrt(ranks), it becomes that.
+  /// Clips the gradients of all tensors together: if their norm exceeds norm/sqrt(ranks), it is scaled down to that.
   void clip(double norm, int ranks);
-  /// Takes the mean over the axis, in place, after all of this rank's work so far. `values` is the fabric's memory.
+  /// Replaces `values`, which are the fabric's memory, by their mean over the axis, after all of this rank's work so
+  /// far.
   void average(const Buffer& values);
 
  private:
@@ -107,27 +111,28 @@ class Worker {
   PartSums* parts_;
   LossScaler* scaler_;
   const UpdateFormat* gradient_format_;
-  std::vector<Range> checked_;  ///< ranges that wait for the others
+  std::vector<Range> checked_;  ///< ranges that are held back until all have been given
 };
 
-/// What only the strategy can observe in a run, for this rank so far.
+/// What only the strategy itself can count in a run: the numbers of this rank, so far.
 struct Observations {
-  /// staleness[k]: the number of updates that were applied k updates after the weights from which they were computed,
-  /// while all workers trained. Each server counts those of its own shard. For `ad-psgd` each worker counts its own
-  /// updates, and k is the number of averages made in between.
+  /// staleness[k]: how many updates had staleness k, that is, k other updates were applied between the read of their
+  /// weights and their own application. Counted while all workers train. Each server counts the updates of its own
+  /// shard. For `ad-psgd` each worker counts its own updates, and k is the number of averages that it made in between.
   std::vector<std::uint64_t> staleness = {};
-  /// The sum of the staleness of updates that had not arrived yet when the first worker finished.
+  /// The sum of the staleness that updates under way had reached when the first worker finished.
   std::uint64_t staleness_under_way = 0;
   /// Updates of this rank's worker. Each counts once, over however many servers it is spread.
   std::uint64_t updates = 0;
   std::uint64_t applied = 0;  ///< steps of this rank's server; updates that are applied together count as one
-  /// The largest difference of clocks between the fastest and the slowest worker at a read; for `ad-psgd`, between two
-  /// workers that averaged.
+  /// The largest number of clocks by which a worker was ahead of the slowest one when it read; for `ad-psgd`, between
+  /// two workers that averaged.
   std::uint64_t largest_gap = 0;
   double held_s = 0;          ///< time for which the staleness bound held back reads [s]
-  std::uint64_t dropped = 0;  ///< number of chunks' changes that arrived too late for their step
+  std::uint64_t dropped = 0;  ///< number of chunks' changes that came too late for their step and were not used
 
-  /// The mean staleness. It includes the updates under way at the end, so that an incomplete cycle counts in part.
+  /// The mean staleness of the counted updates. Their sum includes `staleness_under_way`, so that a cycle of workers
+  /// that is incomplete at the end does not bias the mean.
   double mean_staleness() const;
 };
 
@@ -142,33 +147,35 @@ class Strategy {
   /// bucket_bytes: the optimizer is applied to buckets of this length; 0: to all weights at once.
   explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
   virtual ~Strategy() = default;
-  /// The number of ranks of an axis that train, which are the first ones. The others serve.
+  /// The number of ranks of an axis that train: its first ranks. The others only serve.
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most further bytes that it keeps on one rank: copies of weights, the state of optimizers of its own.
+  /// The most bytes that it keeps on one rank besides these: copies of weights, the state of optimizers of its own.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
   /// Called once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
   virtual void begin(Worker&);
-  /// The number of steps after which exchanges repeat. A step's time is the mean over so many steps.
+  /// The number of steps after which the pattern of exchanges repeats. A step's time is reported as the mean over that
+  /// many steps.
   virtual std::size_t period() const { return 1; }
 
   /// Makes one training step on this worker's part of the batch. Ranks that only serve do not call it.
   virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
-  /// Waits until this worker has nothing under way. When all have returned, no message is on its way until the next
-  /// step.
+  /// Waits until this worker has nothing under way. When it has returned on all workers, no message is on its way until
+  /// the next step.
   virtual void settle(Worker&) {}
-  /// Writes the evaluation weights to `to`: the weights that the run would return now, which are the servers', the
-  /// mean, or this worker's own. All workers must call it, all of them settled; it changes nothing.
+  /// Writes the evaluation weights to `to`: those that the run would return now. They are the servers' weights, the
+  /// mean of all workers' weights, or this worker's own. All workers must call it, after all have settled; it changes
+  /// no state.
   virtual void evaluation_weights(Worker&, Buffer to);
   /// The evaluation weights that this rank holds at this moment, without communication. If several ranks hold an
   /// element, its weight is their mean. Observers in virtual time may call it, only while no task of any rank runs.
   /// Empty on all ranks: the weights are not known without communication.
   virtual std::vector<WeightsInPlace> held_weights(const Worker&) const;
-  /// Called after the last step, on all ranks; servers end.
+  /// Called after the last step, on all ranks. Servers stop here.
   virtual void end(Worker&) {}
 
   virtual Observations observed() const { return {}; }
@@ -184,8 +191,8 @@ class Strategy {
   std::vector<Bucket> buckets(const model::Model& m) const {
     return make_buckets(m.tensors(), m.element_count(), bucket_bytes_);
   }
-  /// Applies the worker's optimizer bucket by bucket, as `sync` does, so that strategies that do not exchange gradients
-  /// differ from it only by their exchange.
+  /// Applies the worker's optimizer bucket by bucket, as `sync` does, so that a strategy that does not exchange
+  /// gradients differs from `sync` only by its exchange.
   void update_by_buckets(Worker&, UpdateStep) const;
   /// Evaluation weights that are the mean of all workers' weights.
   static void mean_weights(Worker&, Buffer to);
@@ -198,10 +205,11 @@ class Strategy {
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;  ///< communicate during computation where the strategy allows it
-  int servers = 0;      ///< value of the name's parameter: the last so many ranks of an axis only serve
-  /// Optimizer of the servers, and of strategies that make it for a part of the weights.
+  int servers = 0;      ///< the last so many ranks of an axis only serve; 0: servers, if any, run beside workers
+  /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`own_optimizer`).
   std::string optimizer = "sgd";
-  /// Codec of messages, which may also clip gradients; the fabric encodes all-reduces.
+  /// Codec of the strategy's own messages; all-reduces are encoded by the fabric. A codec may also ask that gradients
+  /// be clipped.
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};
@@ -233,14 +241,15 @@ constexpr bool encodes_sums(CommunicationPattern p) {
   return p == CommunicationPattern::all_reduce || p == CommunicationPattern::changes;
 }
 
-/// One row. `parameters`: their names with their defaults, "every=16,start=0"; empty: none.
+/// One strategy of the registry. `parameters`: their names with their defaults, "every=16,start=0"; empty: none.
 struct StrategyInfo {
   std::string_view name, parameters = "", rule, bytes_text, source;
   CommunicationPattern communication;
-  /// True where the strategy keeps the optimizer's state itself, for a part of the weights, so that workers need none.
+  /// True if the strategy keeps the optimizer's state itself, for a part of the weights, so that workers need no
+  /// optimizer.
   bool own_optimizer = false;
-  bool optimizer_alone = false;  ///< only the optimizer changes weights, so they are in its number format
-  /// A step computes something other than the control's step, so the two must not be compared.
+  bool optimizer_alone = false;  ///< only the optimizer changes weights, so weights stay in its number format
+  /// A step computes something other than a step of the control (`independent`), so the two must not be compared.
   bool computes_other_work = false;
   /// True where the strategy knows all gradients of a step before it applies any, and all its ranks know the same ones,
   /// so that the loss scale may adapt.
@@ -258,7 +267,7 @@ class StrategyChoice {
  public:
   StrategyChoice(const StrategyInfo& info, core::ParsedName parsed)
       : name(parsed.canonical()), info_(info), parsed_(std::move(parsed)) {}
-  const std::string name;  ///< canonical: equal names mean the same
+  const std::string name;  ///< canonical: equal names mean equal strategies
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
   /// True where an exchange of changes continues during later steps, so that a progress thread must move it.

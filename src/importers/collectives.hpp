@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points of collectives: their units, the names of collectives and element types in logs, and whether columns agree.
+// Helpers for logs of collectives: units, names of collectives and element types, and checks that a row's columns
+// agree.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,8 +16,8 @@
 
 namespace gradmeter::importers {
 
-/// The number of ranks, from the log (`said`) or else from the user. Errors: UsageError "line N: …" if these differ;
-/// line 0: the text names no line.
+/// The number of ranks, and the collective: from the log (`said`; 0 or empty: it does not say) or else from the user.
+/// Errors: UsageError "line N: …" if the two differ; line 0: the text names no line.
 std::int64_t ranks_of(std::int64_t said, const Hints&, std::size_t line);
 std::string kind_of(const std::string& said, const Hints&, std::size_t line);
 
@@ -52,15 +53,15 @@ void set_time(core::Point&, double seconds);
 /// Marks a point mistrusted, unless it is wrong already, because its columns contradict each other: "400 floats are not
 /// 400 bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);
-/// Checks that the point's size and time agree with these rates of the same row; else marks it mistrusted. `digit`: the
-/// value of the last printed digit of a rate. All rates are in bytes a second.
+/// Checks that the point's size and time agree with these rates of the same row; else marks it mistrusted. All rates
+/// are in bytes a second. `digit`: the worth of one unit in the last digit that the log prints of a rate.
 void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&);
-/// Checks that the ratio of the two rates is right for the collective on the point's ranks; else marks the point
-/// mistrusted. It needs rates of three digits, and a collective whose ratio depends on the ranks.
+/// Checks that busbw/algbw is right for the collective on the point's ranks; else marks the point mistrusted. Only
+/// rates of three digits or more are checked, and only collectives whose ratio depends on the number of ranks.
 void check_bus_factor(core::Point&, double algbw, double busbw, double digit, Faults&);
 /// Whether `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow.
 bool is_near(double ratio, std::optional<double> factor);
-/// The number of ranks in each group, which must be the same. Errors: UsageError "line N: ...".
+/// The number of ranks in each group, which must be the same for all groups. Errors: UsageError "line N: ...".
 std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by_group, std::size_t line);
 /// The reason why rows of nccl-tests with this operation (empty: none) and root (-1: none) cannot be of this
 /// collective; empty: they can.
@@ -69,13 +70,14 @@ std::string why_not_of(const std::string& collective, const std::string& op, std
 void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Adds a further property of the measurement, besides collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
-/// Whether OSU, IMB, Chakra and NCCL's Inspector give the size of one rank's part, rather than of the whole buffer.
+/// Whether the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
+/// not of the whole buffer.
 bool counts_parts(std::string_view collective);
 /// Multiplies the size by the ranks if the log's size is one rank's part, since our sizes are of the whole buffer.
 /// `always`: this tool counts parts for this collective, whatever counts_parts() says. Errors: UsageError "line N: …"
 /// if the ranks are unknown.
 void take_parts(core::Point&, std::size_t line, bool always = false);
-/// Marks a point wrong if the log counts any elements out of bounds.
+/// Marks a point wrong if `elements`, the log's count of wrong elements, is above 0.
 void set_wrong(core::Point&, double elements);
 /// busbw divided by algbw, by the collective and the number of ranks; empty if ranks are unknown, or if no factor is
 /// defined for the collective.

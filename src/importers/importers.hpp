@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns logs of other benchmarks into runs of our result file, for compare and report. Values that a log does not give
-// are null, and `not_stated` lists them. A format is one file and one row of the table.
+// Turns logs of other benchmarks into runs of our result file, for the commands compare and report. Values that a log
+// does not give are null, and `not_stated` lists them. Each format is one source file and one entry of formats().
 #pragma once
 #include <span>
 #include <string>
@@ -24,10 +24,10 @@ struct Imported {
   std::string not_stated;                                   ///< "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
   std::string faults;
-  /// True where all rows are of kinds that gradmeter does not have, so that a run without points is complete.
+  /// True if all rows are of kinds that gradmeter does not have; a log that gives no point is then no error.
   bool is_of_other_kinds = false;
   core::Run& run() { return runs.back(); }  ///< the run that is being read
-  /// Must be called at each further head in a log of several programs, or of a program in a loop.
+  /// Must be called at the head of each further program run that the log contains (several programs, or one in a loop).
   void begin_run() {
     if (!run().points.empty()) runs.emplace_back();
     run() = {};
@@ -45,8 +45,8 @@ struct Format {
 std::span<const Format* const> formats();
 
 /// Reads a log in the named format; "auto" takes the first that recognises it. `label`: the file's name, for errors and
-/// for the ids of the runs. A row whose factors the present run already has begins the next run, so that no row
-/// replaces another. Errors: UsageError "FILE: line N: …", also for a log of no known format.
+/// for the ids of the runs. If a row has the same factors as an earlier row of its run, it begins the next run, so that
+/// no row replaces another. Errors: UsageError "FILE: line N: …", also for a log of no known format.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
 // Each format is defined in the source that has its name.

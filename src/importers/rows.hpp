@@ -22,7 +22,8 @@ struct Faults {
   std::size_t without_time = 0;   ///< rows that give no point, since their time or rate is 0 or less
   std::size_t without_bytes = 0;  ///< rows that give no point, since their size is 0
   std::size_t contradictory = 0;  ///< points that are mistrusted, since their columns contradict each other
-  /// Line of the last row, if it is too short, or may be because its line has no end; 0: none.
+  /// The line of the last row, if that row is too short, or may be cut because the log does not end with a line end; 0:
+  /// none.
   std::size_t cut_line = 0;
   std::size_t torn = 0;       ///< rows that were broken up by other output
   std::string why_torn = {};  ///< reason of the first such row: "line 12: 'x' is no number"
@@ -46,7 +47,8 @@ struct CutRow : core::UsageError {
   using core::UsageError::UsageError;
 };
 
-/// A log of tables. Where other output stands between two pieces of a row, these are joined, or counted as torn.
+/// Reads the tables of a log. If other output has broken a row into pieces, these are joined; if they cannot be joined,
+/// the row is counted as torn.
 class LogReader {
  public:
   explicit LogReader(std::string_view text, std::string_view own_format);
@@ -54,17 +56,18 @@ class LogReader {
   void each_line(const std::function<void(std::string_view line, std::size_t number)>& use) const {
     importers::each_line(text_, use);
   }
-  /// Whether the line belongs to another tool's output in the log. That begins with that tool's first line, and ends
-  /// before the next line with which the format's own tool begins. Its rows are counted as left out, under that tool's
-  /// name.
+  /// Whether the line belongs to the output of another tool. Such output begins with that tool's first line, and ends
+  /// where the next output of the format's own tool begins. Its rows are counted as left out, under that tool's name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
-  /// Reads a whole row, or leaves everything as it was. joined: the row was joined from pieces, so it may be believed
-  /// only if its columns agree. Errors: UsageError if it is no row.
+  /// Reads a whole row. joined: the row was joined from pieces, so it may be believed only if its columns agree.
+  /// Errors: UsageError if it is no row; nothing has changed then.
   using Read = std::function<void(std::string_view row, bool joined)>;
-  /// Reads a row from a line, or from pieces of a row. begins: the line could begin a row. hides: a row may stand
-  /// behind other text on the line; it is then counted as unreadable, as is a line that ends with four numbers.
+  /// Takes a line that is a row, or a piece of one. begins: the line could begin a row. hides: a row may stand behind
+  /// other text on the line. A line that is neither a row nor a piece is counted as unreadable if it may hide a row or
+  /// ends with four numbers; otherwise it is ignored.
   void add_row(std::string_view line, std::size_t number, bool begins, const Read&, bool hides = false);
-  /// Must be called at the line of a head and at the end of the log, since a row above it does not continue below.
+  /// Must be called at the head of each table, and with `of_log` at the end of the log, since no row continues beyond
+  /// these.
   void end_rows(bool of_log = false);
   /// Ends the log's rows, and reports their faults.
   void finish(Imported&);
@@ -72,8 +75,9 @@ class LogReader {
 
  private:
   std::string_view text_, own_format_;
-  std::string_view other_format_;  // the tool whose output this is; empty: the format's own tool
-  std::size_t unended_line_ = 0;   // number of the last line, if its line end is missing
+  // the other tool to whose output the present line belongs; empty: the format's own tool
+  std::string_view other_format_;
+  std::size_t unended_line_ = 0;  // number of the last line, if its line end is missing
   std::string piece_, why_;
   std::size_t piece_line_ = 0;
   bool piece_is_cut_ = false;  // the piece is cut and has no other fault
@@ -81,10 +85,11 @@ class LogReader {
 
 /// Reads a number. Errors: UsageError "line N: 'word' is no number".
 double number_of(const std::string& word, std::size_t line);
-/// Reads a number of a tool that prints `decimals` decimals: one with fewer has lost its end. Errors: CutRow.
+/// Reads a number from a tool that always prints `decimals` decimals: a number with fewer has lost its end. Errors:
+/// CutRow.
 double number_of(const std::string& word, std::size_t decimals, std::size_t line);
 std::int64_t count_of(const std::string& word, std::size_t line);
-/// Throws UsageError "line 12: why"; for number 0, which means no line, only the reason.
+/// Throws UsageError "line 12: why"; for number 0, which by convention means no line, only "why".
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);
 /// Always throws CutRow.
 [[noreturn]] void refuse_cut(std::size_t number, const std::string& why);

@@ -18,15 +18,15 @@ std::string plain_text(std::string_view bytes);
 std::size_t line_at(std::string_view text, std::size_t place);
 /// Whether `first` is the first character that is not blank.
 bool begins_with(std::string_view text, char first);
-/// Repairs JSON. Outside of texts, NaN, inf, Infinity and the like (written by Python's json and printf) become null.
-/// In texts, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding, become
-/// ?.
+/// Repairs JSON. Outside of strings, NaN, inf, Infinity and the like (written by Python's json and printf) become null.
+/// Inside strings, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding,
+/// become "?".
 std::string mended_json(std::string_view json);
 /// Parses JSON. Errors: UsageError "line 3: it is no whole JSON; ...".
 core::Json parse_json(std::string_view json);
-/// The text with this key; empty where there is none.
+/// The string under this key; empty if there is none.
 std::string text_of(const core::Json& object, const char* key);
-/// The whole number of at least 0 with this key; -1: none.
+/// The whole number of at least 0 under this key; -1: there is none.
 std::int64_t whole_of(const core::Json& object, const char* key);
 /// The product; 0 if it overflows.
 std::uint64_t checked_product(std::uint64_t n, std::uint64_t by);

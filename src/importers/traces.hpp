@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces of training: their steps, to be replayed and as rows, and the facts that each format lacks.
+// Reads traces of training: their steps, for replay and as rows of a result file, and what the trace leaves out.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,33 +14,35 @@ struct ReadTrace {
   std::string host;
   std::int64_t rank = -1;            ///< the rank that was traced; -1: the trace does not say
   std::size_t calls_of_no_size = 0;  ///< collectives whose buffer size the trace does not give
-  std::size_t groups = 1;            ///< process groups of Chakra's collectives
+  std::size_t groups = 1;            ///< number of process groups in Chakra's collectives
   std::size_t calls_beside = 0;      ///< calls of gloo or MPI that were recorded beside those of NCCL, and are left out
-  bool says_elements = true;  ///< false: the trace gives no element type; one whose size divides the buffer's is used
+  /// false: the trace gives no element type, so one whose size divides the buffer's size is assumed
+  bool says_elements = true;
 };
 
 /// Reads PyTorch's profiler traces. Steps are those of `ProfilerStep#`. On a GPU, computation is kernels, copies and
 /// fills, and collectives are NCCL's kernels with the metadata that PyTorch adds. On a CPU, computation is operators,
-/// and collectives are the labels of gloo and MPI on their threads. Errors: UsageError for text that is no whole JSON,
-/// has no steps, or has events without times.
+/// and collectives are the annotations of gloo and MPI ("gloo:all_reduce") on their threads. Errors: UsageError for
+/// text that is no whole JSON, has no steps, or has events without times.
 ReadTrace read_kineto_trace(std::string_view json);
 
-/// Reads PyTorch's execution traces, schemas 1.0 and 1.1. Steps are those of `ProfilerStep#`, or the whole trace is one
-/// step. Collectives are nodes `record_param_comms`, or the labels of gloo and MPI, in the order of their ids. A step
-/// waits for them where the trace does, else at its end; barriers are left out. There are no times. Errors: UsageError
-/// "node 7: ..." for nodes not of this form.
+/// Reads PyTorch's execution traces, schemas 1.0 and 1.1. Steps are those of `ProfilerStep#`, or else the whole trace
+/// is one step. Collectives are the nodes `record_param_comms`, or the annotations of gloo and MPI, in the order of
+/// their ids. A step waits for a collective where the trace does, else at the step's end; barriers are left out. These
+/// traces have no times. Errors: UsageError "node 7: ..." for nodes not of this form.
 ReadTrace read_execution_trace(std::string_view json);
 
 /// Reads Chakra's traces as its jsonizer prints them; a whole trace is one step. A node begins when its dependencies
-/// have ended. Computation of the host, computation of the device, and collectives each run one after another. `ranks`:
-/// needed for all-gathers, since traces give the size of one rank's part; 0: unknown. Errors: UsageError "line 12: ..."
-/// for nodes not of this form, and for dependencies that form a cycle.
+/// have ended. In each of three classes (computation of the host, computation of the device, collectives), nodes run
+/// one after another. `ranks`: needed for all-gathers, since traces give the size of one rank's part; 0: unknown.
+/// Errors: UsageError "line 12: ..." for nodes not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
 /// Reads a file in whichever of these formats, compressed or not; a file of no known format is read as kineto's.
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
-/// A row of `replay` for the steps, and a row of `allreduce` for the calls of each kind, size, element type and group.
+/// Makes one row of `replay` for all steps, and one row of `allreduce` for the calls of each kind, size, element type
+/// and group.
 Imported trace_rows(const ReadTrace&, const Hints&);
 
 }  // namespace gradmeter::importers

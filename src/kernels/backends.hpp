@@ -71,16 +71,16 @@ std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Devi
 std::string lns_op_refusal(const Problem&);
 std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
 
-/// Refuses in bf16 the same problems as in fp32.
+/// Takes a bf16 problem if a backend takes it in fp32, and oneDNN can be used.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
 /// True for operations of the backends `converted` and `emulated`, and for those that pack their operands.
 bool is_converted(const Op&);
-/// The format of an operand's numbers in memory. It is the operand's own, but packed weights in bf16 by conversion are
-/// fp32.
+/// The format in which an operand's numbers lie in memory. It is the operand's own format, except for packed weights of
+/// operations that convert (is_converted), which lie in fp32.
 const NumberFormat& stored_format(const Op&, const Operand&);
 
-/// Takes the same problems as fp32, in a precision whose row says `emulated`.
+/// Takes the same problems as fp32, in a precision with `PrecisionInfo::emulated`.
 std::string emulated_op_refusal(const Problem&);
 std::unique_ptr<Op> make_emulated_op(const Problem&, const OpOptions&, runtime::Device&);
 
@@ -94,7 +94,8 @@ std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Devic
 
 namespace gradmeter::kernels::cuda {
 
-// The functions behind add_cuda_ops() whose operations our own kernels compute, one group for each file of operations.
+// The functions behind add_cuda_ops() for operations that our own kernels compute, one group for each file of
+// operations.
 
 std::string own_gemm_refusal(const Problem&);
 std::unique_ptr<Op> make_own_gemm(const Problem&, const OpOptions&, runtime::Device&);
@@ -108,12 +109,13 @@ std::unique_ptr<Op> make_own_conv(const Problem&, const OpOptions&, runtime::Dev
 std::string own_rnn_refusal(const Problem&);
 std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Device&);
 
-// The functions of libraries; their sources state at the top which problems they take.
+// The functions behind add_cuda_ops() for NVIDIA's libraries; their source files state at the top which problems they
+// take.
 
 /// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, and the modes tf32, fp8_e4m3_fast and fp8_e5m2_fast.
 std::string cublaslt_refusal(const Problem&);
-/// scratch_bytes: the most workspace of the algorithm: 32 MiB on devices of compute capability 9.0 and later, else 4
-/// MiB.
+/// scratch_bytes: the most workspace that the algorithm may use: 32 MiB on devices of compute capability 9.0 and later,
+/// else 4 MiB.
 std::unique_ptr<Op> make_cublaslt_op(const Problem&, const OpOptions&, runtime::Device&);
 
 /// Takes fp32, bf16 and fp16.

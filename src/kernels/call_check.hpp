@@ -12,17 +12,17 @@
 namespace gradmeter::kernels {
 
 /// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whoever
-/// submitted them. Some elements of each result, drawn at random, are overwritten before the call, and afterwards
-/// compared with float64 arithmetic on the operands in memory. So calls that write nothing, or only half, or an older
-/// result, are found.
+/// submitted them. Before a call, some elements of each result, drawn at random, are overwritten; after it, they are
+/// compared with float64 arithmetic on the operands in memory. So the check finds calls that write nothing, write only
+/// half, or leave an older result.
 /// - Products, convolutions and the packing of their operands, in fp32, bf16 and int8: numbers must be right within the
 ///   errors of rounding.
 /// - Products whose operands have up to 2^20 elements together: also, each row of the result, times a drawn vector of
 ///   ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a single wrong element is
 ///   found.
 /// - Other operations in floats, which are the recurrent layers: elements must have been written.
-/// Cost: about a hundredth of the operation's FLOP, for at least 4 to 16 elements of the result, and a pass over the
-/// operands. A thread has at most one check at a time.
+/// Cost: the FLOP of the drawn elements (1 % of a result's elements, but at least 4 and at most 16), and for the
+/// products with the additional check a pass over their operands. A thread has at most one check at a time.
 class CallCheck {
  public:
   explicit CallCheck(std::uint64_t seed);

@@ -17,7 +17,8 @@ namespace gradmeter::kernels {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// Reorders [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back.
+/// Reorders [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back. The number
+/// of parts (query, key and value: 3) follows from the buffer's length.
 struct HeadLayout {
   std::size_t samples, steps, heads, width;
   bool to_heads;  ///< else back to tokens
@@ -29,8 +30,9 @@ class Loops {
  public:
   virtual ~Loops() = default;
 
-  virtual void clear(Buffer) const;                      ///< for any element type
-  virtual void copy(ConstBuffer from, Buffer to) const;  ///< for one element type; either buffer may be the host's
+  virtual void clear(Buffer) const;  ///< for any element type
+  /// Both buffers have one element type; either may be in the host's memory.
+  virtual void copy(ConstBuffer from, Buffer to) const;
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
   /// to = a + b; to may be a or b.
@@ -39,11 +41,12 @@ class Loops {
   virtual void add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const;
   /// to = x + row, for each row of x [rows × row's length]; `to` may be x. is_relu: negative results become zero.
   virtual void add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const;
-  /// Sums the columns of a matrix [rows × sums' length], in row order.
+  /// Sums the columns of a matrix [rows × sums' length], in the order of pointwise/row_sums.hpp.
   virtual void column_sums(ConstBuffer matrix, Buffer sums) const;
   /// images = max(images + bias, 0), in place; images [samples × channels × pixels], bias [channels].
   virtual void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const;
-  /// sums [channels]: the sum of each plane in order, then over the samples in order.
+  /// sums [channels]: the plane_sum of each channel of each image, added up over the images in the order of
+  /// pointwise/row_sums.hpp.
   virtual void channel_sums(ConstBuffer images, std::size_t pixels, Buffer sums) const;
   virtual void relu_backward(ConstBuffer activation, Buffer gradient) const;
 
@@ -60,8 +63,8 @@ class Loops {
   /// Writes each word's row of the table [words × width]. Words are whole numbers stored as fp32. Errors:
   /// std::out_of_range for a number outside the table; a GPU writes NaN instead.
   virtual void embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffer to) const;
-  /// Adds each word's row of `delta` to the gradient of the table, in the order of the words. clears: sets that to 0
-  /// first.
+  /// Adds each word's row of `delta` to the gradient of the table, in the order of the words. clears: sets the gradient
+  /// to 0 first.
   virtual void embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t width, bool clears, Buffer table) const;
   /// Transposes [rows × columns × width] to [columns × rows × width].
   virtual void swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_t columns, std::size_t width,
@@ -73,7 +76,7 @@ class Loops {
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
-  /// As `adam`, with the epsilon of algorithm 1, and for the given number of the update.
+  /// As `adam`, with the epsilon of algorithm 1, and with the number of the update from UpdateNumber.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
   /// The functions of kernels/pointwise/updates.hpp over many pieces. sums: two for each piece, in float64.

@@ -18,7 +18,8 @@ struct NumberFormat {
   std::size_t bytes;
   double (*load)(const std::byte*);
   void (*store)(std::byte*, double);  ///< rounds to the format
-  /// Random data is uniform over this many whole numbers, from `lowest` on; 0: Gaussian of mean 0 and variance 1.
+  /// Random data is uniform over `levels` whole numbers, from `lowest` on. levels 0: it is Gaussian, of mean 0 and
+  /// variance 1.
   double lowest = 0;
   std::size_t levels = 0;
 
@@ -27,8 +28,9 @@ struct NumberFormat {
 
 /// Formats of fp32, bf16, fp16, int32 and int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
-/// A byte that no operation writes, by which memory is filled first. For floats, bytes of ones make a NaN that no
-/// arithmetic produces; for whole numbers 0x5a… exceeds sums of small ones.
+/// A byte to fill memory with before an operation, such that no operation writes a number of these bytes. int32: 0x5a,
+/// whose number 0x5a5a5a5a exceeds sums of small ones; other formats: 0xff, in floats a NaN that no arithmetic
+/// produces.
 std::byte never_written(const NumberFormat&);
 /// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
@@ -43,8 +45,8 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint6
 /// The root mean square of the random numbers of a format.
 double usual_size(const NumberFormat&);
 
-/// Rounds to numbers of e4m3 or e5m2 times one scale, by which the largest number becomes the format's largest (current
-/// scaling). Infinities and NaN stay, so that they are seen.
+/// Rounds each number to a number of e4m3 or e5m2 times a scale that all share, chosen so that the largest number
+/// becomes the format's largest (current scaling). Infinities and NaN stay, so that they are seen.
 void round_to_fp8(std::span<float>, core::Element);
 
 // Quantization of numbers to 8 bits.
@@ -78,7 +80,7 @@ inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 double largest_int8_weight();
 /// The `scale` of `fill_random` for operands: 1, but for s8 such that no weight is above `largest_int8_weight()`.
 double random_range(const NumberFormat&);
-/// The s8 steps for each unit of a recurrent layer's weight, whose variance is 1/hidden. It is a power of two such that
+/// How many steps of s8 make 1.0 of a recurrent layer's weights, whose variance is 1/hidden: a power of two such that
 /// six standard deviations still fit.
 float rnn_weights_scale(const RnnShape&);
 

@@ -44,15 +44,17 @@ class BufferList : public std::span<const AnyBuffer> {
 
 struct OpOptions;
 
-/// Operands by operation, in the order of `inputs` and `outputs`; brackets mark those that only some problems have.
+/// The operands of each kind of operation, in the order of `inputs` and `outputs`; brackets mark those that only some
+/// problems have.
 /// - gemm: a, b, [bias] to c, each of `count` products. With GemmShape::accumulate c is read as well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
 ///   gradient. Images [batch x channels x height x width], filters [filters x channels x height x width].
 /// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Input [steps x batch x input],
 ///   output [steps x batch x hidden], states [batch x hidden], weights [input x gates x hidden], recurrent [hidden in x
-///   gates x hidden out], bias [gates x hidden]. Backward: these, the output, `kept` and the output gradient to the
-///   gradients of all inputs. Those of weights, recurrent and bias are added to.
-/// One thread at a time calls it, with the compute_threads() of the thread that prepared it.
+///   gates x hidden out], bias [gates x hidden]. Backward: inputs are those of forward, then its output, `kept` and the
+///   output gradient; outputs are the gradients of forward's inputs. The gradients of weights, recurrent and bias are
+///   added to.
+/// Only one thread at a time calls it, with the compute_threads() of the thread that prepared it.
 class Op {
  public:
   virtual ~Op() = default;
@@ -74,8 +76,8 @@ class Op {
   /// in fp32. Errors: std::logic_error when the operand is plain fp32 already.
   virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
-  /// The offset of an element of an operand in its stored form [bytes]; empty: unknown. By it single elements can be
-  /// checked without packing, which may be done by the library that is being checked.
+  /// The offset of an element of an operand in its stored form [bytes]; empty: unknown. With it, a check of single
+  /// elements does without `unpacking`, which may be the work of the very library that is being checked.
   virtual std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const;
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
@@ -92,8 +94,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that knows the cost. The operation itself, which has left the caches since its
-  /// last call, is then read only within the work.
+  /// As the other `run`, for a caller that knows the cost. It does not read the operation, which has left the caches
+  /// since its last call, before the work runs.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -121,7 +123,7 @@ struct OpOptions {
   AlgorithmSearch algorithm = AlgorithmSearch::estimated;
 };
 
-/// One row of the table. `refusal`: why the backend cannot run a problem of this operation and precision; empty: it
+/// A row of op_backends(). `refusal`: why the backend cannot run a problem of this operation and precision; empty: it
 /// can.
 struct OpBackend {
   std::string_view name, source;
@@ -140,11 +142,11 @@ void add_op_backend(const OpBackend&);
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// Whether software rounds to the precision, so that a time tells nothing about it. On GPUs this is so where they have
-/// no products in it. device: as for `op_refusal`.
+/// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has it. This is
+/// so on GPUs that have no products in that precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
-/// The implementation's name begins with it where the device leaves an operation to the host, on copies. The time then
-/// does not describe the device.
+/// The implementation's name begins so if the device leaves an operation to the host, which works on copies. A time
+/// then does not describe the device.
 inline constexpr std::string_view left_to_host = "on the host: ";
 /// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason, or with the known
 /// backends; BackendError when the library refuses; std::bad_alloc.

@@ -29,7 +29,7 @@ struct Tensor {
   std::vector<std::size_t> shape;
   std::size_t offset, count;
   bool is_part = false;  ///< other tensor ranks hold the rest of it; if so, they all do for the same tensors
-  /// place in the whole model; columns 0: the model is not split, so offset and count give the place
+  /// place in the whole model; columns 0: by convention, the model is not split, so offset and count give the place
   WholePlace whole = {};
 };
 
@@ -93,12 +93,13 @@ class Model {
   virtual double step_flops(std::size_t samples) const = 0;
   /// False: its loss has no meaning; it only computes and exchanges as a real network would.
   virtual bool learns() const { return true; }
-  /// A note that readers of its times need; empty: none.
+  /// What a reader of its times must know; empty: nothing.
   virtual std::string note() const { return {}; }
-  /// Names of its layers, indexed by the numbers that its passes give to `Queue::enter_layer`; empty: they give none.
+  /// Names of its layers. The numbers that its passes give to `Queue::enter_layer` are indices of this list. Empty: its
+  /// passes give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
-  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. Their FLOP are
-  /// those of step_flops.
+  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. The FLOP of
+  /// pass_problems add up to step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }
@@ -121,16 +122,16 @@ class Model {
     run_forward(queue, b, batch, outcome.place());
     return outcome;
   }
-  /// Runs forward and backward, in an order of its own (micro-batches, stages). Overwrites the gradients with those of
-  /// the batch's *mean* loss, times its scale. Calls `ready(i)`, for i from 0 upwards, once the work is submitted that
-  /// makes the gradient of tensor i final. The gradient by the model's input is not computed.
+  /// Runs forward and backward; the model chooses the order (micro-batches, stages). Overwrites the gradients with
+  /// those of the batch's *mean* loss, times its scale. Calls `ready(i)`, for i from 0 upwards, as soon as the work
+  /// that makes the gradient of tensor i final has been submitted. The gradient by the model's input is not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
     run_pass(queue, b, batch, ready, outcome.place());
     return outcome;
   }
 
-  /// The two functions below add to an outcome, so that passes over parts of a batch have one outcome.
+  /// The two functions below add to an outcome, so that several passes, each over a part of a batch, can share one.
   virtual void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) = 0;
   virtual void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server: it holds some chunks of the weights, receives changes of them, applies these and sends weights. It is a
-// background task, or the only task of its rank. It waits for any message, never for one worker.
+// A parameter server: it holds some chunks of the weights, applies the changes that workers send, and sends weights
+// back. It runs as a background task beside a worker, or as the only task of its rank. It takes messages in the order
+// in which they arrive and never waits for a particular worker.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,23 +16,24 @@
 
 namespace gradmeter::dataparallel {
 
-/// A server's replies: acknowledgements, and weights chunk by chunk, as fast as each worker's link takes them. It never
-/// waits: replies without room stay here, so that a slow worker delays no other.
-/// With a codec, weights are sent as changes from those that the worker has, and the loss of one encoding is added to
-/// the next (DoubleSqueeze). The server knows which weights each worker has. If workers have read the same versions of
-/// a chunk, as in `ps-sync`, they have the same weights, and each change is encoded once for all of them; otherwise
-/// once for each.
+/// The replies of a server on their way to the workers: acknowledgements, and weights chunk by chunk. Sending never
+/// blocks: a reply for which the port has no room yet stays in this queue, so a slow worker delays no other.
+/// With a codec, weights are sent as encoded changes from the weights that the worker already has. What one encoding
+/// loses is part of the next change (DoubleSqueeze). The queue knows which weights each worker has. Workers that have
+/// read the same versions of a chunk, as all have in `ps-sync`, have the same weights, so each change is encoded once
+/// for all of them; otherwise it is encoded for each worker.
 /// Memory: a copy of a chunk for every version that waits for room; with a codec also one for every set of different
 /// weights that workers have (1 with BSP, up to the number of workers with SSP and ASP).
-/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1, with the server's residual kept as weights - copy.
+/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1. Its residual of the server is not stored: it is the
+/// difference between the server's weights and the worker's.
 class ReplyQueue {
  public:
-  /// first: the whole flat buffer as all workers have it. The port must outlive it.
+  /// first: the whole flat buffer of weights, as all workers have it at the start. The port must outlive this object.
   ReplyQueue(Port&, const Sharding&, std::uint32_t server, const ServicePlan&, std::span<const float> first);
 
   void acknowledge(int worker, const MessageHeader&);
-  /// A copy of one chunk's weights. base_id: it is encoded as a change from the snapshot with this id; 0: it is sent as
-  /// it is.
+  /// A copy of one chunk's weights. base_id: the id of the snapshot from which it is encoded as a change; 0: it is not
+  /// encoded, but sent as fp32.
   struct Snapshot {
     std::uint64_t version = 0, id = 0, base_id = 0;
     std::vector<float> values = {};    ///< the server's values; if encoded, the values that workers decode
@@ -43,12 +45,12 @@ class ReplyQueue {
     std::size_t chunk = 0;        ///< index among the chunks of this server
     bool for_evaluation = false;  ///< true: the weights are sent as they are, whatever the codec
     std::uint64_t version = 0;
-    std::uint64_t slowest = 0;  ///< number of updates of every worker that the weights include
+    std::uint64_t slowest = 0;  ///< the weights include at least this many updates of every worker
     double held = 0;            ///< time that the read had to wait [s]
     SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
   };
-  /// Answers with the chunk's present weights. If they are sent as fp32 and there is room, they are not copied, or are
-  /// in the worker's memory already.
+  /// Answers a read with the chunk's present weights. If they go as fp32 and the port has room, no copy is usually
+  /// made: the message is sent from the server's memory, or the weights are in the worker's memory already.
   void answer(ExecutionContext&, Reply, ChunkWeights&);
   /// drop_replies drops the weights that are not yet sent to that worker; drop_all drops all of its replies.
   void drop_replies(int worker) { connection(worker).replies.clear(); }
@@ -94,11 +96,11 @@ class Server {
   static std::size_t elements_needed(const Sharding&, std::uint32_t server);
   /// Serves until all workers have disconnected or died.
   void run(ExecutionContext&);
-  /// Handles an arrived message on the thread of a worker that waits and has not disconnected. Returns false if there
-  /// is no message, or if `run` handles it. On shared cores this saves the switch to another thread and back.
+  /// Lets a worker on the server's rank, while it waits, handle one arrived message on its own thread. The worker must
+  /// not have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
+  /// threads share a core, this saves the switch to the server's thread and back.
   bool help();
-  /// Any thread may call it. A step that only some of its chunks have made counts as one. The time for which reads were
-  /// held back is the mean over chunks.
+  /// Any thread may call it. `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks.
   Observations observed() const;
   /// The weights that it holds, as Strategy::held_weights says.
   std::vector<WeightsInPlace> held_weights() const;
@@ -123,9 +125,9 @@ class Server {
   ReplyQueue reply_queue_;
   std::mutex running_;                   ///< held by the thread that takes messages
   ExecutionContext* context_ = nullptr;  ///< set while `run` runs
-  int training_;                         ///< number of workers that are not gone
+  int training_;                         ///< number of workers that have neither disconnected nor died
   std::vector<bool> gone_;               ///< by worker
-  /// By worker: its request for evaluation, which is answered when all workers that train have asked.
+  /// By worker: its request for evaluation weights. They are answered once every worker that is not gone has asked.
   std::vector<std::optional<Read>> evaluations_;
 };
 

@@ -13,10 +13,11 @@
 
 namespace gradmeter::dataparallel {
 
-/// The numbers of requests that one worker sends to all servers.
+/// How often one worker pushes to and pulls from all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
-  std::uint64_t requests = 0;  ///< pulls that are not sent with a push
+  /// pulls that are messages of their own, not sent along with a push
+  std::uint64_t requests = 0;
 };
 
 /// The base of all strategies with servers. Each derived class says how it trains.
@@ -41,14 +42,13 @@ class ServerStrategy : public Strategy {
   const ServiceOptions& options() const { return options_; }
   /// The client of this rank, which must train.
   ServerClient& server_client() { return *server_client_; }
-  /// True where the weights that this worker fetched last are too old for a read at that clock.
+  /// True if the weights that this worker fetched last are older than the staleness bound allows at that clock.
   bool too_old(std::uint64_t clock) const {
     return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
-  /// The bytes that all ranks send, without messages to the own rank; with a codec of variable length, an upper bound.
-  /// seconds: the time in which the busiest rank sends or receives, at the link's bandwidth B. For a push and a pull of
-  /// M bytes it is max(M/B, P·M/(S·B)) with S dedicated servers for P workers, and 2(P-1)/P·M/B with servers on all
-  /// ranks.
+  /// The bytes that all ranks send, except to themselves; with a codec of variable length, an upper bound. seconds: the
+  /// time for which the busiest rank sends or receives at the link's bandwidth B. For a push and a pull of M bytes that
+  /// is max(M/B, P·M/(S·B)) with S dedicated servers for P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:
@@ -61,7 +61,8 @@ class ServerStrategy : public Strategy {
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
   std::uint64_t pushed_ = 0;  ///< number of updates that the client had pushed when it was destroyed
-  std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task
+  /// destroyed before the other members, which ends the server's task
+  std::unique_ptr<BackgroundTask> background_task_;
 };
 
 }  // namespace gradmeter::dataparallel

@@ -12,7 +12,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The key of a noise: that of member `member` (a pair, or a slot of a population) in step `step`.
+/// Names one vector of noise: that of a member (a pair of perturbed models, or a slot of a population) in a step.
 struct NoiseName {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t member = 0;
@@ -20,19 +20,21 @@ struct NoiseName {
 
 /// values[i] += scale·ε[first + i], where each ε is +1 or -1 with equal probability (Rademacher). The estimates here
 /// need only mean 0 and E[εεᵀ] = I, so signs serve as well as normal numbers. Their fourth moment is the smallest
-/// possible: the estimate of a gradient has the variance (d - 1)/n instead of (d + 1)/n. One Philox block makes 128
-/// signs, while twelve blocks make a single `core::Random::gaussian`. The signs are the same on every machine.
-/// Cost: 8 bytes and about one addition an element.
+/// possible, so with d weights and n pairs a gradient's estimate has a relative variance of (d - 1)/n; with normal
+/// numbers it would be (d + 1)/n. One Philox block gives 128 signs, whereas one `core::Random::gaussian` takes twelve
+/// blocks. The signs are the same on every machine. Cost: 8 bytes and about one addition an element.
 void add_signs(std::span<float> values, NoiseName, float scale, std::size_t first = 0);
 
-/// A run of elements of a flat buffer, and the number of the noise at which it begins.
+/// Elements [at, at + count) of a flat buffer. Element `at` gets the noise ε[first], its neighbour ε[first + 1], and so
+/// on.
 struct NoiseRun {
   std::size_t at, count, first;
 };
-/// The runs of these tensors' elements. Noise is numbered by an element's place in the whole model, so that a part gets
-/// the same noise as in the whole. A run has at most `longest` elements. Gaps between tensors have no noise.
+/// The runs that cover the elements of these tensors, each of at most `longest` elements. An element's index in the
+/// noise is its index in the whole model, so a part of a model gets the same noise as it has in the whole. Gaps between
+/// tensors get no noise.
 std::vector<NoiseRun> noise_runs(std::span<const model::Tensor>, std::size_t longest);
-/// Adds signs to the elements of the runs. Short neighbouring runs share draws.
+/// Adds signs to the elements of the runs. Short runs next to each other share blocks of random bits.
 void add_signs(std::span<float> values, std::span<const NoiseRun>, NoiseName, float scale);
 
 }  // namespace gradmeter::dataparallel

@@ -17,13 +17,14 @@ enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
 /// The value of the parameter `graph`. Errors: UsageError for a graph that the strategy does not have.
 Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
 
-/// A directed graph: the one peer that each rank sends to in step `number`, from 1. exponential: rank + 2^(t mod
-/// ceil(log2 P)) at step t from 0; ring: rank + 1; random: any other rank, drawn for each step and rank.
+/// A directed graph: in step `number` (from 1) each of the P ranks sends to one peer. exponential: to rank + 2^(t mod
+/// ceil(log2 P)) modulo P, where t = number - 1; ring: to rank + 1 modulo P; random: to any other rank, drawn for each
+/// step and rank.
 class PushTargets {
  public:
   PushTargets(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
   int of(int rank, int ranks, std::uint64_t number) const;
-  /// The ranks that send to `rank`. Time: O(P) where peers are drawn.
+  /// The ranks that send to `rank`. Time: O(P) for the random graph, else O(1).
   std::vector<int> to(int rank, int ranks, std::uint64_t number) const;
   /// True where every rank receives exactly one message in each step.
   bool regular() const { return graph_ != Graph::random; }
@@ -34,10 +35,10 @@ class PushTargets {
   std::uint64_t seed_;
 };
 
-/// An undirected graph: all neighbours of a rank in step `number`, from 1. ring: rank - 1 and rank + 1; one neighbour
-/// for two ranks, none for one. hypercube: rank xor 2^(t mod ceil(log2 P)) at step t from 0, none where there is no
-/// such rank. If each rank averages with its neighbours in equal parts, the averaging is symmetric and doubly
-/// stochastic.
+/// An undirected graph: all neighbours of a rank in step `number` (from 1). ring: rank - 1 and rank + 1, which are the
+/// same rank if there are two; none if there is one. hypercube, with t = number - 1: rank xor 2^(t mod ceil(log2 P)),
+/// or none if there is no such rank. If each rank takes the plain mean of itself and its neighbours, the averaging
+/// matrix is symmetric and doubly stochastic.
 std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
 /// The number of steps after which the neighbours are the same again.
 std::uint64_t neighbour_period(Graph, int ranks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies whose workers train apart for a block of steps and then average. They differ in how they use the mean of
-// the weights.
+// Strategies whose workers train independently for a block of steps and then average their weights. The strategies
+// differ in how they use that mean.
 #pragma once
 #include <cstdint>
 #include <memory>

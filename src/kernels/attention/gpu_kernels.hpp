@@ -25,13 +25,14 @@ void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceS
                 DeviceSpan<float> y, cudaStream_t);
 void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
                          DeviceSpan<float> to, cudaStream_t);
-/// Rows are added in the host's order. The call needs a workspace of layer_norm_workspace(rows, width) floats.
+/// layer_norm_backward_parameters adds rows in the host's order. Its workspace has layer_norm_workspace(rows, width)
+/// floats.
 std::size_t layer_norm_workspace(std::size_t rows, std::size_t width);
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
                                     DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t);
 
-/// A warp computes a row. The relative error of a probability p is at most 2^-20·(1 + |log p|), since its argument is
-/// rounded.
+/// A warp computes a row. The relative error of a probability p is at most 2^-20·(1 + |log p|), since the argument of
+/// its exponential is rounded.
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t);
 void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<float> gradient, std::size_t steps,
                              float scale, cudaStream_t);

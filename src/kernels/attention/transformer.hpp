@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of a transformer's layers, apart from its products, with float64 references (suffix _reference). Tests
-// compare gradients of rows with central differences instead (tests/model/transformer_test.cpp).
+// The loops of a transformer's layers, apart from its products, with float64 references (suffix _reference). The
+// backward functions of layer norm and softmax have none; tests compare their gradients with central differences
+// (tests/model/transformer_test.cpp).
 #pragma once
 #include <cstddef>
 #include <span>
@@ -21,7 +22,7 @@ void gelu_backward_reference(std::span<const float> x, std::span<const float> de
 /// Cost: 12 bytes an element forward, 16 for the gradient by x, 12 for those by gain and bias.
 /// Source: Ba, Kiros, Hinton, "Layer normalization", 2016.
 void layer_norm(std::span<const float> x, std::span<const float> gain, std::span<const float> bias, std::span<float> y);
-/// Gradients by gain and bias, which are overwritten. Sums go in the order of the rows.
+/// Gradients by gain and bias, which are overwritten. Rows are added in the order of pointwise/row_sums.hpp.
 void layer_norm_backward_parameters(std::span<const float> x, std::span<const float> delta, std::span<float> gain,
                                     std::span<float> bias);
 void layer_norm_backward(std::span<const float> x, std::span<const float> gain, std::span<const float> delta,
@@ -33,8 +34,8 @@ void layer_norm_reference(std::span<const float> x, std::span<const float> gain,
 /// `scale` times themselves, and those after it zero, since a token attends to itself and those before it. Cost: 8
 /// bytes and one exponential an element. Source: Vaswani et al. 2017, section 3.2.3.
 void causal_softmax(std::span<float> scores, std::size_t steps, float scale);
-/// `gradient` holds the gradient by the probabilities, and is replaced by that by the scores. Cost: 12 bytes an
-/// element.
+/// `gradient` holds the gradient by the probabilities, and is overwritten with the gradient by the scores. Cost: 12
+/// bytes an element.
 void causal_softmax_backward(std::span<const float> probabilities, std::span<float> gradient, std::size_t steps,
                              float scale);
 void causal_softmax_reference(std::span<float> scores, std::size_t steps, float scale);

@@ -15,8 +15,8 @@
 
 namespace gradmeter::kernels {
 
-/// `sets` copies of all operands are used in turn. If together they are larger than the caches, operands are cold; 1:
-/// hot.
+/// `sets` copies of all operands are used in turn: if together they are larger than the caches, operands are cold in
+/// every call; with one copy they are hot.
 struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
@@ -25,13 +25,13 @@ struct KernelCaseOptions {
   AlgorithmSearch search = AlgorithmSearch::estimated;  ///< the search for products and convolutions
 };
 
-/// How far a result is from the reference on the same inputs, which are rounded to the storage type. `worst` is over
-/// single elements, so that one wrong element shows among millions: its distance, in units of the possible rounding
-/// error of the element. For a sum of products that unit is u·|reference| + 4·2^-24·√k·Σ|a·b|, where u is the roundoff
-/// of the type in which results are stored. Integers must be equal.
+/// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
+/// wrong element among millions; `worst` shows it. For each element by itself, it divides the distance from the
+/// reference by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole numbers
+/// must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
-  double worst = 0;       ///< the largest over the checked elements; right up to 1
+  double worst = 0;       ///< the largest such quotient of the checked elements; right up to 1
   double zero_share = 0;  ///< share of zeros in the result; if it is large, the data was wrong
   bool right() const { return worst <= 1; }  // false for NaN
 };
@@ -72,8 +72,8 @@ class KernelCase {
   virtual std::string implementation() const = 0;
 };
 
-/// One row of the registry. `refusal`: why the backend cannot run a problem of this operation and precision; empty: it
-/// can. `resident_bytes`: memory of one operand set.
+/// A row of the table of kernel cases. `refusal`: why the backend cannot run a problem of this operation and precision;
+/// empty: it can. `resident_bytes`: memory of one operand set.
 struct KernelCaseInfo {
   std::string_view backend, source;
   KernelKind operation;
@@ -109,8 +109,8 @@ struct ReferenceSum {
   }
 };
 
-/// Element `index` of C = op(A)·op(B) by its definition, counted over all products of the shape; `a` and `b` read
-/// elements.
+/// Element `index` of C = op(A)·op(B) by its definition, where C holds the results of all `count` products one after
+/// another. `a` and `b` read elements.
 template <class A, class B>
 ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t index) {
   const std::size_t any_row = index / s.n, column = index % s.n, product = any_row / s.m, row = any_row % s.m;
@@ -122,13 +122,15 @@ ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t 
   return sum;
 }
 
-/// u·|value| + 4·2^-24·√terms·size, where u is the roundoff of the result's type: a bound of the rounding errors of
-/// storage and of fp32 sums in any order. Exact sums must be equal.
+/// The possible error of a sum: u·|value| + 4·v·√terms·size, where u is the roundoff of the type that results are
+/// stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order. 0 for precisions whose sums are
+/// exact.
 double allowed_distance(const ReferenceSum&, Precision);
 
 class ElementCheck {
  public:
-  /// `counts`: false for elements that are zero by the shape alone; they are checked, not counted as suspicious zeros.
+  /// `counts`: false for an element that is zero by the shape alone: it is checked, but does not count as a suspicious
+  /// zero.
   void add(double result, double reference, double allowed, bool counts = true);
   KernelCaseCheck verdict() const;
 
@@ -137,16 +139,16 @@ class ElementCheck {
   std::size_t counted_ = 0, zeros_ = 0;
 };
 
-/// At most `count` indices out of [0, n), n > 0, in ascending order. They are all indices, or the first, the last, and
-/// a random one from each of the equal stretches between, so that no column is missed because of a period of the
-/// layout.
+/// At most `count` indices out of [0, n), n > 0, in ascending order. If they cannot be all indices, they are the first,
+/// the last, and a random one from each of the equal stretches between. (Indices at equal distances could miss whole
+/// columns of a matrix.)
 std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
 
-// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case,
-// which names the backend.
+// The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the
+// backend.
 
-std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as `bytes` counts them
-std::size_t native_operand_bytes(const Problem&);  ///< the same as `native_bytes` counts them
+std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each counted once, as `bytes` does
+std::size_t native_operand_bytes(const Problem&);  ///< the same, as `native_bytes` does
 std::unique_ptr<KernelCase> make_product_case(const Problem&, const KernelCaseOptions&);
 
 std::size_t lns_case_bytes(const Problem&);

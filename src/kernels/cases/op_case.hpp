@@ -52,18 +52,19 @@ class OpCase {
   void set_input(std::size_t set, std::string_view name, const PlainNumbers&);
   PlainNumbers input(std::size_t set, std::string_view name) const;  ///< reads an input that is not packed
   PlainNumbers output(std::size_t set, std::string_view name);
-  /// The stored form of an input, after all calls so far.
+  /// The stored form of an input, read when all calls so far are done.
   std::vector<std::byte> stored_input(std::size_t set, std::string_view name) const;
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output with a value that no operation writes. Where the backend's own layout does
-  /// not tell where elements are, it overwrites the whole output.
+  /// Overwrites these elements of an output, or at least `most_poisoned` of them if there are more, with a value that
+  /// no operation writes. If the backend does not tell where its layout has the elements, the whole output is
+  /// overwritten.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
-  /// Counts how many of these elements still have the value of `poison`, up to the number that is overwritten.
+  /// Counts how many of these elements still have the value that `poison` wrote.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
   static constexpr std::size_t most_poisoned = 64;
-  /// Copies an input from the output that another operation of the device has left in its first set.
+  /// Copies an input from the output that another operation of the device wrote in its first operand set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 
  private:

@@ -15,8 +15,8 @@ using ElementAt = std::function<double(std::size_t)>;
 /// Element `index` of the result of a pass, from its two inputs in the order of Op.
 /// Shape:  input [batch x channels x height x width], filters [filters x channels x filter_height x filter_width],
 ///         output [batch x filters x out_height x out_width]; a gradient has the shape of its tensor.
-/// Cost:   forward 2·channels·filter_height·filter_width FLOP, backward_data 2·filters·(filter area / stride area),
-///         backward_weights 2·batch·out_height·out_width.
+/// Cost:   of an element: forward 2·channels·filter_height·filter_width FLOP, backward_data 2·filters·(filter area /
+///         stride area), backward_weights 2·batch·out_height·out_width.
 ReferenceSum conv_at(const ConvShape&, Pass, std::span<const float> left, std::span<const float> right,
                      std::size_t index);
 ReferenceSum conv_at(const ConvShape&, Pass, const ElementAt& left, const ElementAt& right, std::size_t index);

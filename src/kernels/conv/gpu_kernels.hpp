@@ -13,9 +13,10 @@ namespace gradmeter::kernels::cuda {
 
 using runtime::DeviceSpan;
 
-/// The matrix product that computes a pass. Forward: [filters × images' places], k over channels and taps. Backward
-/// data: [channels × places], k over filters and taps. Backward weights: [filters × channels and taps], k over images
-/// and places. Within each, k follows the order of memory.
+/// The extents m, n and k of the matrix product that computes a pass, where taps are the elements of a filter's window.
+/// Forward: filters, output pixels of all images, channels × taps. Backward data: channels, input pixels of all images,
+/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. k follows the order of
+/// memory.
 ProductExtents extents_of(const ConvShape&, Pass);
 
 /// Operands are in the order of kernels::Op's conv: input, filters to output; output gradient, filters to input

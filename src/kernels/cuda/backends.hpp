@@ -5,8 +5,9 @@
 namespace gradmeter::kernels {
 
 /// Adds the rows of device "cuda" in the order of preference: those of the libraries in the build, "own", and "host"
-/// for operations for which we have no kernel. It also adds cases of other operations (kernel_case.hpp), and its loops
-/// (loops.hpp). Any thread may call it again, but the first call must come before any prepare().
+/// for operations for which we have no kernel. Also adds the GPU's cases of operations that are no Op
+/// (kernel_case.hpp), and its loops (loops.hpp). Any thread may call it, and repeatedly, but the first call must come
+/// before any prepare().
 void add_cuda_ops();
 
 }  // namespace gradmeter::kernels
@@ -15,9 +16,9 @@ namespace gradmeter::kernels::cuda {
 
 // The loops of a training step on a GPU.
 
-/// Call it once, before threads begin. Work of a GPU's queues then launches kernels where its buffers are on the GPU.
-/// Losses, exponentials and layer norms have other bits than the host's (kernels/pointwise/gpu_kernels.hpp,
-/// transformer.hpp); all else has the same bits.
+/// Call it once, before threads begin. From then on, loops() launches kernels within work of a GPU's queue, if the
+/// buffers are on the GPU. Losses, exponentials and layer norms have other bits than the host's
+/// (kernels/pointwise/gpu_kernels.hpp, kernels/attention/gpu_kernels.hpp); all else has the same bits.
 void add_cuda_loops();
 
 }  // namespace gradmeter::kernels::cuda

@@ -24,7 +24,8 @@ using CudnnOwner = LibraryHandle<T, destroy, release_cudnn>;
 using CudnnHandle = CudnnOwner<cudnnHandle_t, cudnnDestroy>;
 using CudnnTensor = CudnnOwner<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
 
-/// The library's state on one device. Making it takes a tenth of a second, so it is kept while an operation uses it.
+/// The library's state on one device. Making it takes a tenth of a second, so operations share it while any of them
+/// lives.
 class CudnnLibrary {
  public:
   /// Returns the state of the current device. Errors: BackendError.

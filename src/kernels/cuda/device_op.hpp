@@ -71,8 +71,8 @@ class Scratch {
   runtime::OwnedBuffer memory_;
 };
 
-/// A backend derives from it and writes `launch`. Operands are not packed; those in bf16 and fp16 are converted to and
-/// from fp32.
+/// A backend derives from it and writes `launch`. Operands are never packed. The only conversions are packing_floats
+/// and unpacking_floats, from and to fp32, for operands in bf16 and fp16.
 class DeviceOp : public Op {
  public:
   DeviceOp(OperandLists, runtime::Cost);
@@ -90,7 +90,7 @@ class DeviceOp : public Op {
   void bind(Inputs, Outputs) final;
 
  protected:
-  /// Queues the work, and does not wait.
+  /// Queues the work on the stream, and does not wait.
   virtual void launch(Inputs, Outputs, cudaStream_t) = 0;
   virtual void prepare_for(Inputs, Outputs) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divisions of indices by numbers that the host knows. A GPU has no instruction for them: one of 64 bits costs some
-// seventy, one of 32 bits some twenty, and kernels divide several times for each element.
+// Divisions of indices by numbers that the host knows. A GPU has no instruction for division: a division of 64 bits
+// takes some seventy instructions, one of 32 bits some twenty, and kernels divide several times for each element.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -41,7 +41,8 @@ void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStre
   runtime::check_cuda(gpu::launch(kernel, shape, stream, arguments...), name);
 }
 
-/// Writes its text by hand, since nvcc does not compile fmt's checks of formats.
+/// Throws std::invalid_argument unless the lengths are equal. Its text does not come from fmt, since nvcc cannot
+/// compile fmt's checks of formats.
 inline void check_lengths(const char* what, std::size_t given, std::size_t expected) {
   if (given == expected) return;
   throw std::invalid_argument(std::string(what) + ": " + std::to_string(given) + " elements given where " +

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over the rows of a matrix in the order of pointwise/row_sums.hpp. A block has 16 columns and up to 32 pieces of
-// 32 rows: a thread adds up a piece of a column, then those of the first piece add up their columns' pieces. So up to
-// 1024 rows take one launch, and the sums of blocks are the rows of the next one.
+// Sums over the rows of a matrix in the order of pointwise/row_sums.hpp. A thread block has 16 columns and up to 32
+// pieces of 32 rows. Each thread adds up one column of one piece; then the threads of the first piece add up their
+// columns' sums over all pieces. So up to 1024 rows take one launch. For more rows, the sums of the blocks are the rows
+// of a second launch, and so on.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +23,8 @@ struct MatrixRows {
   __device__ float operator()(std::size_t row, std::size_t column) const { return first[row * columns + column]; }
 };
 
-/// Where sums go: sum i is that of a block's column.
+/// What the kernel does with its sums: SumsTo stores them, AddedTo adds them to what is there. Sum i is that of one
+/// column in one block of rows, where i = block of rows · columns + column.
 struct SumsTo {
   float* first;
   __device__ void operator()(std::size_t i, float sum) const { first[i] = sum; }
@@ -66,7 +68,7 @@ void launch_rows_by_pieces(const char* what, Rows matrix, std::size_t rows, std:
       what);
 }
 
-/// Rows: a callable (row, column); To: a callable (column, sum). Zeros where there are no rows.
+/// matrix: a callable (row, column); to: a callable (column, sum). Sums are zero if there are no rows.
 template <class Rows, class To>
 void launch_row_sums(const char* what, Rows matrix, std::size_t rows, std::size_t columns, To to,
                      DeviceSpan<float> workspace, cudaStream_t stream) {

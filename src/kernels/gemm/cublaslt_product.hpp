@@ -33,12 +33,13 @@ using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: sums of fp8 are not
-/// converted to fp32 on the way.
+/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: for fp8, intermediate
+/// sums are not converted to fp32 from time to time, which is faster and less accurate.
 /// Source: cuBLAS, cublasComputeType_t; CUBLASLT_MATMUL_DESC_FAST_ACCUM
 enum class LtMode : std::uint8_t { usual, tf32, fast_sums };
 
-/// The matrices are row-major, and several products follow one another, as in GemmShape. Extents are those in memory.
+/// Matrices are row-major, and the operands of several products follow one another, as in GemmShape. The shape's
+/// extents include the padding with which operands are stored.
 struct LtProblem {
   GemmShape shape;
   cudaDataType a, b, c, bias;
@@ -58,7 +59,8 @@ class LtProduct {
   /// Errors: BackendError when there is none, or when the library fails.
   LtProduct(const LtProblem&, AlgorithmSearch, runtime::Device&);
 
-  /// Queues the product. The first call with operands of another alignment chooses an algorithm for that.
+  /// Queues the product. The first call with operands of another alignment also chooses an algorithm for that
+  /// alignment.
   void run(const LtOperands&, cudaStream_t);
   void choose_for(const LtOperands& o) { (void)chosen_for(alignments_of(o)); }
 

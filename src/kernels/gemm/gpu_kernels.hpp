@@ -27,8 +27,8 @@ inline constexpr unsigned busy_blocks = 128;  ///< about the number of a GPU's m
 struct ProductPieces {
   unsigned count, length;
 };
-/// Divides long sums with few results, as for gradients of weights, among thread blocks: at least 256 summands a block,
-/// and as many blocks as make busy_blocks.
+/// Divides k if there are few results but long sums, as for gradients of weights, so that enough thread blocks have
+/// work: at least 256 summands a piece, and at most so many pieces that there are about busy_blocks blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
@@ -77,8 +77,8 @@ struct DeviceMatrix {
   std::size_t row_stride, column_stride = 1;
   DeviceMatrix transposed() const { return {first, column_stride, row_stride}; }
 };
-/// C = A·B, or C += A·B, of fp32 matrices. Neighbouring columns of C are adjacent. If m or k is 0, it does nothing.
-/// Errors: std::invalid_argument when scratch is not product_scratch of the extents; BackendError when a launch fails.
+/// C = A·B, or C += A·B, of fp32 matrices. The column stride of C must be 1. If m or k is 0, nothing is done. Errors:
+/// std::invalid_argument if scratch has not product_scratch(extents) floats; BackendError when a launch fails.
 struct MatrixProduct {
   unsigned m, n, k;
   DeviceMatrix<const float> a, b;
@@ -101,7 +101,8 @@ struct MatrixForm {
   GRADMETER_HOST_DEVICE constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
-/// It follows the numbers of an fp8 operand in memory, and gives the factor by which cuBLASLt multiplies them.
+/// The scale of an fp8 operand, which lies in memory right behind its numbers: the factor by which cuBLASLt multiplies
+/// them.
 struct Fp8Scale {
   float factor;
   std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32
@@ -117,8 +118,8 @@ void pack_halves(const float* plain, std::uint16_t* stored, core::Element, const
 /// infinities stay or become NaN, so that they are seen. `scale` is aligned to 16 bytes.
 void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element, const MatrixForm&,
               cudaStream_t);
-/// Converts to the nearest whole number of -128 … 127: x / quantum + zero. If row_quanta is given, row r uses
-/// row_quanta[r].
+/// x becomes the whole number in -128 … 127 that is nearest to x / quantum + zero. If row_quanta is given, row r uses
+/// row_quanta[r] as its quantum.
 struct Int8Quantum {
   float quantum = 1;
   float zero = 0;
@@ -129,7 +130,7 @@ void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&,
 
 void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
-/// Multiplies by quantum, and by the column's element of column_quanta if that is given (in the device's memory).
+/// Multiplies by quantum, and if column_quanta is given, by the column's element of it (in the device's memory).
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
                  cudaStream_t);
 

@@ -17,7 +17,7 @@ namespace gradmeter::kernels::cuda {
 
 inline constexpr unsigned slab = 16;  ///< elements of k that lie in shared memory at once
 
-/// A dense operand: element (i, k), i a row of A or a column of B.
+/// A dense operand with elements (i, k), where i is a row of A or a column of B.
 template <class T>
 struct DenseFactor {
   const T* first;
@@ -27,11 +27,11 @@ struct DenseFactor {
   __device__ float at(unsigned batch, unsigned i, unsigned k) const {
     return load(first + batch * batch_stride + i * stride + k * k_stride);
   }
-  /// Neighbours in memory differ in k: threads of a warp load along it.
+  /// Whether neighbours in memory differ in k: then the threads of a warp load along k.
   __device__ bool is_contiguous_in_k() const { return k_stride == 1; }
 };
 
-/// Loads [k][i] between `first` and the operand's extent; zeros outside, and from `end` on.
+/// Loads elements [k …][first …] of an operand, with zeros outside its extent and from k = `end` on.
 template <unsigned tile, class Factor>
 __device__ void load_slab(float (&to)[slab][tile + 4], const Factor& x, unsigned batch, unsigned first, unsigned k,
                           unsigned end) {
@@ -70,9 +70,9 @@ __device__ void put_sums(const ProductExtents& e, unsigned row, unsigned column,
   }
 }
 
-/// A block of (tile / 4)² threads computes a tile of C: blockIdx.x is the tile, y the piece of k, z the first of its
-/// batches. It calls put(batch, row, column, sum); with several pieces, sums go to `partial` [pieces × batches × m ×
-/// n].
+/// A block of (tile / 4)² threads computes a tile of C. blockIdx.x is the tile, y the piece of k, and z the first of
+/// the batches that the block computes. If there is one piece, result.put(batch, row, column, sum) gets the sums; if
+/// there are several, they go to `partial` [pieces × batches × m × n].
 template <unsigned tile, class Left, class Right, class Result>
 __global__ void multiply_tile(Left left, Right right, Result result, ProductExtents e, unsigned piece, float* partial) {
   GPU_SHARED(float, a, [slab][tile + 4]);
@@ -97,7 +97,7 @@ __global__ void multiply_tile(Left left, Right right, Result result, ProductExte
   }
 }
 
-/// Adds the pieces' sums, one thread for each element of C.
+/// Adds up the sums of all pieces, one thread for each element of C.
 template <class D, class Result>
 __global__ void add_pieces(Result result, ProductExtents e, D columns, D rows, unsigned pieces, const float* partial) {
   const std::size_t i = element_of_thread(), elements = std::size_t{e.batches} * e.m * e.n;

@@ -17,7 +17,7 @@ inline constexpr std::size_t cache_line_bytes = 64;
 constexpr std::size_t whole_line_bytes(std::size_t bytes) {
   return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
 }
-/// The number of floats in whole cache lines that n floats need.
+/// The length of n floats, rounded up to whole cache lines [floats].
 constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
 
 template <class T>

@@ -66,9 +66,9 @@ struct PreparedPrimitive {
   dnnl::primitive_attr packing = {};  ///< how numbers are quantized when they are packed
 };
 
-/// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Outputs are the second
-/// dimension of the result, and dimension `weight_outputs` of the weights. The sums still contain the zero point's
-/// share.
+/// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Outputs (columns,
+/// filters) are the second dimension of the result, and dimension `weight_outputs` of the weights. The sums still
+/// contain what the zero point adds to them.
 void quantize(const Quantization&, int weight_outputs, PreparedPrimitive&);
 
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive, runtime::Cost, const dnnl::engine&, runtime::Device&);

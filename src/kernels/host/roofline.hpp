@@ -11,17 +11,17 @@
 
 namespace gradmeter::kernels {
 
-/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, in twelve
-/// independent chains, which are enough for two units of four to six cycles' latency, on the processor's widest
-/// vectors. It is the fastest of the runs that fit in `budget`, at least ten of about 0.1 ms, since interruptions can
-/// only slow a run.
+/// fp32 FLOP/s (a multiply-add is two) of compute_threads() cores: multiply-adds on registers alone, on the processor's
+/// widest vectors. There are twelve independent chains, which keep two units with a latency of four to six cycles busy.
+/// Returns the rate of the fastest run, since interruptions can only slow a run; as many runs are made as fit in
+/// `budget`, at least ten of about 0.1 ms.
 /// Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 
-/// The highest possible rate of products of a precision on this processor, as a multiple of the fp32 rate: that of its
-/// widest instruction for them, and a quarter more, since clocks differ. A library that is faster did not compute. The
-/// multiples without that quarter: AVX-512 BF16 2, VNNI 4, AMX 16 (bf16) and 32 (int8). Infinite where no such
-/// instruction is known.
+/// An upper bound of the rate of products in a precision on this processor, as a multiple of the fp32 rate: the rate of
+/// the widest instruction for that precision, plus a quarter, since clocks differ. A library that seems faster did not
+/// compute. The multiples without that quarter: AVX-512 BF16 2, VNNI 4, AMX 16 (bf16) and 32 (int8). Infinite if no
+/// such instruction is known.
 /// Source: Intel, "64 and IA-32 Architectures Optimization Reference Manual": AMX has 1024 and 2048 operations a cycle
 /// where AVX-512 has 64 of fp32.
 double most_of_fma(Precision);
@@ -32,21 +32,20 @@ struct MemoryRates {
   /// a = b + s·c with streaming stores: 12 bytes an element, since no line of `a` is read before it is overwritten (a
   /// processor without such stores reads 4 more).
   /// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
-  /// TCCA newsletter 1995 (STREAM).
   core::BytesPerSecond triad;
   core::BytesPerSecond update;  ///< updates three arrays in place from a fourth, as Adam does: 28 bytes an element
   core::BytesPerSecond read;    ///< 4 bytes an element
   /// The highest of the three, which no kernel can exceed.
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
-/// Each rate is that of the fastest pass among those that fit in a third of `budget`, at least six. Arrays are
-/// `array_bytes` long; 0: memory_array_bytes(). The budget does not include the time in which memory is first touched.
-/// Errors: WrongResult when a sum is wrong.
+/// Each rate is that of the fastest pass; as many passes are made as fit in a third of `budget`, at least six. Arrays
+/// have `array_bytes` bytes; 0: by convention memory_array_bytes(). The budget does not include the time in which
+/// memory is first touched. Errors: WrongResult when a sum is wrong.
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
 
-/// The sum of all values, each loaded once by compute_threads() threads on the widest vectors. It takes the least time
-/// that any kernel can take that reads them, or writes them: lines that are written are loaded first, or stored no
-/// faster.
+/// The sum of all values, each loaded once by compute_threads() threads on the widest vectors. No kernel that reads
+/// these values, or writes them, takes less time: a written line is either loaded first, or stored no faster than it is
+/// loaded.
 float read_once(std::span<const float> values);
 
 /// Four times the last-level cache that the system reports, as STREAM's rules ask; at least 64 and at most 512 MiB.

@@ -13,9 +13,9 @@ namespace gradmeter::kernels {
 void set_compute_threads(int threads);
 int compute_threads();
 
-/// Calls part(first, count) over [0, n) in contiguous parts, on at most compute_threads() threads and at least `grain`
-/// elements each; parts start on multiples of 16 elements, so that no two write one cache line of floats. `part` must
-/// not throw. With one thread it is one plain call.
+/// Calls part(first, count) for contiguous parts of [0, n): at most compute_threads() parts, and at most n / `grain`.
+/// Parts start at multiples of 16 elements, so that no two write one cache line of floats. `part` must not throw. With
+/// one thread it is one plain call.
 void split(std::size_t n, std::size_t grain, const std::function<void(std::size_t first, std::size_t count)>& part);
 
 }  // namespace gradmeter::kernels

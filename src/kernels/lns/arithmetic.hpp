@@ -64,13 +64,13 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_divide(Lns16 x, Lns16 y, LnsEvents* ev
   return lns_word(x.negative() != y.negative(), x.code() - y.code() + Lns16::one, events);
 }
 
-/// −log x of a number x ≤ 1. Zero has no logarithm, so the smallest number stands for it.
+/// −log x of a number x ≤ 1. Zero has no logarithm, so the smallest positive number stands for it.
 GRADMETER_HOST_DEVICE constexpr double lns_negative_log(unsigned fraction_bits, Lns16 x) {
   constexpr double ln2 = 0.693147180559945309417;
   return (Lns16::one - (x.code() < 1 ? 1 : x.code())) * ln2 / static_cast<double>(1U << fraction_bits);
 }
 
-// The host's tables are not available to a GPU's threads.
+// `table` may be the host's, which a GPU's threads cannot call; nvcc must not warn about that.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
@@ -85,8 +85,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum: a second word c keeps what rounding has lost, so that the value is w + c. y = change − c; t = w +
-/// y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// A compensated sum: a second word c keeps what rounding has added to w, so that the value is w − c. y = change − c; t
+/// = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
 /// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
@@ -98,10 +98,11 @@ GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 cha
 
 // Conversions between fp32 and logarithmic numbers by tables, one at a time, for the host and for a GPU's threads.
 
-/// The tables in memory of the host or of a device.
+/// Pointers to the tables, which are in memory of the host or of a device.
 struct LnsConversion {
   static constexpr unsigned mantissa_bits = 23;  ///< mantissa bits of fp32
-  /// A cell of 2^-9 is narrower than any code, so at most one code begins inside it.
+  /// fp32's mantissas are divided into 2^9 cells. A cell is narrower than the numbers of any code, so at most one code
+  /// begins inside it.
   static constexpr unsigned cell_bits = 9;
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
@@ -134,8 +135,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float v
 /// Lns::decode rounded to fp32.
 GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
 
-/// The tables of a system, which any thread may build at first use.
-/// Errors: UsageError when fraction_bits is not 6, 7 or 8.
+/// The tables of a system. lns_conversion() makes them at first use, on any thread. Errors: UsageError when
+/// fraction_bits is not 6, 7 or 8.
 struct LnsConversionTables {
   std::vector<float> number;
   std::array<std::uint16_t, std::size_t{1} << LnsConversion::cell_bits> code{};
@@ -172,8 +173,8 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
 
 /// Rounds each weight to the nearest number of the system.
 void lns_round(unsigned fraction_bits, std::span<float> weights);
-/// w becomes w + (target − w), where the difference is first rounded to a word. carry: as w, empty without Kahan's sum.
-/// Cost: 20 bytes an element, with a carry 28, and one look-up for each sum.
+/// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
+/// Kahan's sum. Cost: 20 bytes an element, with a carry 28, and one look-up for each sum.
 void lns_add(LnsUpdate, std::span<float> w, std::span<const float> target, std::span<float> carry);
 /// w becomes w + (−size)·g; product and sum are the system's own.
 void lns_descend(LnsUpdate, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);

@@ -39,8 +39,9 @@ using runtime::DeviceSpan;
 void lns_gemm(const GemmShape&, DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> a,
               DeviceSpan<const Lns16> b, DeviceSpan<Lns16> c, cudaStream_t);
 
-/// Computes c[i][j] + bias[j], then ReLU if asked, both with the bits of `Lns`. Shape: bias [n], c [m × n].
-/// Errors: std::invalid_argument when c has no whole rows; BackendError when a launch fails.
+/// lns_add_bias: c[i][j] becomes c[i][j] + bias[j], with the bits of `Lns`. lns_relu: negative elements become zero.
+/// Shape: bias [n], c [m × n]. Errors: std::invalid_argument when c has no whole rows; BackendError when a launch
+/// fails.
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t);
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t);
@@ -64,7 +65,7 @@ void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float
 void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 
-/// The bytes of workspace: two for each class of a row, and 16 for the row.
+/// The bytes of workspace: for each row 16, and two for each of its classes.
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes);
 /// Computes lns_softmax_cross_entropy in the order of the host's sums; a thread handles a row.
 void lns_softmax_cross_entropy(const DeviceLnsTables&, DeviceSpan<const float> logits,

@@ -61,10 +61,10 @@ void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> value
 
 // C = op(A)·op(B) of numbers in the logarithmic system.
 
-/// logarithmic: products and sums are those of `Lns`, in the order k = 0, 1, 2, …, starting from zero, on which the
-/// bits depend. Underflow and saturation are as in `Lns`, but not counted. linear: numbers are only stored as
-/// logarithms. They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. Its bits depend
-/// on the library, as a Gemm's do.
+/// logarithmic: products and sums are those of `Lns`, from zero in the order k = 0, 1, 2, …; the bits depend on this
+/// order. Underflow and saturation are as in `Lns`, but not counted. linear: numbers are only stored as logarithms.
+/// They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. Its bits depend on the
+/// library, as a Gemm's do.
 enum class LnsSum { logarithmic, linear };
 
 /// A prepared problem. Only one thread at a time may use it, since it owns the packed operands.
@@ -89,10 +89,10 @@ std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape&, const Lns&, LnsSum = Ln
 
 /// `softmax_cross_entropy` in the system. With m a row's largest logit: e(j) = exp(x(j) − m), their sum in the order j
 /// = 0, 1, 2, …, p(j) = e(j)/sum, and (p(j) − one-hot)·scale. Differences and sums are `Lns::subtract` and `Lns::add`.
-/// The quotient and the product are exact unless they leave the range, and −log p is the code of p. Only the
-/// exponential is converted: the code of exp(x) is log2(e)·x, in units of a code, computed in float64 and rounded to
-/// nearest. Logits are encoded first, which changes nothing if they are numbers of the system already; a logit that is
-/// NaN becomes zero. The gradient is written as fp32, and is a number of the system.
+/// The quotient and the product are exact unless they leave the range, and −log p follows from the code of p. Only the
+/// exponential is computed outside the system: the code of exp(x) is log2(e)·x, in units of a code, computed in float64
+/// and rounded to nearest. Logits are encoded first, which changes nothing if they are numbers of the system already; a
+/// logit that is NaN becomes zero. The gradient is written as fp32, and is a number of the system.
 CrossEntropy lns_softmax_cross_entropy(const Lns&, std::span<const float> logits, std::span<const std::int32_t> labels,
                                        std::size_t classes, float scale, std::span<float> gradient);
 

@@ -17,14 +17,15 @@ double lns_g(unsigned fraction_bits, double d, bool opposite);
 enum class LnsArc { line, parabola };
 
 /// An arc spans 2^(F−2) values of d, a quarter of an octave. There are 32 arcs for each sign, which cover eight
-/// octaves. Beyond them G is ±1 until it rounds to 0. With t = 2^15·(place in the arc), and products shifted right by
-/// 16 as in vector units: G = (value + ((slope + (curve·t >> 16))·t >> 16)) >> 6.
+/// octaves. Beyond them G+ is 1 and G− is −1, up to the d from which they round to 0. With t the position in the arc,
+/// from 0 to 2^15, and products shifted right by 16 as in vector units: G = (value + ((slope + (curve·t >> 16))·t >>
+/// 16)) >> 6.
 struct LnsKnots {
   static constexpr std::size_t arcs = 32, near_count = 256;
   static constexpr int value_bits = 6;
   /// [0, arcs) for equal signs (G+), then for opposite ones (G−).
   std::array<std::int16_t, 2 * arcs> value{}, slope{}, curve{};
-  /// G−(d) itself; the value at 0 has no meaning.
+  /// G−(d) itself for d < near_count, where it is too steep for arcs. The entry at 0 has no meaning.
   std::array<std::int16_t, near_count> near{};
   std::uint32_t entries = 0;  ///< G is 0 from this d on
 
@@ -33,9 +34,9 @@ struct LnsKnots {
 };
 
 /// line: joins the ends of the arc, moved by half its largest distance from the curve. parabola: searched until every
-/// entry is G rounded to nearest. Many parabolas are within 0.06 of G, but the few entries near a tie need one that is
-/// on the right side of them. Errors: std::logic_error when the search finds none; a test shows that it does for each
-/// F.
+/// entry is G rounded to nearest. Many parabolas are within 0.06 of G. But where G is almost halfway between two
+/// integers, the parabola must also be on the same side of the halfway point. Errors: std::logic_error when the search
+/// finds none; a test shows that it finds one for each F.
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
 
 /// exact: every entry is G± rounded to nearest. interpolated: straight lines between 64 knots (32 for each sign), and
@@ -66,7 +67,7 @@ class LnsTables {
   std::vector<std::int16_t> doubled_;
 };
 
-/// A table for each kind and number of fraction bits, which any thread may build at first use.
+/// The tables of a kind and a number of fraction bits. They are made at first use, on any thread.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 const LnsTables& lns_tables(unsigned fraction_bits, LnsAddition kind = LnsAddition::exact);
 

@@ -3,11 +3,11 @@
 //
 // In this loop a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned
 // word, and the difference of two words is twice that of the codes.
-// LnsChecks::none: the codes of B are raised by a constant, and those of A replaced by their distance below the largest
-// one. A product is then one saturating subtraction, which gives 0 if either factor is zero. It is right only if no
-// code leaves the range, and if no sum of zeros comes so near to a number that the tables matter. The packing makes
-// sure of it.
-// LnsChecks::all needs no such preparation: zeros, underflow and saturation are as in `Lns`.
+// LnsChecks::none: all codes of B are raised by a constant, and each code of A is replaced by its distance below A's
+// largest code. A product is then one saturating subtraction, which gives 0 if either factor is zero. Zeros are summed
+// like numbers of code 0, so they may add up to small codes. The result is right only if no code leaves the range, and
+// if such small codes are too far below all numbers to change a sum. The caller, who packs A and B, makes sure of both.
+// LnsChecks::all needs no such conditions: zeros, underflow and saturation are as in `Lns`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,17 +16,18 @@
 
 namespace gradmeter::kernels::detail {
 
-/// The rows of C in a tile. Their sums do not depend on each other, which hides the latency of one.
+/// The rows of C in a tile. Their sums do not depend on each other, so the latency of one is hidden behind the others.
 inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor from A: how much it lowers the word or code from B (0xffff for a zero), and 1 if it is negative.
+/// A factor from A: `below` is subtracted from the word or code from B (0xffff if the factor is zero); `sign` is 1 if
+/// it is negative.
 struct LnsFactor {
   std::uint16_t below = 0xffff, sign = 0;
 };
 
-/// The number of forms of each row of B that a tile reads.
+/// How many forms of each row of B a tile reads (LnsTile::b).
 constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
 
 struct LnsTile {

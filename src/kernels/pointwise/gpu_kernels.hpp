@@ -16,8 +16,9 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Decides whether an update is made: its number, and the counts in device memory, which earlier work of the stream may
-/// change; null: the update is made. So the host need not know whether a step is skipped. Only kernels read it.
+/// Lets the GPU decide whether an update is made, so that the host need not know whether a step is skipped. `number`:
+/// the update's number if no step is skipped. `counts`: in device memory, changed by earlier work of the stream; null:
+/// every update is made. Only kernels read the counts.
 struct UpdateGate {
   std::uint64_t number = 1;
   const LossScaleCounts* counts = nullptr;
@@ -63,8 +64,8 @@ void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceS
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
           float kept, cudaStream_t);
 
-/// As `adam`, where a loss scale may skip updates: the number counts the updates that were made, and epsilon is that of
-/// algorithm 1. rates [1]: memory for this call, to which one thread writes first.
+/// As `adam`, where a loss scale may skip updates: the update's number counts only updates that were made, and epsilon
+/// is that of algorithm 1. rates [1]: memory for this call alone, which its first kernel writes.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
@@ -79,9 +80,9 @@ using runtime::DeviceSpan;
 void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
 /// Keeps the rounding error in `carry`. Cost: 20 bytes an element.
 void bf16_kahan(DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry, UpdateGate, cudaStream_t);
-/// Rounds up with a probability equal to the part that is cut off. `place`: index of w's first element among all
-/// weights; with the update's number it is the key of the draws. Cost: 8 bytes an element, and a Philox block for every
-/// four.
+/// Rounds up with a probability equal to the fraction that is cut off. `place`: index of w's first element among all
+/// weights; together with the update's number it is the key of the draws. Cost: 8 bytes an element, and a Philox block
+/// for every four elements.
 void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::uint64_t place, UpdateGate,
                      cudaStream_t);
 
@@ -90,8 +91,9 @@ void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::u
 using runtime::DeviceSpan;
 using Pieces = std::span<const TensorPiece>;
 
-/// All functions queue their work on the stream and have the host's bits and its order of sums. sums [pieces]. Errors:
-/// std::invalid_argument when lengths differ or a piece lies outside; BackendError when a launch fails.
+/// All functions queue their work on the stream and have the host's bits, since their sums are in the host's order.
+/// sums: one for each piece. Errors: std::invalid_argument when lengths differ or a piece lies outside; BackendError
+/// when a launch fails.
 
 /// The workspace takes 16 bytes for each 4096 elements of a piece.
 std::size_t norms_workspace(Pieces);
@@ -105,7 +107,7 @@ void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float
 void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float> v, Pieces,
           DeviceSpan<const TwoSums> sums, LambParameters, UpdateGate, cudaStream_t);
 
-// A loss' scale that adapts, on a GPU: the stream's own work checks gradients, skips updates and changes the scale.
+// A loss scale that adapts, on a GPU: work of the stream checks gradients, skips updates and changes the scale.
 
 using runtime::DeviceSpan;
 
@@ -114,7 +116,7 @@ using runtime::DeviceSpan;
 
 /// gradients ×= 1/scale. Cost: 8 bytes an element.
 void unscale(DeviceSpan<float> gradients, DeviceSpan<const float> scale, cudaStream_t);
-/// Sets counts->skips where one of the gradients is infinite or no number. Cost: 4 bytes an element.
+/// Sets counts->skips if a gradient is infinite or NaN. Cost: 4 bytes an element.
 void check_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
 /// Does kernels::end_step in one thread.
 void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t grow, cudaStream_t);
@@ -150,7 +152,7 @@ void add_and_scale(DeviceSpan<const float> a, DeviceSpan<const float> b, float f
                    cudaStream_t);
 void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_relu, DeviceSpan<float> to, cudaStream_t);
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images, cudaStream_t);
-/// A warp sums one channel of an image. Then the sums of all images are added up in the order of rows. It needs a
+/// A warp sums one channel of one image. The sums of all images are then added up in the order of row_sums.hpp, with a
 /// workspace of channel_sums_workspace(images, channels) floats.
 std::size_t channel_sums_workspace(std::size_t images, std::size_t channels);
 void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
@@ -158,8 +160,8 @@ void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan
 /// A number outside the table gives NaN.
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t);
-/// A block of threads handles one row of the table and looks at all words: this costs words · rows reads, and keeps the
-/// host's order of sums.
+/// A block of threads handles one row of the table and looks at all words. That keeps the host's order of sums, and
+/// costs words · rows reads.
 void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
                     DeviceSpan<float> table, cudaStream_t);
 void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::size_t columns, std::size_t width,

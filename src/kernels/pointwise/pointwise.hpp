@@ -79,8 +79,8 @@ void lstm_cell_reference(LstmGates<float>, std::span<float> c, std::span<float> 
 /// Multiplies every element by `factor`, in place.
 void scale(std::span<float> values, float factor);
 
-// Single arithmetic operations on whole vectors, each a pass over memory: a library of such operations computes an
-// update this way, without fusing it. Every operation rounds once (sigmoid and tanh: see lstm_cell).
+// Single arithmetic operations on whole vectors, each a pass over memory. A library of such operations computes an
+// update in this way, with one pass for each operation. Every operation rounds once (sigmoid and tanh: see lstm_cell).
 
 enum class Binary : std::uint8_t { add, subtract, multiply, divide };
 enum class Unary : std::uint8_t { add, multiply, square_root, sigmoid, tanh };  // add and multiply take `number`

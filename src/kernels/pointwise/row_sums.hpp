@@ -2,7 +2,7 @@
 // The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms. With it,
 // vectors and threads of the host and blocks of a GPU give the same bits. Rows are cut into pieces of 32. The rows of a
 // piece are added one after another; the sums of the pieces are the rows of a shorter matrix, which is added up in the
-// same way, until one row is left. The numbers of one channel of an image are added up by 32 partial sums.
+// same way, until one row is left. The numbers of one channel of an image are added up in another order: plane_sum.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace gradmeter::kernels {
 
 inline constexpr std::size_t rows_of_piece = 32, sums_of_plane = 32;
 
-/// Adds rows of `width` numbers in this order. Memory: one row for each power of 32 in the number of rows.
+/// Adds rows of `width` numbers in this order. Memory: one row for each level, about log32 of the number of rows.
 class RowSums {
  public:
   explicit RowSums(std::size_t width) : width_(width) {}
@@ -51,8 +51,8 @@ class RowSums {
   std::vector<Level> levels_;  ///< level 0 has rows of the matrix, level k sums of 32^k of them
 };
 
-/// Element i is added to partial sum i mod 32, in order. Then the upper half of the partial sums is added to the lower
-/// half, until one is left.
+/// The sum of the numbers of one channel of an image, the plane: element i is added to partial sum i mod 32, in order.
+/// Then the upper half of the partial sums is added to the lower half, until one is left.
 inline float plane_sum(std::span<const float> plane) {
   std::array<float, sums_of_plane> sums{};
   for (std::size_t first = 0; first < plane.size(); first += sums_of_plane) {

@@ -14,8 +14,8 @@
 
 namespace gradmeter::kernels {
 
-/// The state of a loss scale that adapts: counts in the memory of the device that computes, so that nobody waits for
-/// them.
+/// The state of a loss scale that adapts: counts in the memory of the device that computes, so that the host need not
+/// wait for them.
 struct LossScaleCounts {
   std::int64_t skips = 0;    ///< 1: this step's gradients cannot be used
   std::int64_t skipped = 0;  ///< number of skipped steps so far
@@ -23,8 +23,8 @@ struct LossScaleCounts {
 };
 inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
 
-/// Ends a step, after its updates. If it was skipped, the scale is halved. Otherwise the scale doubles after `grow`
-/// such steps in a row, if it remains finite. Source: PyTorch's GradScaler.
+/// Ends a step, after its updates. If it was skipped, the scale is halved. After `grow` steps in a row that were not
+/// skipped, the scale doubles, if it remains finite. Source: PyTorch's GradScaler.
 GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t grow) {
   constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // normal numbers
   if (counts.skips != 0) {
@@ -36,7 +36,7 @@ GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& cou
   }
 }
 
-/// The number of an update, from 1. With the counts of a loss scale, updates of skipped steps are neither made nor
+/// The number of an update, from 1. If there are counts of a loss scale, updates of skipped steps are neither made nor
 /// counted.
 struct UpdateNumber {
   std::uint64_t value = 1;
@@ -65,7 +65,7 @@ GRADMETER_HOST_DEVICE constexpr double adam_share(float beta, std::uint64_t t) {
 struct AdamRates {
   float rate, epsilon;
 };
-/// The rate with the epsilon of algorithm 1; `AdamParameters` has that of the end of section 2.
+/// The rate and the epsilon of algorithm 1, for update t; `AdamParameters` has the epsilon of the end of section 2.
 GRADMETER_HOST_DEVICE inline float adam_rate(float step, float beta1, float beta2, std::uint64_t t) {
   return static_cast<float>(double{step} * sqrt(adam_share(beta2, t)) / adam_share(beta1, t));
 }
@@ -84,9 +84,9 @@ struct TensorPiece {
 struct TwoSums {
   double first = 0, second = 0;
 };
-/// The order of such a sum. In a block, element i is added to lane i mod `lanes`; then the lanes are added in order,
-/// then the elements after the last whole row of lanes. The blocks are added in order. So neither threads nor vectors
-/// nor the device change a bit.
+/// The order in which a TwoSums is added up. In a block of 4096, element i is added to lane i mod `lanes`; then the
+/// lanes are added in order, and then the elements after the last whole row of lanes. The sums of the blocks are added
+/// in order. So neither the number of threads, nor the width of vectors, nor the device changes a bit.
 struct NormBlocks {
   static constexpr std::size_t length = 4096, lanes = 8;
   GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }
@@ -150,7 +150,8 @@ void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v
 
 // Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
 
-/// Adds `added` to the lower half, which is cut off; a carry goes into the upper half. Infinities and NaNs stay.
+/// Adds `added` to the bits, so that a carry may reach the upper half, and clears the lower half. Infinities and NaNs
+/// stay.
 GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
   const auto bits = core::bits_as<std::uint32_t>(x);
   const bool finite = (bits & 0x7f800000) != 0x7f800000;
@@ -161,8 +162,8 @@ GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
   return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
 }
 
-/// w becomes the bf16 number nearest to `target`; the carry, in bf16 too, keeps the rounding error. Source: Kahan, CACM
-/// 8(1), 1965; Zamirai et al., 2020.
+/// w becomes `target` minus the carry, rounded to bf16. The carry, in bf16 too, becomes the rounding error that is
+/// left. Source: Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
 GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& carry) {
   const float y = bf16_nearest((target - w) - carry);
   const float sum = bf16_nearest(w + y);
@@ -170,10 +171,10 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
   w = sum;
 }
 
-/// Rounds up with a probability equal to the part that is cut off. (step, place) is the key of the draw; a block of
+/// Rounds up with a probability equal to the fraction that is cut off. (step, place) is the key of the draw; a block of
 /// random bits serves four neighbours. Source: Gupta et al., ICML 2015.
 struct Bf16Stochastic {
-  static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives 4 of 16 bits
+  static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
     return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
   }

@@ -16,9 +16,9 @@ namespace gradmeter::kernels {
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
-/// too. lns16_linear: numbers are stored so, but decoded and summed in fp32. tf32 and those named fast are modes in
-/// which a GPU multiplies fp32 and fp8. They are rows of their own, so that a time of one mode is not taken for
-/// another's.
+/// too. lns16_linear: numbers are stored as in lns16, but decoded and summed in fp32. tf32 and those named fast are
+/// modes in which a GPU multiplies fp32 and fp8; they are precisions of their own, so that a time of one mode is not
+/// taken for another's.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -38,7 +38,7 @@ enum class Precision : std::uint8_t {
 
 std::string_view name(KernelKind);
 std::string_view name(Pass);
-/// One row. A new precision is one more row, and its kernels.
+/// A row of precision_table(). A new precision is one more row, and its kernels.
 struct PrecisionInfo {
   std::string_view name;
   std::size_t storage_bytes;  ///< bytes of an operand's element
@@ -49,7 +49,8 @@ struct PrecisionInfo {
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: the format has none
   bool logarithmic_sums = false;  ///< sums are logarithms too
   bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
-  /// Bytes of an operand's element and of a result's on hardware that has an emulated format. 0: as on the host.
+  /// Bytes of an operand's and of a result's element on hardware that has the emulated format. 0: storage_bytes,
+  /// result_bytes.
   std::size_t native_bytes = 0, native_result_bytes = 0;
   bool is_gpu_mode = false;       ///< only kernel cases on a GPU use it
   double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition
@@ -111,7 +112,7 @@ struct Problem {
   KernelKind operation() const { return static_cast<KernelKind>(shape.index()); }
 };
 
-/// Whether both are the same operation, wherever they come from.
+/// Whether both are the same operation, whichever list or application they come from.
 inline bool same_work(const Problem& a, const Problem& b) {
   return a.shape == b.shape && a.pass == b.pass && a.precision == b.precision;
 }
@@ -120,8 +121,8 @@ inline bool same_work(const Problem& a, const Problem& b) {
 std::string text(const ProblemShape&);
 /// Multiply and add count as two. gemm: 2mnk. conv: 2·(outputs)·(channels·filter area), the same for each pass. rnn:
 /// DeepBench's count, which has the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass. sparse: the dense
-/// product's count times the density, so that zeros count in no format (for 2:4, vendors count them and report twice as
-/// much). pointwise: the arithmetic of the update or cell.
+/// product's count times the density, so that zeros do not count in any format (for 2:4, vendors count them and so
+/// report twice as much). pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
 /// As `flops`, but for an rnn also the products of the inputs, 2·gates·input·hidden for each row and step, which
 /// DeepBench does not count.

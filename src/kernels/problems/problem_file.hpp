@@ -32,14 +32,14 @@ struct ProblemList {
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
 ///   rnn       hidden,batch,timesteps,cell[,input]  pointwise  kind,elements[,fused]
 /// besides any of: pass, precision, application. Other columns are ignored. Values may stand in double quotes.
-/// A row that is wrong is left out, with its file, line and column. Cost: O(size).
+/// A wrong row is left out, and `faults` names its file, line and column. Cost: O(size).
 /// Errors: UsageError when the first line names no operation's columns.
 ProblemList parse_problems(std::string_view text, const std::string& file);
 /// Errors: UsageError when the file cannot be read; those of `parse_problems`.
 ProblemList read_problems(const std::string& path);
 
-/// DeepBench's problems of one operation: set "training", "server" or "device"; empty where there are none. "training"
-/// has each problem in all of its passes, and also pointwise problems, a list of our own.
+/// DeepBench's problems of one operation, in the set "training", "server" or "device"; empty if it has none. "training"
+/// has each problem in all of its passes; its pointwise problems are a list of our own.
 std::vector<Problem> deepbench(KernelKind, std::string_view set);
 std::span<const std::string_view> deepbench_sets();
 
@@ -71,8 +71,8 @@ class PublishedTimes {
   /// Errors: UsageError that names the known sets.
   explicit PublishedTimes(std::string_view name);
   const std::string& name() const { return name_; }
-  /// The time of the same shape and pass, in whatever precision; `training` prefers a result of training to one of
-  /// inference. 0 s: none was published.
+  /// The time of the same shape and pass, in whatever precision the set has. If both a training and an inference result
+  /// exist, `training` says which one is taken. 0 s: none was published.
   core::Seconds find(const Problem&, bool training) const;
 
  private:

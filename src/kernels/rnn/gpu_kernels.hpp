@@ -15,7 +15,7 @@ namespace gradmeter::kernels::cuda {
 using runtime::DeviceSpan;
 
 /// The number of floats that forward keeps for backward: the gates after their nonlinearity [steps × batch × gates ×
-/// hidden]; and for an lstm c after each step, for a gru r·h [steps × batch × hidden].
+/// hidden]; also, for an lstm c after each step, and for a gru r·h [steps × batch × hidden].
 std::size_t rnn_kept(const RnnShape&);
 /// The number of floats of scratch memory.
 std::size_t rnn_forward_scratch(const RnnShape&);
@@ -40,8 +40,8 @@ void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, 
 struct RnnForwardState {
   DeviceSpan<const float> output, kept, output_gradient;
 };
-/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. The terms of a bias are added
-/// in the order of rows.
+/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. For the bias, rows are added
+/// up in the order of pointwise/row_sums.hpp.
 /// Cost:   twice forward's FLOP.
 void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
                   DeviceSpan<float> scratch, cudaStream_t);

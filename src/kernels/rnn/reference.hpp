@@ -17,10 +17,10 @@
 
 namespace gradmeter::kernels {
 
-/// The number of gates: 1, 4 or 3.
+/// The number of gates: vanilla 1, lstm 4, gru 3.
 std::size_t gates_of(Cell);
 
-/// The inputs of the `rows` and `steps` that are computed.
+/// The inputs for the `rows` of the batch and the first `steps` that are computed.
 struct RnnInputs {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, rows = 0, steps = 0;
@@ -30,8 +30,8 @@ struct RnnInputs {
   std::vector<double> state = {}, memory = {};      ///< h and c before the first step [rows x hidden]; c for lstm only
   std::vector<float> weights = {}, recurrent = {};  ///< W [input x gates x hidden], U [hidden in x gates x hidden]
   std::vector<double> bias = {};                    ///< [gates x hidden]
-  /// Rounds numbers that a library keeps in a narrow type as operands of the next product: states between steps and r·h
-  /// of a gru; in backward also the gates and the gradients of their sums. Empty: nothing is rounded.
+  /// Rounds numbers that a library stores in a narrow type before the next product reads them: the states between
+  /// steps, and r·h of a gru; in backward also the gates and the gradients of their sums. Empty: nothing is rounded.
   std::function<double(double)> store = {};
   /// h after each step, as the implementation under test computed it [steps x rows x hidden]. Each step of the
   /// reference starts from these values, so that every step is compared by itself and errors do not accumulate. Empty:
@@ -57,8 +57,8 @@ struct RnnGradients {
   std::vector<double> layer;          ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
-/// `gradient`: the gradient by h after each step that comes from the layer's output [steps x rows x hidden]. Cost:
-/// 4·gates·hidden² FLOP a row and step.
+/// `gradient`: by the layer's output, that is, by h after each step, without the share of later steps [steps x rows x
+/// hidden]. Cost: 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
 /// One element of the gradient of W, U or b; `at` is its index in that tensor (RnnInputs). Cost: 2·rows·steps FLOP.
@@ -74,7 +74,7 @@ struct ComparedTensor {
   double usual() const;  ///< root mean square of the reference; 1 where all of it is zero
 };
 
-/// Adds half of its tensor's usual magnitude to one element, the middle one of all.
+/// For tests: makes one element wrong, the middle one of all, by half of its tensor's usual magnitude.
 void corrupt_one(std::span<ComparedTensor>);
 /// Elements that are exact zeros in the reference (behind a relu) are checked, but not counted as suspicious zeros.
 KernelCaseCheck checked_elements(std::span<const ComparedTensor>, const Problem&);

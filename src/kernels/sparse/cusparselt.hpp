@@ -65,7 +65,7 @@ class SparseLtProduct {
   std::size_t compression_scratch_bytes() const { return compression_scratch_bytes_; }
   std::size_t workspace_bytes() const { return workspace_.buffer.bytes(); }
 
-  /// Queues a check whether the dense A [m x k] has format 2:4. A `found` that is not zero says that it has not.
+  /// Queues a check whether the dense A [m x k] has format 2:4. `found` becomes 0 if it has, else another number.
   void check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found, cudaStream_t) const;
   /// Queues the conversion of a dense A of format 2:4 to the form that `multiply` reads.
   void compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed, const runtime::Buffer& scratch,

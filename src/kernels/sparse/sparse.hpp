@@ -45,11 +45,11 @@ SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsit
 /// The same matrix as [rows x columns], row-major.
 std::vector<float> to_dense(const SparseMatrix&);
 
-/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. The compute_threads() threads compute rows of their
-/// own. Sums are in fp32, up to four for each element, with fused multiply-adds where the processor has them: bits
-/// depend on the instruction set, not on the number of threads. Cost: 2·entries·n FLOP; A is read once for each 64
-/// columns of B (with 512-bit vectors), and that part of B stays in a cache. Errors: std::invalid_argument for buffers
-/// of the wrong length.
+/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. Each of the compute_threads() threads computes rows
+/// of its own. Sums are in fp32, up to four partial sums for each element, with fused multiply-adds where the processor
+/// has them: bits depend on the instruction set, not on the number of threads. Cost: 2·entries·n FLOP; A is read once
+/// for each 64 columns of B (with 512-bit vectors), and those columns stay in a cache. Errors: std::invalid_argument
+/// for buffers of the wrong length.
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
 
 // The operands and checks that sparse cases of all devices share.

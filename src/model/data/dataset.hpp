@@ -27,7 +27,7 @@ class Dataset {
   virtual double least_loss() const { return 0; }
 };
 
-/// Bytes [size × features]. Byte b is read as b/255, then centred ((b/255 - 0.1307) / 0.3081, the usual MNIST
+/// Images as bytes [size × features]. Byte b is read as b/255, then centred ((b/255 - 0.1307) / 0.3081, the usual MNIST
 /// normalisation).
 class ImageDataset : public Dataset {
  public:
@@ -64,7 +64,7 @@ class Sampler {
 // The source of the samples: drawn by the program, or read from files.
 
 struct DataOptions {
-  /// Empty: the built-in digits. "language:…": the built-in language. A directory: its four files of MNIST. Any other
+  /// Empty: the built-in digits. "language:…": the built-in language. A directory: MNIST's four files in it. Any other
   /// text: a text file, "FILE" or "FILE:steps=35".
   std::string source = {};
   std::size_t train_samples = 60'000;       ///< number of samples to draw, or the most to read from files
@@ -72,13 +72,13 @@ struct DataOptions {
   std::uint64_t seed = 1;                   ///< seed of the built-in digits
 };
 
-/// Whether the program draws the samples, as many as are asked for.
+/// Whether the program draws the samples itself, so that there are as many as are asked for.
 bool is_drawn(const DataOptions&);
 /// Whether images are read from files.
 bool reads_images(const DataOptions&);
 
 /// Both parts have equal features and classes and share no sample. Equal options give equal bytes on every rank.
-/// Cost:   the built-in digits are drawn when they are read (see make_digits); of files, all samples are read.
+/// Cost:   the built-in digits are drawn when they are read (see make_digits); files are read completely.
 /// Errors: UsageError of one line, see make_digits, read_idx_directory, make_language, read_text.
 DataSplit make_data(const DataOptions&);
 

@@ -34,8 +34,9 @@ struct DrawnSamples {
 };
 
 /// Name:   "digits:seed=1,samples=60000", and ",offset=N" where the offset is not 0.
-/// Cost:   none until a sample is read; then the time of draw_digit and 0.8 KB for each, whatever the size of the set.
-///         Up to 65,536 drawn samples are kept; then all are dropped, and spans of them become invalid.
+/// Cost:   none until a sample is read; then the time of draw_digit and 0.8 KB for each sample, whatever the size of
+///         the set. Up to 65,536 drawn samples are kept. After that, all of them are dropped, and spans of them become
+///         invalid.
 /// Errors: UsageError when no samples are asked for, or more than there can be.
 std::shared_ptr<const ImageDataset> make_digits(const DrawnSamples&);
 
@@ -67,13 +68,13 @@ DataSplit read_idx_directory(const std::string& directory, std::size_t train_mos
 /// "language" or "language:vocabulary=16,steps=20".
 bool is_language(std::string_view source);
 
-/// Sentences of `steps` drawn tokens over `vocabulary` words; the seed determines the language and its sentences. The
-/// labels are the drawn tokens; the input of each is the token before it, which for the first is word 0. After each
-/// pair of words (before the first, both count as word 0) one of four words follows, chosen by the seed, with
-/// probabilities 1/2, 1/4, 1/8, 1/8. So a label has 1.75 bits (1.2130 nats) given all words before it, and only the
-/// last two of these tell anything about it. Sentence i is a function of (seed, i) alone, the same on every machine.
-/// Cost: 16 bytes and a few draws a token, each time that it is read. Errors: UsageError for a parameter that the
-/// language does not have.
+/// Sentences of `steps` tokens over `vocabulary` words, all drawn; the seed determines the language and its sentences.
+/// The labels of a sentence are its tokens. The input for each label is the token before it, and word 0 for the first.
+/// After each pair of words (before the first token, both count as word 0) one of four words follows. The seed chooses
+/// these four; their probabilities are 1/2, 1/4, 1/8, 1/8. So a label has 1.75 bits (1.2130 nats) given all words
+/// before it, and only the last two of these tell anything about it. Sentence i is a function of (seed, i) alone, the
+/// same on every machine. Cost: 16 bytes and a few draws a token, each time that it is read. Errors: UsageError for a
+/// parameter that the language does not have.
 std::shared_ptr<const Dataset> make_language(std::string_view source, const DrawnSamples&);
 
 /// Reads a text as sentences of words, in the Penn Treebank's format: "FILE" or "FILE:steps=35". White space separates

@@ -40,10 +40,10 @@ struct LayerTensor {
   std::vector<std::size_t> shape;
   double bound = 0;  ///< initial values are drawn uniformly within centre ± bound
   double centre = 0;
-  /// True where it is also the first tensor of the network's first layer, with the same shape and memory. This layer
-  /// writes the gradient and the first layer adds to it; only then is the tensor ready.
+  /// True if this tensor is also the first tensor of the network's first layer, with the same shape and memory. This
+  /// layer writes the gradient and the first layer adds to it; the tensor is ready after that.
   bool is_tied = false;
-  WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: it is the whole tensor
+  WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: by convention, it is the whole tensor
 };
 std::size_t elements(const LayerTensor&);
 
@@ -57,10 +57,11 @@ enum class Cut : std::uint8_t {
   /// For layers that contain layers: input and output are whole on each rank, and pairs of inner layers are cut.
   within
 };
-/// The sums over ranks that a part of a layer needs, in buffers that are memory of its peers.
+/// The sums over tensor ranks that a part of a layer needs. The buffers that are summed come from Peers::memory.
 struct LayerSums {
   bool output = false, input_gradient = false;
-  /// For the layers within it, in order: the floats of a sample in each sum. Each sum has its own memory (`shared`).
+  /// For a layer that contains layers: the floats of a sample in each of their sums, in order. Each sum has a buffer of
+  /// its own (`shared`).
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
@@ -72,8 +73,8 @@ struct LayerForward {
   runtime::ConstBuffer input;
   runtime::Buffer output;
   Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
-  /// Buffers in memory of its peers for the sums within the layer, first those of the forward pass; each is long enough
-  /// for the samples. The backward pass gets the same buffers as the forward pass.
+  /// Buffers from Peers::memory for the sums within the layer, first those of the forward pass; each is long enough for
+  /// the samples. The backward pass gets the same buffers as the forward pass.
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 struct LayerBackward {
@@ -94,7 +95,7 @@ struct LayerProblems {
 
 /// A layer prepared for one number of samples, with its operations and their memory. It must live until its work is
 /// done. The work that a pass submits depends only on its operands: a later pass on the same operands may submit that
-/// work again without calling the layer (`RecordedPass`). A layer that is no part asks the queue for no events.
+/// work again without calling the layer (`RecordedPass`). Only a layer that is a part asks the queue for events.
 class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;
@@ -150,8 +151,8 @@ class Layer {
   }
   virtual LayerSums sums() const { return {}; }
 
-  /// The reason why it has no inference in a precision; empty: it has. The default is that a layer infers in fp32 as it
-  /// trains, and in any other precision if it runs no operation.
+  /// The reason why it has no inference in a precision; empty: it has. By default a layer's inference runs in fp32, as
+  /// its training does, and in any other precision only if the layer runs no operation.
   virtual std::string inference_refusal(kernels::Precision) const;
   /// Prepares as `prepare` does, but packs weights once, here. Errors: those of `prepare`.
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;

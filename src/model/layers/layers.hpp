@@ -20,7 +20,8 @@ struct StepDenseOptions {
   kernels::Precision precision = kernels::Precision::fp32;
   Weight weight = Weight::own;
   double variance = 2;  ///< variance of an initial weight, multiplied by the number of features
-  /// Outputs are this many equal parts, one after another; each tensor rank has a share of each part.
+  /// The outputs consist of this many equal parts, one after another, such as query, key and value; each tensor rank
+  /// has a share of each part.
   std::size_t parts = 1;
 };
 
@@ -91,10 +92,9 @@ std::unique_ptr<Layer> make_layer_norm_layer(const TokenShape&);
 
 /// Layers with a connection around them: y = x + f(x), where f applies the layers one after another. Tensors: those of
 /// the layers, last layer first, named like "2.weight". Cost: that of the layers, and 12 bytes an element forward, 20
-/// backward.
-/// Source: He et al., CVPR 2016. Tensor ranks share its pairs of layers (`cut_pairs`, `Cut::within`), whose sum is
-/// added to x. Errors: std::logic_error when a layer's input does not have the shape of the previous output, or the
-/// last output not the shape of x.
+/// backward. Tensor ranks share pairs of its layers (`cut_pairs`, `Cut::within`); a pair's output is summed over the
+/// ranks before it is used. Source: He et al., CVPR 2016. Errors: std::logic_error when a layer's input does not have
+/// the shape of the previous output, or the last output not the shape of x.
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers);
 
 }  // namespace gradmeter::model

@@ -13,9 +13,9 @@
 
 namespace gradmeter::model {
 
-/// An operation on operands in plain memory. Where the backend has its own layouts and formats, it packs operands,
-/// which takes time. Outputs are overwritten, even where the operation itself would add to them. Memory: the stored
-/// form of each packed operand, and the operation's scratch.
+/// An operation on operands in plain memory. If the backend has layouts or formats of its own, PlainOp converts the
+/// operands, which takes time. Outputs are overwritten, even if the operation itself would add to them. Memory: the
+/// stored form of each packed operand, and the operation's scratch.
 class PlainOp {
  public:
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
@@ -60,26 +60,26 @@ struct InferenceProduct {
 };
 
 /// y = relu(x·w + b) or x·w + b. Parameters: weights, bias. A product adds the bias itself. For convolutions, and in
-/// precisions of whole numbers, a pass over the outputs adds it. int8: inputs are unsigned 8 bits over the request's
-/// range, and values beyond it are cut off. Weights are signed 8 bits, with a quantum for each output; sums are exact.
-/// A pass over zeros finds how much the zero point adds to the sums, also at padded borders; that is subtracted with
-/// the bias.
+/// precisions of whole numbers, a pass over the outputs adds it. int8: inputs become unsigned 8-bit numbers over the
+/// request's range; values outside it are clamped. Weights become signed 8-bit numbers, with a quantum for each output;
+/// sums are exact. A pass over zeros finds how much the zero point adds to the sums, also at padded borders; that is
+/// subtracted together with adding the bias.
 std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, const InferenceRequest&,
                                                        runtime::Queue&);
 
 /// Returns the problem with its weights in the backend's own layout, if the backend has one; else the problem
 /// unchanged.
 kernels::Problem with_packed_weights(kernels::Problem, const runtime::Device&);
-/// The options that quantize an operation in int8; empty in other precisions. Each output has a quantum, from the
+/// The options that quantize an operation in int8; empty in other precisions. The quantum of an output follows from the
 /// largest of its weights. Each buffer of `weights` holds `outputs` outputs one after another, with `output_weights`
 /// weights each.
 kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, std::span<const ConstBuffer> weights,
                              std::size_t output_weights, std::size_t outputs, Queue&);
 
-/// Softmax cross-entropy of logits [samples × classes]; it reads the batch's labels and scale. `delta`: gets the scaled
-/// gradient of the batch's mean loss by the logits; empty: not needed. The gradient costs little more than the
-/// exponentials, so it is computed here rather than again in backward. outcome: the result is added to it; null:
-/// another rank reports it.
+/// Softmax cross-entropy of logits [samples × classes]; it reads the batch's labels and scale. `delta`: gets the
+/// gradient of the batch's mean loss by the logits, times the scale; empty: not needed. The gradient costs little more
+/// than the exponentials, so it is computed here rather than in the backward pass. outcome: the result is added to it;
+/// null: another rank reports the result.
 /// In a precision whose sums are logarithms, all of it is computed in logarithms; else in fp32.
 void submit_loss(Queue&, const ConstBuffer& logits, const Batch&, const Buffer& delta, const OutcomePlace& outcome,
                  kernels::Precision = kernels::Precision::fp32);

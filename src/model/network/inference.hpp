@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward passes alone, for a trained network in another precision, quantized after training, and for a layer table.
+// Forward passes alone: of a trained network in another precision (quantized after training), and of a layer table.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,7 +12,8 @@
 
 namespace gradmeter::model {
 
-/// The reason why the first layer that has no inference in this precision has none; empty: all layers have it.
+/// Why the network has no inference in this precision: the reason of the first layer that has none; empty: all layers
+/// have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
 /// Widens `ranges`, which has one for each layer, so that they include the layers' inputs in a forward pass of the

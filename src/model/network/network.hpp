@@ -11,22 +11,22 @@
 
 namespace gradmeter::model {
 
-/// A part has its share of the whole network's tensors and first weights (`HeldLayers` says which). Its gradients are
+/// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients are
 /// those of a whole network that accumulates micro-batches: to the bit, or with tensor ranks up to the rounding of
 /// their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one replica
-/// get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; that of the
-/// others is zero.
+/// get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; on all other
+/// ranks the outcome is zero.
 ///
-/// A pass cuts the batch into the part's micro-batches. Gradients are averaged over them in their order
-/// (`GradientSum`), and tensors are announced in the backward pass of the last one. A forward pass takes a batch of any
-/// size; a part cuts it into micro-batches for which it has memory.
+/// A pass cuts the batch into the part's micro-batches. Gradients are averaged over micro-batches in their order
+/// (`GradientSum`), and tensors are announced in the backward pass of the last micro-batch. A forward pass takes a
+/// batch of any size; a part cuts it into micro-batches for which it has memory.
 ///
-/// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. A pair of layers that
-/// ranks share is summed once forward [n × out] and once backward [n × in], except backward in the network's first
-/// pair. Between two stages one message [n × width] goes each way, or inside a pair a rank's share of it. A weight that
-/// the last stage shares with the first is sent once each way in a pass (`TiedWeight`). Activations: those of
-/// `most_in_flight` micro-batches. A part allocates them once, a whole network whenever a batch is larger than all
-/// before.
+/// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. For a pair of layers
+/// that ranks share, one buffer is summed over the ranks forward [n × out] and one backward [n × in]; the network's
+/// first pair has no backward sum. Between two stages one message [n × width] goes each way, or inside a pair a rank's
+/// share of it. A weight that the last stage shares with the first is sent once each way in a pass (`TiedWeight`).
+/// Memory: the activations of `most_in_flight` micro-batches. A part allocates them once; a whole network does so
+/// whenever a batch is larger than all before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
 /// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -47,8 +47,8 @@ class Network : public Model {
   double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
-  /// Activations and their gradients, without memory from its peers and without memory of the layers (packed operands,
-  /// scratch).
+  /// Activations and their gradients, but neither the memory taken from Peers, nor the memory of the layers (packed
+  /// operands, scratch).
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;
   PeerTraffic pass_traffic(std::size_t samples) const override;
