@@ -18,15 +18,15 @@
 
 namespace gradmeter::runtime {
 
-/// The kind of a run's ranks.
+/// What the ranks of a run are.
 enum class RanksAs : std::uint8_t { processes, threads };
 std::string_view name(RanksAs);
 
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// Whether memory that ranks free together may be freed now. While an exception propagates it may not, since the peers
-/// may never come; the rank is then about to end.
+/// Whether memory that ranks free together may be freed now. It may not while an exception propagates, since the other
+/// ranks may never come to free it; this rank is then about to end.
 bool may_free() noexcept;
 
 /// Each rank's part of shared memory begins at a multiple of this.
@@ -71,15 +71,15 @@ class GroupMember {
   virtual void receive(int peer, std::span<std::byte>) const = 0;
   /// The parts are zero-filled and aligned to 4096 bytes.
   virtual SharedParts share(std::size_t bytes) const = 0;
-  /// Connects a transport between buffers of the group. `node_of`: the node by rank, by which bytes between nodes are
-  /// counted.
+  /// Connects the group's ranks by a transport that can send from any memory. `node_of`: the node of each rank, for the
+  /// count of bytes between nodes.
   /// Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
-  /// True once a rank of the group has ended by an error. Null where a launcher ends the others in that case.
+  /// True once a rank of the group has ended by an error. Null: a launcher ends the other ranks in that case.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
-/// A group of ranks that talk to each other. Calls marked collective must be made by all of them.
+/// A group of ranks that talk to each other. Calls marked collective must be made by all its ranks.
 class Communicator {
  public:
   Communicator() = default;  ///< a null communicator has no rank

@@ -13,8 +13,8 @@
 
 namespace gradmeter::runtime {
 
-/// One reading. A value that the device or the driver does not give is empty; `problem` has the reason for the first of
-/// them.
+/// One reading. A value that the device or the driver does not give is empty; `problem` has the reason for the first
+/// empty value.
 struct GpuState {
   std::optional<double> sm_clock_hz;
   std::optional<double> power_watts;  ///< power of the board; an average over a second on most devices since Ampere
@@ -49,8 +49,8 @@ class GpuGauge {
   const std::string& problem() const { return problem_; }
   /// "NVML 13.580.65, driver 580.65.06"; empty with a problem.
   std::string version() const;
-  /// Cost: some tens of microseconds to some milliseconds, by the driver. Errors: none; with a problem all values are
-  /// empty.
+  /// Cost: some tens of microseconds to some milliseconds, depending on the driver. Errors: none; with a problem all
+  /// values are empty.
   GpuState read() const;
 
  private:
