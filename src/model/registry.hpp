@@ -41,8 +41,8 @@ std::span<const ModelEntry> model_table();
 /// Makes the model of a name. "mlp" takes its outer widths from the data and has two hidden layers of 1024;
 /// "mlp:784-100-10" gives all widths. "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp); shrink=2
 /// halves their widths.
-/// Errors: UsageError for an unknown name, for parameters that the model does not have, when it does not fit the data
-/// or lacks the precision, and when it cannot be split into such parts.
+/// Errors: UsageError for an unknown name, for parameters that the model does not have, and when the model does not fit
+/// the data, lacks the precision, or cannot be split into such parts.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
 /// Whether software, not the processor, rounds to the precision in some of the model's operations. The model's times
 /// then tell nothing about the precision.

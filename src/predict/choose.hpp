@@ -21,10 +21,10 @@ struct Choices {
   double uncertainty = 0;  ///< the same mean, before any of the rows is measured
   std::vector<Choice> rows;
 };
-/// Chooses up to `count` candidates to measure, in the order of measuring. Each is the one whose measurement lowers the
-/// mean uncertainty of all candidates' predicted steps most. Before the first choice, the uncertainty of a machine's
-/// terms (predict/step.hpp) is that of their priors, lowered by the `known` rows of the first candidate's system.
-/// Candidates that TransformerStep refuses are never chosen. The logarithm of a step is taken as linear in the
+/// Chooses up to `count` candidates to measure, in the order of measuring. Each is the candidate whose measurement most
+/// lowers the mean uncertainty of all candidates' predicted steps. Before the first choice, the uncertainty of a
+/// machine's terms (predict/step.hpp) is that of their priors, lowered by the `known` rows of the first candidate's
+/// system. Candidates that TransformerStep refuses are never chosen. The logarithm of a step is taken as linear in the
 /// logarithms of the terms, and measured with a noise of 4 %. Source: sequential V-optimal design; Fedorov, Theory of
 /// Optimal Experiments, 1972. Cost: O(count · candidates²).
 Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count);

@@ -28,10 +28,10 @@ double walked_seconds(const CollectiveCall&, const core::Machine&);
 
 /// The time of the call [s], by a closed form: α for each round, bytes ÷ β for each message, and bytes ÷ γ for each
 /// sum. Slices overlap, so that many slices take as long as the busiest port, the busiest rank's sums, or the rounds of
-/// one lane, whichever is longest. For a single slice, a power of two of ranks and one class of links, the closed form
-/// gives the same as the walk (except for `double-tree`). Otherwise the walk is longer: in the walk slices keep a
-/// static order, each message waits for those before it, and ranks that exchange all with all queue at their node's
-/// port. tests/predict/collective_test.cpp has the bounds of the difference.
+/// one lane, whichever is longest. The closed form equals the walk (except for `double-tree`) if there is a single
+/// slice, the number of ranks is a power of two, and all links are of one class. Otherwise the walk is longer: in the
+/// walk slices keep a static order, each message waits for those before it, and ranks that exchange all with all queue
+/// at their node's port. tests/predict/collective_test.cpp has the bounds of the difference.
 /// Cost: O(log ranks), and making the schedules. Errors: UsageError for a shape that the algorithm refuses, or an
 /// algorithm without a closed form. Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel Computing 1994.
 double formula_seconds(const CollectiveCall&, const core::Machine&);

@@ -68,9 +68,9 @@ class Calibration {
   /// Precondition: machine_of(row) is known.
   const core::Machine& machine(const MeasuredStep&) const;
 
-  /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes the median
-  /// FLOP/s a GPU of the system's calibration rows. linear assumes the throughput a GPU of the same model, batch and
-  /// precision on the fewest GPUs.
+  /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
+  /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
+  /// throughput of a GPU in the row with the fewest GPUs, of those with the same model, batch and precision.
   std::optional<double> constant_flops(const MeasuredStep&) const;
   std::optional<double> linear(const MeasuredStep&) const;
 

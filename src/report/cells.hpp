@@ -19,7 +19,7 @@ namespace gradmeter::report {
 
 /// The text of a value; "-" for null.
 std::string text(const core::Value&);
-/// The number with two decimals below 10, one decimal below 100, and none above; "-" where it is not finite.
+/// The number with two decimals below 10, one decimal below 100, and none from 100 on; "-" where it is not finite.
 std::string digits(double);
 /// The 95 % interval of a time: "1.20–1.24"; "-" where there is none. per_second: how many of the shown unit are in a
 /// second.

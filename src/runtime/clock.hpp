@@ -52,7 +52,7 @@ double process_begin();
 /// measured and before there are other threads.
 void inject_clock_drift(double ppm);
 
-/// Adds the time that its scope takes to a sum [s].
+/// Measures the time from its construction to the end of the scope, and adds this time to `sum` [s].
 class Timed {
  public:
   explicit Timed(double& sum) : sum_(sum), begin_(host_clock()) {}
@@ -68,7 +68,7 @@ class Timed {
 /// One clock for all ranks of a communicator; rank 0's is the reference. The ranks of a node read the same clock, so
 /// one of them synchronises it for all; a process with an injected drift has a clock of its own. Nodes form a binomial
 /// tree under rank 0: each node asks a node that was synchronised before it for the reference time and its uncertainty.
-/// Cost: 30 round trips in each of log2(nodes) rounds when it is made; none on one node. Uncertainty: half of the
+/// Cost of construction: 30 round trips in each of log2(nodes) rounds; none on one node. Uncertainty: half of the
 /// fastest round trip, added up along the tree; it grows with age (`DriftModel`). Source: Hunold & Carpen-Amarie,
 /// "Hierarchical clock synchronization in MPI", CLUSTER 2018.
 class SharedClock {

@@ -62,11 +62,11 @@ class GroupMember {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// Gathers on rank 0; `all` is empty on the other ranks.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// Combines in place, element by element, in the order of recursive doubling. The order is the same for processes and
-  /// threads, so bits are equal on all ranks.
+  /// Combines in place, element by element, in the order of recursive doubling, for processes and threads alike. All
+  /// ranks get equal bits.
   virtual void combine(std::span<double> values, Combine) const = 0;
-  /// `send` and `receive` block. Between two ranks there is one message at a time, and `receive` must give its exact
-  /// size.
+  /// `send` and `receive` block. Between two ranks there is one message at a time, and `receive` must give the
+  /// message's exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
   /// The parts are zero-filled and aligned to 4096 bytes.

@@ -71,7 +71,7 @@ struct PeerTraffic {
 /// Narayanan et al., SC21, section 2.2.
 enum class PipelineOrder : std::uint8_t { one_f_one_b, gpipe };
 std::string_view name(PipelineOrder);
-/// Finds "1f1b" or "gpipe". Errors: UsageError that names both.
+/// Finds "1f1b" or "gpipe". Errors: UsageError for any other text, which names both.
 PipelineOrder find_pipeline_order(std::string_view);
 
 /// The part of a model that a rank holds; by default the whole model.

@@ -37,7 +37,7 @@ struct Bounds {
 };
 
 /// A Vega-Lite specification (v6) over the data set "points". Its file also has: title, about (one sentence that says
-/// how to read the chart), experiment, needs (columns that a row must have), `along`, and `order` on the page; and
+/// how to read the chart), experiments, needs (columns that a row must have), `along`, and `order` on the page; and
 /// where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. `labels`, as {"x", "y",
 /// "top", "log"}, puts the name of each series behind the series' last point, and moves names up where two would
 /// overlap. Marks show each row's `series` and `panel`, so rows that share a mark differ only in what the chart itself

@@ -42,8 +42,8 @@ class CudaDevice final : public Device {
   /// that kernels of one GPU run at the same time. In tests they may, since the emulated device can stand for a GPU of
   /// each rank.
   static bool ranks_may_share();
-  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same on all ranks; empty: no ranks share one, or
-  /// `ranks_may_share`. Collective. `number`: this rank's GPU. Errors: BackendError.
+  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same text on all ranks; empty: no ranks share a GPU, or they may
+  /// (`ranks_may_share`). Collective. `number`: this rank's GPU. Errors: BackendError.
   static std::string shared_gpu(const Communicator&, int number);
   std::size_t last_cache_bytes() const override;
   std::size_t free_bytes() const override;

@@ -133,8 +133,8 @@ class DeviceBuffer {
   std::size_t count_ = 0;
 };
 
-/// Copies between memory of equal sizes. It returns when the copy is queued; host memory must live until the stream has
-/// made it. Errors: BackendError, also when the sizes differ.
+/// Copies between memory of equal sizes. Returns when the copy is queued; host memory must live until the stream has
+/// made the copy. Errors: BackendError, also when the sizes differ.
 template <class T>
 void copy(DeviceSpan<T> to, std::span<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {

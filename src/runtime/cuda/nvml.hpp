@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, loaded at run time, which gives a GPU's clock, power and temperature while a block is measured, and what slows
-// it. Neither NVML's header nor the library is needed to build.
+// NVML, loaded at run time: after each measured block it tells the GPU's clock, power and temperature, and what slows
+// the GPU. Neither NVML's header nor the library is needed to build.
 #pragma once
 #include <cstdint>
 #include <memory>

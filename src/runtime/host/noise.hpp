@@ -32,7 +32,8 @@ struct StolenTicks {
   std::uint64_t steal = 0;
   std::size_t cpus = 0;
 };
-/// Reads them. Source: proc(5). Empty where the line is missing or too short to hold stolen time.
+/// Reads the stolen ticks from the text of /proc/stat. Empty if its first line is missing or too short to hold stolen
+/// time. Source: proc(5).
 std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 
 /// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none or the mean is 0.

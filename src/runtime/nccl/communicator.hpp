@@ -79,8 +79,8 @@ class NcclCommunicator {
   /// a graph of captured calls is launched.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Must be called while waiting for the stream. Errors: BackendError that names the call and NCCL's asynchronous
-  /// error, or after the patience the ranks of this node that have not made the call; PeerFailed.
+  /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
+  /// asynchronous error or, when the patience is over, the ranks of this node that have not made the call; PeerFailed.
   void check();
   /// Must be called when the stream has passed the calls. Errors: NCCL's asynchronous error.
   void completed();
@@ -89,8 +89,8 @@ class NcclCommunicator {
   /// Registers memory of map_registrable for all later calls on it. All ranks register equal memory, or none. Errors:
   /// BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
-  /// Sets a function that destroys the graphs that contain calls of the communicator, since NCCL's abort waits until
-  /// there are none. The rank's thread calls it.
+  /// Sets a function that destroys all graphs with calls of this communicator, since NCCL's abort waits until there are
+  /// none. The function is called on the rank's thread.
   void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;

@@ -68,8 +68,9 @@ class Activity {
   std::atomic<int> pauses_{0};
 };
 
-/// As long as it lives, the rank computes `label` (a literal). This counts as silence: a computation longer than the
-/// time-out ends the run with this label. Its begin and end are beats. Objects may nest, on one thread of a rank.
+/// While a `Computing` lives, its rank computes `label` (a literal). A computation counts as silence: if it is longer
+/// than the time-out, it ends the run, and the report names this label. Its begin and end are beats. Objects may nest,
+/// on one thread of a rank.
 class Computing {
  public:
   Computing(Activity& activity, const char* label) noexcept
@@ -88,7 +89,8 @@ class Computing {
   const char* before_;
 };
 
-/// As long as it lives, silence is no hang: fewer ranks measure and this one waits, or rank 0 writes a report.
+/// While a `Pause` lives, silence of its rank is no hang: for example, fewer ranks measure and this one waits, or rank
+/// 0 writes a report.
 class Pause {
  public:
   explicit Pause(Activity& activity) noexcept : activity_(activity) {

@@ -9,9 +9,9 @@ namespace gradmeter::runtime {
 /// How a thread waits for another core: it spins while its core is free, and gives the core away when others need it.
 /// The counts depend on the oversubscription. Measured on 2 cores with 4 ranks, an 8-byte all-reduce took 33 us when
 /// each rank polled 2000 times before yielding, and 2.7 us with 20 polls. (On 2 ranks with a core each, which spin, it
-/// took 0.8 us.) With a core each, 200 polls take some 10 us. That is longer than a small message takes. It is also so
-/// short that two ranks which the system has put on one core for a while delay each other's messages little; with 2000
-/// polls they did so by 50 us.
+/// took 0.8 us.) With a core each, 200 polls take some 10 us: longer than a small message takes, yet short enough for
+/// two ranks that the system has put on one core for a while. (With 2000 polls such ranks delayed each other's messages
+/// by 50 us.)
 struct SpinPolicy {
   int spins;   ///< polls with a pause between, before giving the core away
   int yields;  ///< sched_yield calls before sleeping; 0: never sleep
@@ -47,14 +47,15 @@ class Backoff {
 void request_short_time_slices();
 
 /// From now on the calling thread, and every thread that it starts, computes with zeros in place of numbers below the
-/// smallest normal one (fp32: 1.2e-38), both as operands and as results, since many processors handle them in
-/// microcode. Call it before there are other threads. It works on x86-64 and AArch64; elsewhere it does nothing.
+/// smallest normal one (fp32: 1.2e-38), both as operands and as results, since many processors handle such numbers
+/// slowly, in microcode. Call it before there are other threads. It works on x86-64 and AArch64; elsewhere it does
+/// nothing.
 ///
 /// Gradients that die out (units that are off, a softmax that is sure, training that diverges) leave averages that
 /// shrink by a factor each step, reach this range and stay there. Measured on an AMD EPYC, an update of Adam or LAMB
-/// then takes two to three times as long; on other processors far more. A step's time must not depend on that.
-/// Source: Intel SDM volume 1, section 10.2.3 (flush-to-zero, denormals-are-zeros); TensorFlow does the same on the
-/// threads that compute (tsl/platform/denormal.h).
+/// then takes two to three times as long; on other processors far more. A step's time must not depend on that. Source:
+/// Intel SDM volume 1, section 10.2.3 (flush-to-zero, denormals-are-zeros); TensorFlow does the same on the threads
+/// that compute (tsl/platform/denormal.h).
 void flush_subnormals();
 
 }  // namespace gradmeter::runtime

@@ -17,7 +17,7 @@
 namespace gradmeter::runtime {
 
 /// Shared memory inside a node, MPI between nodes: each message takes the faster way that reaches its peer. Both
-/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
+/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared-memory transport, or `elsewhere`.
 /// Cost: one more branch for each message.
 class HybridTransport final : public Transport {
  public:

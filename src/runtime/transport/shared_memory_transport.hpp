@@ -14,8 +14,8 @@ namespace gradmeter::runtime {
 
 /// A word of memory that several processes see, at which one thread sleeps until a message comes. Zeroed memory is a
 /// doorbell without a sleeper. The sleeper arms the doorbell, reads the number of rings, checks for its message once
-/// more, and sleeps until there are more rings. Any rank that has something for the sleeper rings. Cost: a ring is a
-/// fence, and a system call only if the doorbell is armed.
+/// more, and sleeps until there are more rings. A rank that has something for the sleeper rings the doorbell. Cost: a
+/// ring is a fence, and a system call only if the doorbell is armed.
 class Doorbell {
  public:
   void arm(bool yes);

@@ -20,7 +20,7 @@ struct MessageHandle {
   void* place = nullptr;
 };
 
-/// Counts of payload bytes that have left the sender, without headers.
+/// What this rank has sent: messages, and bytes of payload without headers.
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
   Traffic operator-(const Traffic& o) const {
@@ -33,9 +33,9 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-/// Messages between two ranks in one channel arrive in the order of posting; channels are independent. One thread at a
-/// time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and gives the core away
-/// when nothing moved. Errors: BackendError when the layer below fails.
+/// Moves messages between ranks. Messages between two ranks in one channel arrive in the order of posting; channels are
+/// independent. One thread at a time may use a transport. Nothing blocks: a waiting caller calls `progress`, asks for
+/// its messages, and gives the core away when nothing moved. Errors: BackendError when the layer below fails.
 class Transport {
  public:
   virtual ~Transport() = default;
