@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which few steps to measure, so that a machine's terms are known best.
+// Chooses which few steps to measure, so that the other steps can be predicted best.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -12,21 +12,25 @@ namespace gradmeter::predict {
 
 struct Choice {
   std::size_t row = 0;  ///< index among the candidates
-  double uncertainty =
-      0;  ///< once it and those before it are measured: mean standard deviation of log(step) over all candidates
-  std::string_view settles;  ///< the term whose uncertainty it lowers most
+  /// The standard deviation of log(predicted step), as a mean over all candidates, once this row and the rows chosen
+  /// before it are measured.
+  double uncertainty = 0;
+  std::string_view settles;  ///< the term whose uncertainty the measurement of this row lowers most
 };
 struct Choices {
-  double uncertainty = 0;  ///< before any of them
+  double uncertainty = 0;  ///< the same mean, before any of the rows is measured
   std::vector<Choice> rows;
 };
-/// The rows to measure next, in their order: each time the one after which the steps of all candidates are known best.
-/// The terms' uncertainty is that of their priors and the `known` rows. Rows that no formula of terms predicts are
-/// never chosen. A step's logarithm is taken as linear in the terms' logarithms, with a noise of 4 %. Source:
-/// sequential V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
+/// Chooses up to `count` candidates to measure, in the order of measuring. Each is the candidate whose measurement most
+/// lowers the mean uncertainty of all candidates' predicted steps. Before the first choice, the uncertainty of a
+/// machine's terms (predict/step.hpp) is that of their priors, lowered by the `known` rows of the first candidate's
+/// system. Candidates that TransformerStep refuses are never chosen. The logarithm of a step is taken as linear in the
+/// logarithms of the terms, and measured with a noise of 4 %. Source: sequential V-optimal design; Fedorov, Theory of
+/// Optimal Experiments, 1972. Cost: O(count · candidates²).
 Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count);
 
-/// The rows of each system that `choose_rows` picks among its transformers; of other networks those of the fewest GPUs.
+/// Returns at most `of_each_system` rows of each system's transformers, as `choose_rows` picks them, and as many rows
+/// of its other networks, those with the fewest GPUs.
 std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system);
 
 }  // namespace gradmeter::predict

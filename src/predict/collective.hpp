@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a collective at any number of ranks, from the same schedules that run, on a machine of link classes.
+// Predicts the time of a collective on any number of ranks of a core::Machine, whose links have a latency and a rate
+// within nodes and between nodes: by the schedules that also run for real, or by a closed form.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -10,35 +11,36 @@
 namespace gradmeter::predict {
 
 struct CollectiveCall {
-  allreduce::AlgorithmPtr algorithm;  ///< one with a schedule, which does not refuse the shape
+  allreduce::AlgorithmPtr algorithm;  ///< must have a schedule, and must not refuse the shape
   allreduce::Shape shape = {};
-  std::size_t bytes = 0;  ///< of a rank's buffer
+  std::size_t bytes = 0;  ///< length of a rank's buffer
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
-  std::size_t message_bytes = std::size_t{256} << 10;  ///< that the transport is efficient at
+  std::size_t message_bytes = std::size_t{256} << 10;  ///< message size at which the transport is efficient
   std::size_t element_bytes = sizeof(float);
 };
 
-/// Walks the schedules in slices, as `allreduce::hockney_finish_times` does, and returns when the last rank is done
-/// [s]. Cost:   O(ranks · rounds · slices). A ring, `neighbour` and `hierarchical-lane` take the steps of three nodes
-/// only,
-///         since all nodes do the same; not where a trunk joins the nodes. Memory for the slices' rounds.
+/// The time of the call [s], by a walk: evaluates every step of the schedules, in slices
+/// (allreduce::hockney_finish_times), until the last rank is done.
+/// Cost: O(ranks · rounds · slices), and memory for the slices' rounds. For `ring`, `neighbour` and `hierarchical-lane`
+/// only the steps of three nodes are evaluated, since all nodes do the same, unless a trunk joins the nodes.
 /// Errors: UsageError for a shape that the algorithm refuses.
 double walked_seconds(const CollectiveCall&, const core::Machine&);
 
-/// The same by a closed form: α a round, bytes ÷ β a message, bytes ÷ γ a sum. Slices hide what is not on the busiest
-/// port. It is the walk of one slice where the ranks are a power of two on one class of links (double-tree apart). The
-/// walk keeps slices in a static order and each message waits for those before it, so that in slices, and where a
-/// node's port is shared by an exchange of all with all, it is longer: tests/predict/collective_test.cpp has the
-/// bounds. Cost:   O(log ranks), and a make of the schedules. Errors: UsageError for a shape that the algorithm
-/// refuses, or an algorithm without a closed form. Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel
-/// Computing 1994.
+/// The time of the call [s], by a closed form: α for each round, bytes ÷ β for each message, and bytes ÷ γ for each
+/// sum. Slices overlap, so that many slices take as long as the busiest port, the busiest rank's sums, or the rounds of
+/// one lane, whichever is longest. The closed form equals the walk (except for `double-tree`) if there is a single
+/// slice, the number of ranks is a power of two, and all links are of one class. Otherwise the walk is longer: in the
+/// walk slices keep a static order, each message waits for those before it, and ranks that exchange all with all queue
+/// at their node's port. tests/predict/collective_test.cpp has the bounds of the difference.
+/// Cost: O(log ranks), and making the schedules. Errors: UsageError for a shape that the algorithm refuses, or an
+/// algorithm without a closed form. Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; Hockney, Parallel Computing 1994.
 double formula_seconds(const CollectiveCall&, const core::Machine&);
 bool has_closed_form(std::string_view algorithm);
 
-/// A call whose closed form is evaluated on many machines, as a fit does.
+/// A call that is prepared once, so that its closed form can be evaluated on many machines, as a fit does.
 class PreparedCollective {
  public:
-  /// Errors: as those of `formula_seconds`.
+  /// Errors: those of `formula_seconds`.
   explicit PreparedCollective(const CollectiveCall&);
   double seconds(const core::Machine&) const;
 
@@ -47,7 +49,7 @@ class PreparedCollective {
   double slices_ = 1, lanes_ = 1;
 };
 
-/// The walk where it takes less than a millisecond or so, else the closed form.
+/// The time of the call [s]: by the walk if this takes less than about a millisecond, else by the closed form.
 double collective_seconds(const CollectiveCall&, const core::Machine&);
 
 }  // namespace gradmeter::predict

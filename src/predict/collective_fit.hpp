@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured collectives, of our own result files or of tables in the documented columns, and predictions of others by a
-// machine's links that are fitted to them.
+// Measured collectives, read from our own result files or from tables (docs/predict.md); links of a machine that are
+// fitted to them; and predictions of other collectives by these links.
 #pragma once
 #include <array>
 #include <map>
@@ -16,49 +16,52 @@
 
 namespace gradmeter::predict {
 
-/// One row. `problem` says why it is no time of a collective that can be predicted; empty: it is.
+/// One row. `problem` says why the row cannot be used, because it has no measured time or no collective that can be
+/// predicted; empty: it can be used.
 struct MeasuredCollective {
-  std::string id = {},
-              system = {};  ///< system: the machine, transport and form of the calls, by which rows are fitted together
-  std::string algorithm = {};  ///< canonical; a library's too
-  std::string codec = {};      ///< canonical; empty: none
+  /// Rows with the same `system` are fitted together: it names the links and how calls are made (exchange_system).
+  std::string id = {}, system = {};
+  std::string algorithm = {};  ///< canonical name; may also be a library's algorithm
+  std::string codec = {};      ///< canonical name; empty: none
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
   allreduce::Shape shape = {};
   std::size_t bytes = 0, element_bytes = sizeof(float);
   std::size_t message_bytes = std::size_t{256} << 10;
-  double rate_prior = 1e9;                         ///< of a link in a node [bytes/s]
+  double rate_prior = 1e9;                         ///< prior of the rate of a link in a node [bytes/s]
   double encode_s = 0, decode_s = 0, seconds = 0;  ///< as measured; 0: not measured
-  std::optional<double> noise = {};                ///< half the 95 % interval of `seconds`, as a share of them
+  /// Half the width of the 95 % interval of `seconds`, divided by `seconds`; nothing where there is no interval.
+  std::optional<double> noise = {};
   std::string problem = {};
 };
 
-/// A factor's text; empty where it does not apply.
+/// The value of a factor as text; empty for null, which means that the factor does not apply.
 std::string text_of(const core::Value&);
-/// Half the 95 % interval of the measured time, as a share of it; nothing where the time has no interval.
+/// Half the width of the 95 % interval of the measured time, divided by the time; nothing where there is no interval.
 std::optional<double> noise_of(const core::Metrics&);
-/// The system of a point of our own files: its link, transport and device, what the ranks are, and what was injected.
+/// The system of a point of our own files: its link, transport and device, whether its ranks are processes or threads,
+/// and what was injected.
 std::string exchange_system(const core::Factors&);
-/// The points of `allreduce` in a result file. Predicted points, and those with a status other than ok, are no
-/// measurements and are left out.
+/// The points of `allreduce` in a result file whose status is ok. A point without a measured time gets a `problem`.
 std::vector<MeasuredCollective> collectives_of(std::span<const core::Run>, const std::string& file);
-/// Is this a table of collectives? One has a column `op`.
+/// Whether this is a table of collectives: only such a table has a column `op`.
 bool is_collective_table(std::string_view text);
-/// Reads a table with the columns system, gpu, gpus, gpus_per_node, op, bytes, time_us. Errors: UsageError "FILE:LINE:
-/// …".
+/// Reads a table with the columns system, gpus, op, bytes and time_us, and optionally gpus_per_node, nodes, dtype and
+/// id. Errors: UsageError "FILE:LINE: …".
 std::vector<MeasuredCollective> read_collectives(std::string_view text, const std::string& file);
 
-/// What is fitted of a machine's links, in this order.
+/// What is fitted of a machine's links. The order is that of `log_terms` below.
 enum class LinkTerm : std::uint8_t {
   within_latency,   ///< [s]
   within_rate,      ///< [bytes/s]
   between_latency,  ///< [s]
   between_rate,     ///< [bytes/s]
   sum_rate,         ///< [bytes/s]
-  fixed             ///< of a call, whatever its ranks [s]
+  fixed             ///< time of a call that does not depend on ranks or bytes [s]
 };
 inline constexpr std::size_t link_term_count = 6;
 
-/// The machine of `links` that all terms of one system give.
+/// The machine whose links have these terms. log_terms: the logarithms of all terms of one system, in the order of
+/// LinkTerm.
 core::Machine machine_of(std::span<const double> log_terms, std::uint32_t ranks_per_node);
 
 class CollectiveCalibration {
@@ -66,30 +69,32 @@ class CollectiveCalibration {
   explicit CollectiveCalibration(std::vector<MeasuredCollective> rows);
   /// The time of a collective with its 90 % interval, or the reason why there is none.
   PredictionOrReason predict(const MeasuredCollective&) const;
-  /// Naive: the bus bandwidth of the same collective, algorithm and bytes on the fewest ranks.
+  /// A naive prediction [s]: the busbw is assumed to be that of the same collective, algorithm, codec and bytes on the
+  /// fewest measured ranks.
   std::optional<double> same_bus_bandwidth(const MeasuredCollective&) const;
-  /// The links of a system; empty: no row of it can be fitted.
+  /// The links of a system; empty: no usable row is of this system.
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
-  /// The links of the system with the most rows; empty: there is none.
+  /// The links of the system with the most rows; empty: there are no rows.
   std::optional<core::Machine> any_machine(std::uint32_t ranks_per_node) const;
-  /// By the codec's bare name: means of all systems.
+  /// The rates of codecs, by the codec's name without parameters. If a name has rates from several systems or
+  /// parameters, the last one's are returned.
   std::map<std::string, core::CodecRates> codec_rates() const;
-  /// "SYSTEM: latency …" for each system, one line each.
+  /// A line for each system: "SYSTEM: ", its fitted terms, and how far rows that were left out of a fit were from it.
   std::string text() const;
 
  private:
   struct CodecRates {
-    double encode_s = 0, decode_s = 0;  ///< for one byte of a buffer [s]
+    double encode_s = 0, decode_s = 0;  ///< time to encode a byte of the buffer; time to decode a byte
   };
-  /// |log(predicted ÷ measured)| of a row that others predicted.
+  /// A row that was predicted by a fit to other rows. away: |log(predicted ÷ measured)|.
   struct LeftOut {
     double bytes, away;
   };
   struct System {
     std::vector<double> log_terms;
-    double spread = 0, most_ranks = 1;             ///< spread: the least
+    double spread = 0, most_ranks = 1;             ///< spread: the least that spread_at returns
     std::vector<LeftOut> left_out = {};            ///< ascending by `away`
-    bool has_within = false, has_between = false;  ///< rows that used links in a node, and between nodes
+    bool has_within = false, has_between = false;  ///< whether any row used links in a node, or between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);

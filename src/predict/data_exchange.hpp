@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data-parallel ranks exchange gradients or weights in a step, and what of it computation does not hide.
+// How data-parallel ranks exchange gradients or weights in a step, how long this takes, and how much of it is exposed
+// time, which no computation hides.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,23 +12,26 @@
 
 namespace gradmeter::predict {
 
-/// What was chosen for the exchange. The default is what training software usually does: a ring in a node and a tree
-/// between nodes, of gradients in each step, in buckets so small that only what the backward pass is too short for
-/// shows.
+/// What was chosen for the exchange. The default is what training software usually does: it exchanges gradients in each
+/// step, by a ring in a node and a tree between nodes. Its buckets are so small that the exchange runs beside the whole
+/// backward pass, and only what exceeds the backward pass is exposed.
 struct ExchangeChoice {
-  std::string algorithm = {};                    ///< of all-reduces, one with a closed form; empty: the default
-  std::optional<std::size_t> bucket_bytes = {};  ///< of gradients that are sent together; 0: all of them in one
-  std::uint64_t every = 1;  ///< 0: ranks do not exchange; above 1: weights are averaged after so many steps
+  std::string algorithm = {};  ///< name of an all-reduce with a closed form; empty: the default
+  /// Bytes of gradients that are sent together. By convention 0 stands for one bucket with all gradients; empty: the
+  /// default.
+  std::optional<std::size_t> bucket_bytes = {};
+  std::uint64_t every = 1;  ///< number of steps between two averages of weights; 0: ranks never exchange
   bool averages_weights = false;
 };
 
 struct DataExchange {
-  double total_s = 0;  ///< of a step, as if nothing hid it
-  double shown_s = 0;  ///< the part of it that computation does not hide
+  double total_s = 0;  ///< time of the exchange, hidden or not; for averages of weights, divided by `every`
+  double shown_s = 0;  ///< exposed time: the part of `total_s` that computation does not hide
 };
-/// One step's exchange of so many bytes. window_s: the part of the backward pass that can hide it, in which gradients
-/// become ready at an even rate: bucket k of n after k/n of it. Buckets leave one after another. Averages of weights
-/// stand at the end of a step, where nothing hides them. all_reduce: the time of so many bytes [s].
+/// The exchange of so many bytes in a step. window_s: the time in the backward pass that can hide exchange. During this
+/// time gradients become ready at an even rate: of n buckets, bucket k is ready after k/n of it. Buckets are sent one
+/// after another. Averages of weights are made at the end of a step, where nothing hides them. all_reduce: returns the
+/// time of an all-reduce of so many bytes [s].
 DataExchange data_exchange(const ExchangeChoice&, double bytes, double window_s,
                            const std::function<double(double)>& all_reduce);
 
@@ -35,12 +39,14 @@ DataExchange data_exchange(const ExchangeChoice&, double bytes, double window_s,
 struct ExchangeLinks {
   std::uint32_t ranks = 1, ranks_per_node = 1;
   double latency_s = 0;
-  double within_bytes_per_s = 1, between_bytes_per_s = 1;  ///< of a rank in a node; of these ranks' share of its port
+  /// within: the rate of a rank's links in its node; between: these ranks' share of the rate of their node's port.
+  double within_bytes_per_s = 1, between_bytes_per_s = 1;
   double reduce_bytes_per_s = 1;
 };
-/// Why the algorithm does not work on so many ranks; empty: it does. Precondition: it has a closed form, or is empty.
+/// Why the algorithm does not work on so many ranks; empty: it does. Precondition: `algorithm` is empty or has a closed
+/// form.
 std::string algorithm_refusal(const std::string& algorithm, std::uint32_t ranks, std::uint32_t ranks_per_node);
-/// By the algorithm's closed form. Precondition: not refused.
+/// The time of an all-reduce by the algorithm's closed form [s]. Precondition: the algorithm is named and not refused.
 double all_reduce_seconds(const std::string& algorithm, double bytes, const ExchangeLinks&);
 
 }  // namespace gradmeter::predict

@@ -14,9 +14,9 @@ namespace gradmeter::predict {
 /// A row of data/machines/devices.csv.
 struct ListedDevice {
   core::DeviceProfile profile;
-  std::vector<std::string> aliases;  ///< lower-case letters and digits only, its own name among them
+  std::vector<std::string> aliases;  ///< lower-case letters and digits only; the device's own name is one of them
   std::string link;                  ///< name of the link to the devices of its node; empty: not stated
-  double link_bytes_per_s = 0;       ///< of all such links of a device together, one direction; 0: not stated
+  double link_bytes_per_s = 0;       ///< rate of all these links of a device together, in one direction; 0: not stated
   std::string host_link;             ///< name of the link to its host; empty: not stated
 };
 /// A row of data/machines/links.csv. latency and overhead are 0, since no data sheet states them.
@@ -25,30 +25,32 @@ struct ListedLink {
   std::vector<std::string> aliases;
   std::string kind;  ///< network, node (between devices of a node), host (to the host)
   std::string source;
-  double achieved_bytes_per_s = 0;  ///< measured by others; 0: not known
+  double achieved_bytes_per_s = 0;  ///< rate that others measured; 0: unknown
   std::string achieved_what;        ///< what was measured
 };
 std::span<const ListedDevice> listed_devices();
 std::span<const ListedLink> listed_links();
-/// By name or alias ("A100-80GB", "h100_80gb", "100GbE", "ndr"); null: none known.
+/// Finds a row by name or alias ("A100-80GB", "h100_80gb", "100GbE", "ndr"); null: no row has this name.
 const ListedDevice* find_device(std::string_view name);
 const ListedLink* find_link(std::string_view name);
 
-/// A machine of such devices. The link within a node is the device's, else that to its host, else PCIe 3. The ports of
-/// a node carry a twelfth of what all links of its devices carry, as nodes are usually built (an eighth to a half),
-/// until `connect` says what they are.
+/// Makes a machine of such devices. The link within a node is the device's own link, or if none is stated its link to
+/// the host, or if this is not stated either PCIe 3. Until `connect` states the links between nodes, the ports of a
+/// node carry a twelfth of the rate that all links of the node's devices have together.
 core::Machine machine_of(const ListedDevice&, std::uint32_t devices_per_node);
-/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". A fit's rate between nodes changes in
-/// the same proportion where the links before were stated; else the new links' share is the prior's. Errors: UsageError
-/// that begins with the flag.
+/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". If the machine has a fitted rate
+/// between nodes and the previous links were stated, that rate changes in proportion to the rate of the ports. If they
+/// were not stated, the fitted rate is dropped, and the prior applies to the new links. Errors: UsageError that begins
+/// with `flag`.
 void connect(core::Machine&, const std::string& flag, const std::string& links);
 
-/// The machine of a name ("H100"), or of a file as `predict --calibrate … --output FILE` writes it.
-/// Errors: UsageError: a name that is neither, with those that are known; "FILE:LINE: …" for a bad file; a file without
-/// a device.
+/// Makes the machine of a listed device ("H100"), or reads one from a file that `predict --calibrate … --output FILE`
+/// has written.
+/// Errors: UsageError for a name that is neither a device nor a file (it lists the devices), for a bad file
+/// ("FILE:LINE: …"), and for a file without a device.
 core::Machine machine_named(const std::string& name_or_file, std::uint32_t devices_per_node);
 
-// The files, which are part of the program.
+// The files of data/machines, which are part of the program.
 std::span<const core::EmbeddedFile> machine_files();
 
 }  // namespace gradmeter::predict

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of our own `scale` files on ranks that are not there: each strategy runs in virtual time on the links that the
-// files' exchanges are fitted to, and what that misses on the measured ranks is taken off.
+// Predicts steps of our own `scale` files on more ranks than were measured. Each strategy runs in virtual time on links
+// that are fitted to the files' exchanges. The simulated step is then multiplied by measured ÷ simulated, as found on
+// the measured ranks.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,8 +15,8 @@
 
 namespace gradmeter::predict {
 
-/// A measured point of `scale`, or one that is asked for. Times are 0 where they were not measured; noise is half the
-/// 95 % interval of the step, as a share of it.
+/// A measured point of `scale`, or a point whose prediction is asked for. Times that were not measured are 0. noise: as
+/// in `MeasuredCollective`.
 struct OwnStep {
   std::string id;
   core::Factors factors;
@@ -23,22 +24,24 @@ struct OwnStep {
   std::string model, strategy, algorithm, codec;
   double step_s = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
   std::optional<double> noise = {};
-  /// All factors but those that follow from the ranks: points of one curve have it in common.
+  /// The key of the point's curve: all factors but those that follow from the number of ranks. Points of one curve have
+  /// the same key.
   std::string curve() const;
-  /// What points have in common that compute the same and are on like machines.
+  /// The key of the point's computation: points with the same key compute the same on like machines.
   std::string computation() const;
 };
-/// The points of `scale` that were measured, without those whose status is not ok.
+/// The measured points of `scale`: those with status ok.
 std::vector<OwnStep> steps_of(std::span<const core::Run>, const std::string& file);
-/// The same point on other ranks: on whole nodes, and in strong scaling with the same batch of all ranks.
+/// The same point on another number of ranks. Each node has as many ranks as before (or all, if they are fewer). In
+/// strong scaling the batch of all ranks stays the same.
 OwnStep on_ranks(const OwnStep&, std::int64_t ranks);
 
 /// A step with the parts that `scale` reports of it.
 struct OwnPrediction {
   Prediction step;
   double compute_s = 0;     ///< on one rank
-  double contention_s = 0;  ///< what ranks cost each other without any exchange
-  double wire_s = 0;        ///< exchange that computation does not hide
+  double contention_s = 0;  ///< time by which ranks slow each other down without any exchange
+  double wire_s = 0;        ///< exposed time of the exchange
 };
 struct OwnPredictionOrReason {
   std::optional<OwnPrediction> prediction = {};
@@ -46,7 +49,8 @@ struct OwnPredictionOrReason {
 };
 
 struct OwnStepOptions {
-  /// Cores that all hosts share, as those of a virtual cluster do; 0: each rank keeps the cores that it has.
+  /// The number of cores that all hosts share, as the hosts of a virtual cluster do; 0: hosts share none, and each rank
+  /// keeps the cores that it has.
   std::int64_t shared_cores = 0;
 };
 
@@ -54,18 +58,19 @@ class OwnStepCalibration {
  public:
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions = {});
   OwnPredictionOrReason predict(const OwnStep&) const;
-  /// Naive: the step of the same point on the fewest ranks, which is linear scaling.
+  /// A naive prediction [s], which assumes linear scaling: the step of the same curve on the fewest ranks above 1.
   std::optional<double> linear(const OwnStep&) const;
   std::span<const OwnStep> rows() const { return rows_; }
-  /// The most ranks of a measured point.
+  /// The largest number of ranks of a measured point.
   std::int64_t most_ranks() const { return most_ranks_; }
 
  private:
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions,
                      bool with_spread);
   struct Modelled {
-    double step = 0, alone = 0, computing = 0;  ///< alone: of one rank; computing: of these ranks without exchange [s]
-    double noise = 0;                           ///< of the measured step of one rank, where it is the prediction
+    /// The step as modelled; the step of one rank; the step of these ranks without exchange [s].
+    double step = 0, alone = 0, computing = 0;
+    double noise = 0;  ///< noise of the measured one-rank step, if the prediction is made of that alone
   };
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
   std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;
@@ -80,7 +85,7 @@ class OwnStepCalibration {
   OwnStepOptions options_;
   std::int64_t most_ranks_ = 1;
   double spread_ = 0;
-  mutable std::map<std::string, std::optional<Modelled>> known_;  ///< simulations are made once
+  mutable std::map<std::string, std::optional<Modelled>> known_;  ///< simulated steps, by curve and ranks
 };
 
 Score score(const OwnStepCalibration&, std::span<const OwnStep> rows, const std::string& file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibrates machines on measured steps, predicts others, and scores the predictions beside naive ones.
+// Calibrates machines on measured steps, predicts other steps, and scores these predictions beside naive ones.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,32 +22,34 @@ std::string_view name(Basis);
 /// A step time with its 90 % interval [s].
 struct Prediction {
   double seconds = 0, low = 0, high = 0;
-  StepParts parts = {};     ///< they add up to `seconds`
-  double flops = 0;         ///< of products and attention, over all GPUs, without recomputation; 0: not known
-  MemoryParts memory = {};  ///< of a rank; all 0: not known
+  StepParts parts = {};     ///< their sum is `seconds`
+  double flops = 0;         ///< FLOP of products and attention, of all GPUs, without recomputation; 0: unknown
+  MemoryParts memory = {};  ///< of one rank; all 0: unknown
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
 };
-/// No interval is narrower, in the logarithm: sources state times to some percent.
+/// The least half width of an interval, in the logarithm, since sources state times only to some percent.
 inline constexpr double least_spread = 0.05;
-/// Sets the 90 % interval. spread: its half width in the logarithm on ranks like those calibrated on. times_ranks: by
-/// how much there are more; the width grows by 3 % with each doubling.
+/// Sets the 90 % interval. spread: half its width, in the logarithm, on as many ranks as the calibration had.
+/// times_ranks: how many times more ranks the prediction is for; each doubling adds 3 % to the half width, in
+/// quadrature with the spread.
 void set_interval(Prediction&, double spread, double times_ranks);
-/// The spread that follows from |log(predicted ÷ measured)| of rows that were left out: what the next such row is
-/// within with 90 % probability. Source: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005
-/// (conformal prediction).
+/// The spread that follows from rows that were left out of a fit, of which `away` has |log(predicted ÷ measured)|: with
+/// 90 % probability the next such row is within this spread. Source: Vovk, Gammerman, Shafer, Algorithmic Learning in a
+/// Random World, 2005 (conformal prediction).
 double spread_of(std::vector<double> away);
-/// What half the 95 % interval is taken for where a measurement came without one: not zero. 10 % is the deviation that
-/// fits of collectives assume.
+/// The noise of a measurement that came without an interval: unknown, so not zero. 10 % is the deviation that fits of
+/// collectives assume.
 inline constexpr double noise_without_interval = 0.1;
-/// What a model missed of the same thing as it was measured, on the nearest ranks and sizes.
+/// How far a model is from measurements of the same computation or collective, on the nearest ranks and sizes.
 struct Missed {
-  double factor = 1;  ///< measured ÷ modelled, by which predictions are corrected
-  double noise = 0;   ///< half the 95 % interval of those measurements, as a share of them
+  double factor = 1;  ///< measured ÷ modelled; predictions are multiplied by it
+  double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
-/// The spread of a prediction that is corrected so, for so many times as many ranks. On more ranks the factor may as
-/// well vanish as double. The noise counts twice: what the prediction stands on has it, and so has what it is compared
-/// with.
+/// The spread of a prediction that is multiplied by `Missed::factor`. spread: without this correction. On more ranks
+/// (times_ranks above 1) |log(factor)| is added, since the error that the factor corrects may vanish there as well as
+/// double. The noise is added twice: once for the measurements behind the prediction, and once for the measurement that
+/// the prediction is compared with. All are added in quadrature.
 double spread_with(double spread, const Missed&, double times_ranks);
 
 struct PredictionOrReason {
@@ -55,21 +57,23 @@ struct PredictionOrReason {
   std::string reason = {};  ///< why there is none
 };
 
-/// All that calibration rows say of systems: fitted terms, and how far rows that were left out lay from the fit.
+/// What calibration rows tell about systems: the fitted terms, and how far rows that were left out of a fit were from
+/// it.
 class Calibration {
  public:
   explicit Calibration(std::vector<MeasuredStep> rows);
-  /// On the machine of the row's system, or of its GPU's data sheet.
+  /// Predicts a row on the machine of its system. If no calibration row is of this system, the machine is that of the
+  /// data sheet of the row's GPU.
   PredictionOrReason predict(const MeasuredStep&) const;
-  /// On this machine, whatever the row's GPU: by its fit, if it has one.
+  /// Predicts a row on the given machine, whatever GPU the row states, with the machine's fit if it has one.
   PredictionOrReason predict(const MeasuredStep&, const core::Machine&) const;
-  /// The machine of the row's system with its fit; without calibration rows of the system it has none.
+  /// The machine of the row's system, with its fit. If no calibration row is of this system, the machine has no fit.
   /// Precondition: machine_of(row) is known.
   const core::Machine& machine(const MeasuredStep&) const;
 
-  /// Naive predictions [s], nothing where calibration rows allow none. constant_flops: the median FLOP/s a GPU of the
-  /// system's calibration rows. linear: the throughput of the same model, batch and precision at its smallest number of
-  /// GPUs, times GPUs.
+  /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
+  /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
+  /// throughput of a GPU in the row with the fewest GPUs, of those with the same model, batch and precision.
   std::optional<double> constant_flops(const MeasuredStep&) const;
   std::optional<double> linear(const MeasuredStep&) const;
 
@@ -78,20 +82,20 @@ class Calibration {
   mutable std::map<std::string, core::Machine> systems_;  ///< fitted when first asked for
 };
 
-/// Scores of one table, in percent; nothing where they cannot be had.
+/// The scores of one table, in percent; empty where there are none.
 struct Score {
   std::string file = {};
   std::size_t rows = 0, unpredicted = 0;
   std::optional<double> mape = {};      ///< mean of |predicted − measured| ÷ measured, over predicted rows
-  std::optional<double> mape_all = {};  ///< an unpredicted row counts as 100; rows with experts are left out
+  std::optional<double> mape_all = {};  ///< as `mape`, but unpredicted rows count as 100, except rows with experts
   std::optional<double> median = {}, p90 = {};
-  std::optional<double> bias = {};                                   ///< mean of (predicted − measured) ÷ measured
-  std::optional<double> coverage = {};                               ///< rows within their 90 % interval
-  std::optional<double> half_width = {};                             ///< mean of half the interval ÷ predicted
-  std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< of the naive predictions
-  std::map<std::string, std::size_t> reasons = {};                   ///< why rows are unpredicted, and how many
+  std::optional<double> bias = {};        ///< mean of (predicted − measured) ÷ measured
+  std::optional<double> coverage = {};    ///< share of rows whose measured time is in the 90 % interval
+  std::optional<double> half_width = {};  ///< mean of half the interval's width ÷ predicted
+  std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< `mape` of the naive predictions
+  std::map<std::string, std::size_t> reasons = {};                   ///< number of unpredicted rows, by reason
   struct Outlier {
-    std::string id, part;  ///< part: the largest of the step
+    std::string id, part;  ///< part: the largest part of the predicted step
     double error;          ///< (predicted − measured) ÷ measured
   };
   std::vector<Outlier> outliers = {};  ///< the worst first
@@ -106,12 +110,13 @@ struct JudgedRow {
 };
 Score score_of(std::span<const JudgedRow>, const std::string& file);
 Score score(const Calibration&, std::span<const MeasuredStep> rows, const std::string& file);
-/// Scores each row by a calibration on the rows of all other groups. group: what rows have in common that are left out
-/// together.
+/// Scores each row by a calibration on the rows of all other groups. group: gives a row's group; the rows of a group
+/// are left out together.
 Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
                         const std::function<std::string(const MeasuredStep&)>& group);
 
-/// Rows of one group are not told apart by what is fitted: to learn how far a fit is off they are left out together.
+/// The usual group of a row. What is fitted can hardly tell the rows of one group apart. So a group is left out as a
+/// whole when the error of a fit is estimated.
 std::string group_of(const MeasuredStep&);
 
 }  // namespace gradmeter::predict

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a training step on a machine of which few terms are known: products, traffic, launches, exchanges,
-// pipelines. Sources: Narayanan et al., SC 2021 (pipelines, tensor parallelism); Zhao et al., VLDB 2023 (FSDP);
-// Rajbhandari et al., SC 2020 (ZeRO); docs/predict.md has each formula.
+// The time of a transformer's training step, as a sum of products, memory traffic, launches, exchanges and pipeline
+// waits. It depends on a few terms of the machine. Sources: Narayanan et al., SC 2021 (pipelines, tensor parallelism);
+// Zhao et al., VLDB 2023 (FSDP); Rajbhandari et al., SC 2020 (ZeRO); docs/predict.md has each formula.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,24 +18,24 @@ namespace gradmeter::predict {
 
 /// The terms of a machine that are fitted, in the order of Terms::values.
 enum class Term : std::uint8_t {
-  product_share,    ///< of the peak that long products reach
-  traffic,          ///< bytes moved by loops over activations, relative to the least
-  launch,           ///< time that the host takes for the kernels of a layer's forward [s]
+  product_share,    ///< share of the peak that long products reach
+  traffic,          ///< bytes moved by loops over activations, relative to the fewest possible
+  launch,           ///< time that the host takes to launch the kernels of a layer's forward pass [s]
   tensor_launch,    ///< factor of `launch` where layers are split over GPUs
-  attention_share,  ///< of the rate of products that attention reaches
-  within_rate,      ///< of an all-reduce in a node: bytes/s of the bus
-  between_rate,     ///< of a node's ports to others [bytes/s]
-  latency,          ///< of a step of a collective [s]
-  interference,     ///< share of hidden communication that lengthens computation all the same
-  fp8_gain,         ///< products in fp8 relative to bf16's rate
-  optimizer,        ///< factor of the traffic of an update
-  fixed,            ///< time of a step besides [s]
+  attention_share,  ///< share of the rate of products that attention reaches
+  within_rate,      ///< busbw of an all-reduce in a node [bytes/s]
+  between_rate,     ///< rate of a node's ports to other nodes [bytes/s]
+  latency,          ///< latency of one step of a collective [s]
+  interference,     ///< share of hidden exchange by which computation nevertheless gets longer
+  fp8_gain,         ///< rate of products in fp8, relative to bf16
+  optimizer,        ///< factor of an update's memory traffic
+  fixed,            ///< time of a step that nothing else explains [s]
 };
 inline constexpr std::size_t term_count = 12;
 std::string_view name(Term);
 
 struct Prior {
-  double middle;  ///< the value without any measurement
+  double middle;  ///< the most probable value before any measurement
   double width;   ///< standard deviation of its logarithm
 };
 
@@ -46,17 +46,19 @@ struct Terms {
   double& operator[](Term t) { return values.at(static_cast<std::size_t>(t)); }
 };
 
-/// The machine of a row, by its device's name and GPUs a node. Errors by value: the reason why there is none.
+/// The machine that a row's device name and GPUs a node imply, or the reason why there is none.
 struct MachineOrReason {
   std::optional<core::Machine> machine;
   std::string reason;
 };
 MachineOrReason machine_of(const MeasuredStep&);
-/// Precondition: the machine has a device with a peak and a memory rate. The row says precision and software.
+/// The priors of the terms on this machine. Of the row, the precision and the software are used. Precondition: the
+/// machine has a device with a peak and a memory rate.
 std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep&);
 /// The terms of the machine's fit where it has one, else the middles of the priors.
 Terms terms_of(const core::Machine&, const MeasuredStep&);
-/// Why no step can be predicted on a device, for which it lacks a peak or a memory rate; empty: it can.
+/// Why no step can be predicted on this machine: it has no device, or a data sheet that lacks a peak or a memory rate.
+/// Empty: steps can be predicted.
 std::string lacks_of(const core::Machine&);
 
 /// Published networks, which tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of models",
@@ -68,7 +70,7 @@ struct NetworkShape {
   bool is_gated = true;
 };
 std::span<const NetworkShape> network_shapes();
-/// The row with all that its network's name says and the row does not.
+/// The row, with what it does not state filled in from its network's name.
 MeasuredStep completed(MeasuredStep);
 
 /// Parts of a step [s].
@@ -80,12 +82,12 @@ struct StepParts {
   }
 };
 
-/// Memory of the rank of a transformer's mesh that needs most [bytes]. What the allocator loses, workspaces of
-/// libraries and buffers of collectives are not counted, so that a step needs more than this.
+/// The memory of the rank that needs most in a transformer's mesh [bytes]. A step needs more than this: memory that the
+/// allocator loses, workspaces of libraries, and buffers of collectives are not counted.
 struct MemoryParts {
-  double weights = 0;  ///< with those of two layers that ZeRO-3 gathers
+  double weights = 0;  ///< with ZeRO-3, also the gathered weights of two layers
   double gradients = 0;
-  double optimizer = 0;    ///< Adam: two moments, and fp32 weights where others are narrower
+  double optimizer = 0;    ///< of Adam: two moments, and fp32 copies of weights that are narrower
   double activations = 0;  ///< kept for the backward pass, and the logits
   double total() const { return weights + gradients + optimizer + activations; }
 };
@@ -110,10 +112,11 @@ class TransformerStep {
   struct Completed {};
   TransformerStep(const MeasuredStep&, const core::Machine&, Completed);
   struct Layer {
-    double forward, backward, exchange;  ///< [s]; exchange: of tensor parallelism, of one pass
+    double forward, backward, exchange;  ///< [s]; exchange: that of tensor parallelism in one pass
   };
   struct DataAxis {
-    double members, within, groups;  ///< within: members of a node; groups: such groups that share a node's ports
+    /// members: ranks of the data axis; within: those on one node; groups: data axes that share a node's ports.
+    double members, within, groups;
   };
   DataAxis data_axis() const;
   double narrow_gain(const Terms&) const;
@@ -135,8 +138,8 @@ class TransformerStep {
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;
   double micro_batch_, micro_batches_, data_, tensor_, pipeline_, context_, virtual_stages_;
   int zero_;
-  double element_bytes_ = 2;  ///< of activations and weights
-  double reduced_bytes_ = 2;  ///< of a gradient when it is exchanged
+  double element_bytes_ = 2;  ///< bytes of an element of activations and weights
+  double reduced_bytes_ = 2;  ///< bytes of an element of a gradient when it is exchanged
   double coding_passes_ = 0;
   ExchangeChoice exchange_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tables share: values as the text of cells, columns of tables and of CSV, and groups of points.
+// What the tables of reports share: values as the text of cells, columns of tables and of CSV, and groups of points.
 #pragma once
 #include <concepts>
 #include <functional>
@@ -19,9 +19,10 @@ namespace gradmeter::report {
 
 /// The text of a value; "-" for null.
 std::string text(const core::Value&);
-/// Three significant digits where there are decimals, "-" where the number is not finite.
+/// The number with two decimals below 10, one decimal below 100, and none from 100 on; "-" where it is not finite.
 std::string digits(double);
-/// An interval of times, in a unit of which a second has `per_second`: "1.20–1.24"; "-" where there is no interval.
+/// The 95 % interval of a time: "1.20–1.24"; "-" where there is none. per_second: how many of the shown unit are in a
+/// second.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
 /// The value as a whole number; 0 where it is not one.
@@ -32,7 +33,8 @@ const core::Value& codec_label(const core::Point&);
 std::string error_text(double);
 /// The text, in quotes where CSV asks for them (RFC 4180).
 std::string csv_quoted(const std::string&);
-/// The text as a cell of CSV. A text that a spreadsheet would take for a formula (= + - @) begins with an apostrophe.
+/// The text as a cell of CSV. If it begins with = + - or @, so that a spreadsheet would take it for a formula, an
+/// apostrophe is put before it.
 std::string csv_text(const std::string&);
 /// The value as a cell of CSV; empty for null and for numbers that are not finite.
 std::string csv_cell(const core::Value&);
@@ -48,9 +50,9 @@ enum class Legend {
 };
 /// The last line of a brief legend.
 inline constexpr std::string_view whole_legend_line = "--legend explains all columns and marks\n";
-/// The line above a table of these points: how steady the machine was, by the canary during their turns, which share of
-/// the cores others took, and for how long the points waited for a core. It says how many points are disturbed, and by
-/// what.
+/// The text above a table of these points. Its first line says how steady the machine was at least: by the canary
+/// during the points' turns, by the cores that the hypervisor took, and by the points' waits for a core. It also counts
+/// disturbed blocks. A second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
 std::string machine_line(std::span<const core::Point* const>);
 /// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. If the point
 /// is on several nodes and waited for cores, it also names the host whose cores other programs used.
@@ -61,12 +63,12 @@ std::string counted(std::integral auto n, std::string_view what) {
 }
 /// True where busy threads outnumber cores, which tables mark "*".
 bool oversubscribed(const core::Point&);
-/// Short names by canonical name, as short as they can be and still distinguish the points: "qsgd4", else
-/// "qsgd4:bucket=128".
+/// The values of a factor, by canonical name, with names as short as they can be while they still differ: "qsgd4", or
+/// if that is not enough "qsgd4:bucket=128".
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
-/// The exchange of a point: "ring/shm"; with a codec "ring/shm qsgd4"; for a vendor without the transport; "-" where
-/// nothing is exchanged.
+/// The exchange of a point: "ring/shm"; with a codec "ring/shm qsgd4"; only the algorithm if it is a vendor's, which
+/// has no transport; "-" where nothing is exchanged.
 std::string exchange(const core::Point&, const Labels&);
 
 /// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
@@ -84,7 +86,7 @@ struct CodecPair {
 /// Pairs in the order of the points. If several points have no codec, the last of them is used.
 std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
 
-/// Points of one name. A list of these is in the order in which names first appear.
+/// The points that have one name. `by_name` lists names in the order in which they first appear.
 struct NamedPoints {
   std::string name;
   std::vector<const core::Point*> points;
@@ -115,7 +117,8 @@ class Columns {
   std::vector<Cell> cells_;
 };
 
-/// The columns of a CSV file of points, behind `status` and `reason`. Their names have units; null gives an empty cell.
+/// The columns of a CSV file of points. `status` and `reason` come first. Column names include units; null gives an
+/// empty cell.
 class CsvColumns {
  public:
   CsvColumns();
@@ -124,7 +127,7 @@ class CsvColumns {
   /// Adds columns for keys of core::statistics. The name of a time's metric ends in "_s", and the statistic is put
   /// before that: "time_median_s".
   CsvColumns& statistics(core::Metric time, std::initializer_list<std::string_view> keys);
-  /// Adds the number of samples of the time, and the reason why sampling ended.
+  /// `samples` adds the number of samples of the time, `stop` the reason why sampling ended.
   CsvColumns& samples(core::Metric time, const std::string& name);
   CsvColumns& stop(core::Metric time);
 

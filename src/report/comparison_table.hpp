@@ -13,13 +13,13 @@ namespace gradmeter::report {
 
 /// The counts in one line: "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
-/// The verdict. Its sentence says what is slower and what is faster, naming for each the point with the largest
-/// difference and both geometric means; or it says that no difference is shown. Its figures are the counts of points by
-/// verdict, and the ratios "most_slower" and "most_faster". For a comparison over several experiments it names none of
-/// these.
+/// The verdict. Its sentence says how many points are slower and how many are faster, and names for each the point with
+/// the largest difference and both geometric means; or it says that no difference is shown. Its figures are the counts
+/// of points by verdict, and the ratios "most_slower" and "most_faster". The verdict of a comparison over several
+/// experiments names no experiment.
 analysis::Finding comparison_verdict(const analysis::Comparison&);
-/// A table: first the values that all points have in common, then a row for each of the first `most` points, the
-/// important ones first.
+/// A table: first the values that all points have in common, then a row for each of the first `most` points, the most
+/// important points first.
 std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);
 /// The factors in which the point differs from the others, as text.
 std::string comparison_label(const analysis::Comparison&, const analysis::ComparedPoint&);
@@ -27,8 +27,8 @@ std::string comparison_legend(double tolerance, Legend);
 /// CSV of all points, one a line.
 std::string comparison_csv(const analysis::Comparison&);
 
-/// JUnit's XML: a suite for each comparison, a case for each point, a failure for each point that does not pass the
-/// bar.
+/// JUnit's XML: a suite for each comparison, a case for each point, and a failure for each point whose ratio may be
+/// below `bar` (analysis::why_below).
 std::string comparison_junit(std::span<const analysis::Comparison>, double bar);
 
 }  // namespace gradmeter::report

@@ -12,11 +12,11 @@
 
 namespace gradmeter::report {
 
-/// gone: the run does not hold the lock any more, and has written no end. silent: the state of the lock is unknown, and
-/// the run has written nothing for a long time.
+/// gone: the run has released the result file's lock without writing its end. silent: the state of the lock is unknown,
+/// and the run has written nothing for a long time.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
-/// What an observer knows besides the file. Times are in seconds since 1970.
+/// What an observer knows besides the file's contents. Times are in seconds since 1970.
 struct Observation {
   double now = 0, last_growth = 0;
   bool is_held = false;   ///< somebody has the writer's lock
@@ -33,9 +33,9 @@ struct Progress {
   std::optional<double> left_s;  ///< expected time to the end [s]; empty before the first point, and without a plan
   double quiet_s = 0;            ///< time since the file last grew [s]
 };
-/// Finds how far the run is. The time left assumes that the other points take as long as those that are done. A writer
-/// on another host counts as gone only if its lock can be seen. A run is silent after five times the time that a point
-/// has taken so far, and after at least a minute.
+/// Finds how far the run is. The time left assumes that the other points take as long as those that are done. Only a
+/// run on the observer's own host can count as gone, since the lock of another host may not be visible. A run counts as
+/// silent when it has written nothing for five times the mean time of a point so far, and for at least a minute.
 Progress progress_of(const core::ResultFile&, const Observation&);
 
 enum class Style : std::uint8_t { plain, heading, good, bad };
@@ -48,8 +48,8 @@ struct ScreenLine {
 std::vector<ScreenLine> watch_screen(const core::ResultFile&, const Observation&, std::size_t width,
                                      std::size_t height);
 
-/// The text, shortened to so many terminal cells. Control characters become '?', so that text from a file cannot
-/// control the terminal.
+/// The text, shortened to so many terminal cells. Control characters become U+FFFD (core::printable), so that text from
+/// a file cannot control the terminal.
 std::string truncated_to(std::string_view text, std::size_t width);
 /// The progress in a line: "5 of 24 points · 01:10 elapsed · 03:20 left".
 std::string progress_text(const Progress&);

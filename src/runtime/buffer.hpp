@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed memory of the host or of a device; the types keep the two apart. Models, fabrics and strategies pass it on
-// without reading it.
+// Buffers: views of host or device memory with the type of its elements, which models, fabrics and strategies pass on
+// without reading. Also how work of a queue gets access to a device's memory.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@
 namespace gradmeter::runtime {
 
 /// A point in a queue's work. It is reached when all work before it is done, as with cudaEventRecord. Any thread may
-/// ask.
+/// ask whether it is reached, or wait for it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -35,8 +35,8 @@ class Event {
 };
 using EventPtr = std::shared_ptr<const Event>;  ///< null: an event that is reached
 
-/// Gives work of a queue access to its device, only while the work runs, and on its thread. The defaults suit a device
-/// whose work runs on the host.
+/// Gives work of a queue access to its device: only while the work runs, and only on the thread that runs it. The
+/// defaults suit a device whose work runs on the host.
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
@@ -63,8 +63,9 @@ class DeviceAccess {
 inline thread_local const DeviceAccess* device_access = nullptr;
 
 /// A view of memory that somebody else owns. Byte: std::byte, or const std::byte for memory that is only read. Errors:
-/// std::logic_error when host memory is asked of a device buffer that this thread cannot reach now, or another type
-/// than it holds. So code that cannot reach the device gets an error instead of crashing.
+/// std::logic_error when a device buffer is asked for host memory on a thread that cannot reach the device now, and
+/// when a buffer is asked for another element type than it holds. So code that cannot reach the device gets an error
+/// instead of crashing.
 template <class Byte>
 class BasicBuffer {
  public:
@@ -81,7 +82,8 @@ class BasicBuffer {
         count_(device.size()),
         element_(core::element_of<std::remove_const_t<T>>),
         on_device_(true) {}
-  /// Takes memory of a type known at run time. Errors: std::logic_error when it is not a whole number of elements.
+  /// Takes memory with an element type known at run time. Errors: std::logic_error when the memory is not a whole
+  /// number of elements.
   BasicBuffer(core::Element element, std::span<Byte> host) : BasicBuffer(element, host.data(), host.size(), false) {}
   BasicBuffer(core::Element element, DeviceSpan<Byte> device)
       : BasicBuffer(element, device.device_address(), device.bytes(), true) {}

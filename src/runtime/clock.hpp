@@ -25,8 +25,8 @@ struct Synchronisation {
 /// Source: Hunold & Carpen-Amarie, "Hierarchical clock synchronization in MPI", CLUSTER 2018 (linear clock models).
 class DriftModel {
  public:
-  /// Adds a synchronisation, which is later than all before. If it cannot be on the line, because the rate has changed,
-  /// a new line starts at the previous synchronisation.
+  /// Adds a synchronisation, which must be later than all before. If it cannot be on the line, because the rate has
+  /// changed, a new line starts at the previous synchronisation.
   void add(const Synchronisation&);
 
   double offset(double at) const { return offset_ + rate_ * (at - at_); }
@@ -52,7 +52,7 @@ double process_begin();
 /// measured and before there are other threads.
 void inject_clock_drift(double ppm);
 
-/// Adds the time that its scope takes to a sum [s].
+/// Measures the time from its construction to the end of the scope, and adds this time to `sum` [s].
 class Timed {
  public:
   explicit Timed(double& sum) : sum_(sum), begin_(host_clock()) {}
@@ -68,7 +68,7 @@ class Timed {
 /// One clock for all ranks of a communicator; rank 0's is the reference. The ranks of a node read the same clock, so
 /// one of them synchronises it for all; a process with an injected drift has a clock of its own. Nodes form a binomial
 /// tree under rank 0: each node asks a node that was synchronised before it for the reference time and its uncertainty.
-/// Cost: 30 round trips in each of log2(nodes) rounds when it is made; none on one node. Uncertainty: half of the
+/// Cost of construction: 30 round trips in each of log2(nodes) rounds; none on one node. Uncertainty: half of the
 /// fastest round trip, added up along the tree; it grows with age (`DriftModel`). Source: Hunold & Carpen-Amarie,
 /// "Hierarchical clock synchronization in MPI", CLUSTER 2018.
 class SharedClock {
@@ -83,22 +83,22 @@ class SharedClock {
   /// Converts this rank's host_clock() to rank 0's clock, and back.
   const DriftModel& model() const { return model_; }
   /// The largest error that the difference of two ranks' reference times may have now: the sum of their uncertainties;
-  /// 0 on one node.
+  /// 0 if all ranks read the same clock.
   double pair_uncertainty() const;
 
  private:
   void synchronise(int trips);
 
   Communicator peers_;    ///< the ranks that read the same clock as this one
-  Communicator leaders_;  ///< communicator of the first peer of each clock; null on the others
+  Communicator leaders_;  ///< the first rank of each clock; a null communicator on all other ranks
   int clocks_;
   DriftModel model_;
   double last_ = 0;  ///< when it was synchronised last, by host_clock()
 };
 
-/// How one iteration follows another. It changes the time of the same operation by up to 1.7x, so it is a factor.
-/// barrier: all ranks meet before each iteration (isolated). none: back to back (streaming). window: all ranks begin at
-/// an agreed time of the common clock, and iterations that begin late are dropped.
+/// How one iteration follows another. The cadence changes the time of the same operation by up to 1.7x, so it is a
+/// factor of results. barrier: all ranks meet before each iteration (isolated). none: back to back (streaming). window:
+/// all ranks begin at an agreed time of the common clock, and iterations that begin late are dropped.
 enum class Cadence { barrier, none, window };
 std::string_view name(Cadence);
 std::span<const Cadence> cadences();

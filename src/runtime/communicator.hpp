@@ -18,15 +18,15 @@
 
 namespace gradmeter::runtime {
 
-/// The kind of a run's ranks.
+/// What the ranks of a run are.
 enum class RanksAs : std::uint8_t { processes, threads };
 std::string_view name(RanksAs);
 
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// Whether memory that ranks free together may be freed now. While an exception propagates it may not, since the peers
-/// may never come; the rank is then about to end.
+/// Whether memory that ranks free together may be freed now. It may not while an exception propagates, since the other
+/// ranks may never come to free it; this rank is then about to end.
 bool may_free() noexcept;
 
 /// Each rank's part of shared memory begins at a multiple of this.
@@ -62,24 +62,24 @@ class GroupMember {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// Gathers on rank 0; `all` is empty on the other ranks.
   virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
-  /// Combines in place, element by element, in the order of recursive doubling. The order is the same for processes and
-  /// threads, so bits are equal on all ranks.
+  /// Combines in place, element by element, in the order of recursive doubling, for processes and threads alike. All
+  /// ranks get equal bits.
   virtual void combine(std::span<double> values, Combine) const = 0;
-  /// `send` and `receive` block. Between two ranks there is one message at a time, and `receive` must give its exact
-  /// size.
+  /// `send` and `receive` block. Between two ranks there is one message at a time, and `receive` must give the
+  /// message's exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
   /// The parts are zero-filled and aligned to 4096 bytes.
   virtual SharedParts share(std::size_t bytes) const = 0;
-  /// Connects a transport between buffers of the group. `node_of`: the node by rank, by which bytes between nodes are
-  /// counted.
+  /// Connects the group's ranks by a transport that can send from any memory. `node_of`: the node of each rank, for the
+  /// count of bytes between nodes.
   /// Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
-  /// True once a rank of the group has ended by an error. Null where a launcher ends the others in that case.
+  /// True once a rank of the group has ended by an error. Null: a launcher ends the other ranks in that case.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
-/// A group of ranks that talk to each other. Calls marked collective must be made by all of them.
+/// A group of ranks that talk to each other. Calls marked collective must be made by all its ranks.
 class Communicator {
  public:
   Communicator() = default;  ///< a null communicator has no rank

@@ -31,13 +31,13 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host"
   /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Gives this device a view of process memory that transports reach, so that its queues can work on that memory. It
-  /// stays the caller's and must outlive the result.
+  /// Gives this device a view of process memory that transports reach, so that its queues can work on that memory. The
+  /// memory stays the caller's, and must outlive the result.
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
   /// Makes copies between this device and `memory` of this process as fast as possible while the result lives. Null:
   /// all memory is equally fast.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
-  /// Whether it is a stand-in for tests: its results are right, but its times mean nothing.
+  /// Whether this device is a stand-in for tests: its results are right, but its times mean nothing.
   virtual bool is_emulated() const { return false; }
   /// Whether transports reach only a copy of its memory, which `DeviceAccess::to_transport` and `from_transport`
   /// update.
@@ -78,8 +78,8 @@ class Work {
   Work& operator=(const Work&) = delete;
 
   void operator()() const { run_(callable_); }
-  /// A copy for a queue that runs the work later. If a callable refers to memory of the submitter, it has a function
-  /// `stored` that returns a copy of it.
+  /// A copy for a queue that runs the work later. A callable that refers to memory of the submitter must have a member
+  /// function `stored`, which returns a callable with copies of that memory.
   StoredWork stored() const { return stored_(callable_); }
 
  private:
@@ -97,7 +97,8 @@ class Work {
   StoredWork (*stored_)(const void*);
 };
 
-/// Work of a queue that is submitted to a device as one, however many pieces it has. The queue must outlive it.
+/// Captured work of a queue, which is submitted to the device as one piece, however many pieces it was made of. The
+/// queue must outlive it.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
@@ -187,8 +188,8 @@ class Pending {
   std::shared_ptr<T> value_;
 };
 
-/// Work that was submitted once, kept to be submitted again, like a device's stream capture: for a sequence that recurs
-/// on the same memory.
+/// A piece of work that was submitted once and is kept to be submitted again, for a sequence that recurs on the same
+/// memory. (A device's stream capture does the same for the device.)
 struct RecordedWork {
   std::string_view label;
   Cost cost;

@@ -21,7 +21,8 @@ class DeviceSpan {
   requires(std::is_same_v<T, const U>) constexpr DeviceSpan(DeviceSpan<U> other)
       : address_(other.device_address()), count_(other.size()) {}
 
-  /// The address for launchers and library calls. There is no `data` or `begin`: with them it would convert to a span.
+  /// The address for launchers and library calls. There is no `data` or `begin`: with these members a device span would
+  /// convert to a host span.
   constexpr T* device_address() const { return address_; }
   constexpr std::size_t size() const { return count_; }
   constexpr std::size_t bytes() const { return count_ * sizeof(T); }

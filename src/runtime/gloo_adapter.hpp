@@ -12,7 +12,7 @@ namespace gradmeter::runtime {
 
 enum class GlooAlgorithm { ring, bcube };
 
-/// Why this program has no gloo, with what to do; empty: it has.
+/// Why this program has no gloo, and what to do about it; empty: it has gloo.
 std::string gloo_refusal();
 /// "gloo 0.5.0", from the headers that the program was built with; empty without gloo.
 std::string gloo_version();
@@ -30,7 +30,8 @@ class GlooGroup {
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
 
-  /// Collective; blocks. in == out: in place. Errors: BackendError where gloo lacks the type, or with gloo's text.
+  /// Collective; blocks. in == out: in place. Errors: BackendError where gloo lacks the type, and with gloo's own text
+  /// where its call fails.
   void all_reduce(const std::byte* in, std::byte* out, std::size_t count, core::Element, Combine, GlooAlgorithm);
 
  private:

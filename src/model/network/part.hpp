@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that are split into parts on several ranks: the parts, the order of their micro-batches, and what they need
-// from the ranks that hold the other parts.
+// Models that are split into parts on several ranks: the parts, the order in which a part takes its micro-batches, and
+// what a part needs from the ranks that hold the other parts.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace gradmeter::model {
 
-/// Another stage of the pipeline: that before or after this one, or the first or last of all.
+/// Another stage of the pipeline, as seen from this rank's stage: the stage before or after it, or the first or last of
+/// all.
 enum class Neighbour : std::uint8_t { previous, next, first, last };
 
 /// A message under way. Its memory must not be used until `wait` returns.
@@ -24,10 +25,10 @@ class Transfer {
 };
 using TransferPtr = std::unique_ptr<Transfer>;
 
-/// The ranks that hold the other parts. Calls sum with ranks that share this one's layers, and exchange messages with
-/// ranks that hold the layers before and after. The implementation knows who they are and how to reach them. All ranks
-/// of one replica of a model make matching calls in the same order. Buffers given to a call must come from `memory`.
-/// Errors: those of the fabric below.
+/// The ranks that hold the other parts of a model. This rank sums with the tensor ranks of its own stage, which share
+/// its layers, and exchanges messages with ranks of other stages, which hold other layers. The implementation knows who
+/// they are and how to reach them. All ranks of one replica of a model make matching calls in the same order. Buffers
+/// given to a call must come from `memory`. Errors: those of the fabric that carries the calls.
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -38,9 +39,10 @@ class Peers {
 
   /// Sums in place over the tensor ranks of this stage, with equal bits on all of them. Returns when the sum is done.
   virtual void sum(runtime::Buffer) = 0;
-  /// Sends to and receives from the same tensor rank of another stage, in order. If a receive is posted long before its
-  /// message is sent, the transport needs no copy. The message sent is the result of all work submitted so far.
-  /// `ready`: the event after which the memory of a receive may be overwritten; null: at once.
+  /// Sends to and receives from the same tensor rank of another stage. Messages arrive in the order of their sending. A
+  /// receive that is posted well before its message is sent saves the transport a copy. The message has the contents
+  /// that the buffer gets by all work submitted so far. `ready`: the event after which the memory of a receive may be
+  /// overwritten; null: it may be overwritten at once.
   virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
   virtual TransferPtr receive(Neighbour, runtime::Buffer, runtime::EventPtr ready) = 0;
 
@@ -50,8 +52,8 @@ class Peers {
 
 /// What one rank's part of a model needs of `Peers`.
 struct PeerNeeds {
-  std::size_t memory_bytes = 0;       ///< taken from `memory`, once
-  std::size_t largest_sum_bytes = 0;  ///< the longest buffer that is summed
+  std::size_t memory_bytes = 0;       ///< taken from `Peers::memory`, once
+  std::size_t largest_sum_bytes = 0;  ///< length of the longest buffer that is summed
 };
 
 /// The traffic of one rank's part of a model in one pass, or in one forward pass alone.
@@ -61,14 +63,15 @@ struct PeerTraffic {
   std::size_t floats_sent = 0;         ///< floats in those messages
 };
 
-/// The order in which a stage takes the micro-batches of a step. gpipe: all forward, then all backward. 1f1b: once the
-/// last stage has one, backward and forward passes alternate, so that no stage holds more micro-batches than there are
-/// stages. Both take equal time and give equal bits, since backward passes are in the order of the micro-batches.
+/// The order in which a stage takes the micro-batches of a step. gpipe: first all forward passes, then all backward
+/// passes. 1f1b: a stage begins with one forward pass for each stage behind it; then forward and backward passes
+/// alternate, so that no stage holds more micro-batches than there are stages. Both orders take equal time. They also
+/// give equal bits, since both run the backward passes in the order of the micro-batches.
 /// Sources: Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), with the flush of
 /// Narayanan et al., SC21, section 2.2.
 enum class PipelineOrder : std::uint8_t { one_f_one_b, gpipe };
 std::string_view name(PipelineOrder);
-/// Finds "1f1b" or "gpipe". Errors: UsageError that names both.
+/// Finds "1f1b" or "gpipe". Errors: UsageError for any other text, which names both.
 PipelineOrder find_pipeline_order(std::string_view);
 
 /// The part of a model that a rank holds; by default the whole model.
@@ -77,14 +80,16 @@ struct Part {
   std::size_t stage = 0, stages = 1;
   std::size_t micro_batches = 1;  ///< number of micro-batches into which a pass cuts its batch
   PipelineOrder order = PipelineOrder::one_f_one_b;
-  std::size_t batch = 0;   ///< most samples of a pass, since a split model allocates its memory once
+  /// The largest number of samples of a pass. A split model allocates its memory once, for this number.
+  std::size_t batch = 0;
   Peers* peers = nullptr;  ///< null: the model only tells its sizes, and cannot be run
 
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
 };
 
-/// The place of a part's elements in the whole tensor, or in the flat buffers of the whole model: rows of `columns`
-/// elements, of which each begins `stride` elements after the one before.
+/// Where the elements of a part of a tensor lie in the whole tensor, or in the flat buffers of the whole model: in rows
+/// of `columns` elements. The first row begins at element `first`, and each further row begins `stride` elements after
+/// the row before it.
 struct WholePlace {
   std::size_t first = 0, columns = 0, stride = 0;
   /// The place of the part's element `i`.
@@ -102,10 +107,11 @@ std::vector<PipelineStep> pipeline_steps(PipelineOrder, std::size_t stage, std::
                                          std::size_t micro_batches);
 /// The steps of a forward pass alone, for validation.
 std::vector<PipelineStep> forward_steps(std::size_t micro_batches);
-/// The most micro-batches whose activations are held at once: min(stages − stage, m) with 1f1b, m with gpipe.
+/// The most micro-batches whose activations are held at once: of m micro-batches min(stages − stage, m) with 1f1b, and
+/// m with gpipe.
 std::size_t most_in_flight(const std::vector<PipelineStep>&);
-/// Cuts `weights` into `stages` runs of neighbours such that the heaviest run is as light as possible. Returns the end
-/// of each run.
+/// Cuts `weights` into `stages` runs of consecutive elements, so that the heaviest run is as light as possible. Returns
+/// for each run the index behind its last element.
 std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::size_t stages);
 
 }  // namespace gradmeter::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a network's pass besides its layers: recorded work, gradients summed over micro-batches, a weight that two
-// stages share, and memory.
+// What a pass of a network needs besides its layers: recorded work, the sum of gradients over micro-batches, a weight
+// that two stages share, and memory.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace gradmeter::model {
 
-/// Records the work of a whole network's pass, so that the next pass on the same memory submits it without calling the
-/// layers again. In a loop of training all passes but the first two use the same memory. The loss is not recorded,
-/// since each pass has another outcome. The work of layers must depend on nothing but its operands, and tensors must be
-/// announced in ascending order (`Model::pass`). Cost of submitting recorded work: `bench_harness` measures the time
-/// between its kernels.
-/// Memory: a copy of the captures of each piece of work.
+/// Records the work of a pass of a network that is not split, so that the next pass on the same memory can submit the
+/// recorded work without calling the layers again. A pass is recorded if it has the same operands as the one before it.
+/// The loss is not recorded, since each pass writes it to another place. The work of layers must depend on nothing but
+/// its operands, and tensors must be announced in ascending order (`Model::pass`). Cost: `bench_harness` measures the
+/// time between the kernels of recorded work.
+/// Memory: for each piece of work, a copy of the variables that its callable has captured.
 class RecordedPass {
  public:
-  /// The operands by which passes are compared: equal operands make equal passes. The memory says on which device a
-  /// pass runs.
+  /// The operands by which passes are compared: passes with equal operands submit equal work. The buffers also tell on
+  /// which device a pass runs.
   struct Operands {
     ConstBuffer parameters = runtime::no_floats, inputs = runtime::no_floats;
     Buffer gradients = runtime::no_floats;
@@ -34,11 +34,11 @@ class RecordedPass {
   bool is_of(const Operands& o) const { return recorded_ && last_ == o; }
   /// Whether this pass is to be recorded, because the last one had the same operands. Remembers the operands.
   bool should_record(const Operands&);
-  /// Must be called when memory of the layers has been replaced.
+  /// Discards what was recorded. Must be called when memory of the layers has been replaced.
   void forget() { recorded_ = false, last_ = {}; }
 
-  /// Begins to record: the work of the layers then goes to the two queues below, and tensors are announced to this
-  /// object first.
+  /// Begins to record. Until `end`, the work of the layers must be submitted to the queues of `forward` and `backward`,
+  /// and `announce` must be called for each tensor before the tensor is announced to the model's caller.
   void begin();
   runtime::RecordingQueue forward(Queue& queue) { return {queue, forward_}; }
   runtime::RecordingQueue backward(Queue& queue) { return {queue, backward_}; }
@@ -50,24 +50,25 @@ class RecordedPass {
 
  private:
   Operands last_;
-  bool recorded_ = false;  ///< the pass on the last operands is recorded
+  bool recorded_ = false;  ///< whether the pass on `last_` is recorded
   std::vector<runtime::RecordedWork> forward_, backward_;
   /// Number of pieces of backward work that come before each tensor is announced.
   std::vector<std::size_t> announced_after_;
 };
 
-/// Adds up the gradients of k micro-batches in their order, and multiplies by 1/k once. This is the arithmetic of an
-/// averaging all-reduce that sums in rank order, to the bit.
+/// Adds up the gradients of k micro-batches in their order, and multiplies the sum by 1/k once. The result equals, to
+/// the bit, that of an averaging all-reduce that sums in rank order.
 /// Cost: 12 bytes of traffic an element for each micro-batch after the first; elements · 4 bytes of memory when k > 1.
 class GradientSum {
  public:
   explicit GradientSum(std::size_t elements, std::size_t micro_batches)
       : elements_(micro_batches > 1 ? elements : 0), micro_batches_(micro_batches) {}
   std::size_t micro_batches() const { return micro_batches_; }
-  /// The buffer for the gradients of micro-batch `i`. The buffer of the last one holds the average in the end.
+  /// Returns the buffer to which micro-batch `i` must write its gradients. In the end the buffer of the last
+  /// micro-batch holds the average.
   Buffer target(Queue&, std::size_t i, const Buffer& gradients);
-  /// Adds elements [offset, offset + count) of micro-batch `i` to the sum. For the last micro-batch they become the
-  /// average.
+  /// Adds elements [offset, offset + count) of micro-batch `i` to the sum. After the last micro-batch these elements of
+  /// `gradients` are the average.
   void take(Queue&, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count);
 
  private:
@@ -75,18 +76,19 @@ class GradientSum {
   runtime::OwnedBuffer sum_;  ///< allocated when the first target is asked for
 };
 
-/// The samples in each of `micro_batches` equal parts. Errors: UsageError when the batch does not divide.
+/// The number of samples in each of `micro_batches` equal parts of a batch. Errors: UsageError when the batch does not
+/// divide evenly.
 std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches);
 /// Samples [first, first + count) of a batch whose inputs have `features` numbers.
 Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t count);
 
-/// Hands out floats one after another, from private memory or memory that peers can read. Without memory it only
-/// counts.
+/// Hands out floats one after another, from memory of its own and from memory that peers can read. If it is made
+/// without memory, it only counts how many floats are asked for.
 class MemoryPlanner {
  public:
   MemoryPlanner() = default;
   MemoryPlanner(const Buffer& own, const Buffer& seen) : own_memory_(own), seen_memory_(seen) {}
-  /// Returns memory aligned to a cache line; empty if it only counts.
+  /// Returns memory aligned to a cache line; an empty buffer if this object only counts.
   Buffer take(std::size_t floats, bool seen_by_peers);
   std::size_t own() const { return own_; }
   std::size_t seen() const { return seen_; }
@@ -97,12 +99,14 @@ class MemoryPlanner {
 };
 
 /// The weight that the last stage of a pipeline shares with the first: a softmax that is tied to an embedding. The
-/// first stage owns the weight. Before a run it sends the weight to the last stage. After the backward pass of the last
-/// micro-batch, the last stage sends its gradient, averaged over micro-batches, and the first adds it to its own. So
-/// both stages compute with the same bits, whatever a strategy, a codec or an optimizer does with weights. Cost: one
-/// message of `floats` each way in a pass. That is as much as for summing the gradients of two copies (Megatron-LM's
-/// embedding group), while the optimizer has its work and state only once. The weight is sent while the pipeline fills.
-/// On other stages, and in models without a tied weight, `floats` is 0, and no call does anything.
+/// first stage owns the weight, and sends it to the last stage at the begin of each pass, while the pipeline fills.
+/// After the last micro-batch's backward pass, the last stage returns its gradient of the weight, averaged over
+/// micro-batches, and the first stage adds this to its own gradient. So both stages compute with the same bits,
+/// whatever a strategy, a codec or an optimizer does with weights.
+/// Cost: one message of `floats` in each direction in a pass. Two copies of the weight whose gradients are summed
+/// (Megatron-LM's embedding group) would cost as much, and the optimizer would have its work and state twice.
+/// On stages between the first and the last, and in models without a tied weight, `floats` is 0, and no call does
+/// anything.
 class TiedWeight {
  public:
   TiedWeight(const HeldLayers&, const Part&);
@@ -110,35 +114,38 @@ class TiedWeight {
   std::size_t floats() const { return held_.tied_between_stages(); }
   /// Whether this is the last stage, which uses the first stage's weight.
   bool uses() const { return !is_first_ && floats() > 0; }
-  /// The floats in which the last stage sums the gradient over micro-batches.
+  /// The number of floats in which the last stage sums the gradient over micro-batches.
   std::size_t summed_floats() const { return uses() && micro_batches_ > 1 ? floats() : 0; }
   /// Adds the messages of one pass, or of one forward pass alone.
   void count(PeerTraffic&, bool backward) const;
 
-  /// Takes memory that peers can read, for the weight and then for its gradient.
+  /// Takes two buffers that peers can read: first for the weight, then for its gradient.
   std::array<Buffer, 2> take_memory(MemoryPlanner& from) const {
     return {from.take(floats(), true), from.take(floats(), true)};
   }
   void set_memory(const std::array<Buffer, 2>& memory) { weight_ = memory[0], gradient_ = memory[1]; }
-  /// in_use: true where submitted work may still read the weight that was received.
+  /// Begins a pass: the first stage sends the weight, and the last stage posts its receive. in_use: whether work
+  /// already submitted may still read the weight that was received before.
   void begin(Queue&, const Buffer& parameters, bool in_use);
-  /// Waits until all messages have left.
+  /// Waits until this stage's messages have left.
   void end();
 
-  /// For the last stage, after `await_weight`.
+  /// The received weight, for the last stage. Valid after `await_weight`.
   const Buffer& weight() const { return weight_; }
   void await_weight();
   Buffer gradient_target(Queue&, std::size_t micro_batch);
   /// Must be called after the micro-batch's backward pass.
   void return_gradient(Queue&, std::size_t micro_batch);
 
-  /// Clears the gradient on the first stage before the backward pass of a micro-batch. Its layer adds to the gradient,
-  /// because in a model with one stage the last layer has already written it.
+  /// On the first stage, sets the weight's gradient to zero before the backward pass of a micro-batch. This is needed
+  /// because the first layer adds to that gradient: in a model with one stage, the last layer has already written its
+  /// share there.
   void clear(Queue&, const Buffer& gradients) const;
-  /// Posts the receive of the gradient. Call it before the last micro-batch is sent: when the answer arrives, nobody
-  /// reads that memory any more.
+  /// On the first stage, posts the receive of the gradient. Call it before the last micro-batch is sent. The gradient
+  /// can only arrive after that, when nothing reads its memory any more.
   void expect_gradient();
-  /// Must be called before this tensor is announced.
+  /// On the first stage, adds the received gradient if `tensor` is the tied weight. Must be called before that tensor
+  /// is announced.
   void add_gradient(Queue&, std::size_t tensor, const Buffer& gradients);
 
  private:
@@ -151,7 +158,8 @@ class TiedWeight {
   std::size_t micro_batches_;
   GradientSum sum_;
   Buffer weight_ = runtime::no_floats, gradient_ = runtime::no_floats;
-  /// First stage: the weight that is sent, and its gradient that is expected; last stage: the reverse.
+  /// On the first stage, `left_` is the weight that is sent and `expected_` the gradient to be received; on the last
+  /// stage the reverse.
   TransferPtr left_, expected_;
 };
 

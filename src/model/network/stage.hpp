@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a network that one rank holds (`HeldLayers`: which they are, their tensors and first weights), and how
-// one micro-batch is passed through them, forward and backward (`Stage`).
+// The layers of a network that one rank holds, with their tensors and first weights (`HeldLayers`), and how one
+// micro-batch is passed through these layers, forward and backward (`Stage`).
 #pragma once
 #include <limits>
 #include <memory>
@@ -14,45 +14,51 @@
 
 namespace gradmeter::model {
 
-/// The number of a tensor that another stage owns.
+/// Stands for the number of a tensor that another stage owns.
 inline constexpr std::size_t of_other_stage = std::numeric_limits<std::size_t>::max();
 
-/// Stages are runs of layers, as equal as possible in the FLOP of a forward pass (backward costs each layer twice that,
-/// except the first). The number of weights would be no measure, since convolutions and recurrent layers use theirs
-/// many times. Tensors are ordered from the last layer to the first, and within a layer in its own order. Each starts
-/// at a multiple of 16 floats; the gaps between them are zero in both buffers and stay so.
-/// Tensor ranks share pairs of layers, the first cut by outputs and the second by inputs (`cut_pairs`), and such pairs
-/// within layers of layers. All of them hold the other layers whole. A stage may end inside such a pair, but not within
-/// a layer. Layers that all tensor ranks hold have equal gradients, to the bit, since sums have equal bits on all
-/// ranks, and whole layers do the same operations on equal numbers.
-/// Errors: UsageError when a layer's input does not have the shape of the previous output, when the last layer gives no
-/// features, when there are more stages than layers, when there are stages although a layer before the last shares the
-/// first one's weight, or when tensor ranks find no pair or cannot share one evenly.
+/// The layers that a rank holds of a network, which may be split into stages and among tensor ranks.
+/// Stages are runs of consecutive layers, as equal as possible in the FLOP of a forward pass. (The backward pass of
+/// each layer but the first costs twice as much.) The number of weights would be no measure of cost, since convolutions
+/// and recurrent layers use each weight many times. Tensors are ordered from the last layer to the first, and within a
+/// layer in the layer's own order. Each tensor starts at a multiple of 16 floats. The gaps between tensors are zero in
+/// both flat buffers, parameters and gradients, and stay so.
+/// Tensor ranks share pairs of layers, the first of a pair cut by outputs and the second by inputs (`cut_pairs`); they
+/// also share such pairs inside a layer that is made of layers. Every tensor rank holds all other layers whole. A stage
+/// may end between the two layers of a pair, but not within a layer. The gradients of layers that all tensor ranks hold
+/// are equal on all of them, to the bit: sums have equal bits on all ranks, and whole layers do the same operations on
+/// equal numbers.
+/// Errors: UsageError when a layer's input does not have the size of the previous output, when the last layer gives an
+/// image, when there are more stages than layers, when there are several stages although a layer before the last shares
+/// the first one's weight, or when tensor ranks find no pair or cannot share one evenly.
 class HeldLayers {
  public:
-  /// layers: those of the whole network, for any part.
+  /// layers: all layers of the network, whichever part of them this rank holds.
   HeldLayers(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part&);
 
   /// This and the next three describe the whole network, not the part.
   const std::string& name() const { return name_; }
   std::size_t input_features() const { return input_features_; }
   std::size_t classes() const { return classes_; }
-  std::size_t labels() const { return labels_; }  ///< one for each step where the last layer gives tokens
+  /// The labels of a sample: one for each step if the last layer gives tokens, else one.
+  std::size_t labels() const { return labels_; }
 
   /// The layers that this rank holds. The functions below count only these.
   std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
-  /// The floats of a sample in the first layer's input, and in the output of each layer.
+  /// The number of floats that a sample has in the first layer's input, and in the output of each layer.
   std::size_t input_width() const { return input_width_; }
   std::span<const std::size_t> widths() const { return widths_; }
-  /// The layer's sums over tensor ranks; the gradient by a network's input is never among them.
+  /// The sums over tensor ranks that a layer needs. The gradient with respect to the network's input is never summed.
   const LayerSums& sums(std::size_t layer) const { return sums_[layer]; }
-  /// Whether the gradient by the layer's input is needed. For the network's input it is not.
+  /// Whether the gradient with respect to the layer's input is needed: for every layer but the network's first.
   bool has_input_gradient(std::size_t layer) const { return begin_ + layer > 0; }
   std::span<const Tensor> tensors() const { return tensors_; }
   std::size_t element_count() const { return element_count_; }
-  /// Floats of the weight that the last of several stages shares with the first, on these two stages; else 0.
+  /// The number of floats of the weight that the last of several stages shares with the first. It is 0 on other stages,
+  /// and if no weight is shared.
   std::size_t tied_between_stages() const { return tied_between_stages_; }
-  /// The number of a layer's tensor among all; for a tied one, that of the first layer's tensor, or `of_other_stage`.
+  /// The number of a layer's tensor among all tensors of this rank. For a tied tensor it is that of the first layer's
+  /// tensor, or `of_other_stage`.
   std::size_t tensor_of(std::size_t layer, std::size_t tensor) const;
   /// A layer's tensors in a flat buffer. A buffer is empty if another stage owns the tensor.
   template <class AnyBuffer>
@@ -67,7 +73,8 @@ class HeldLayers {
   }
 
   std::vector<RepeatedProblem> problems(std::size_t samples, bool backward) const;
-  /// Draws the first weights from the seed and from the place of layer and tensor in the whole network.
+  /// Draws the initial weights. They depend on the seed and on the positions of layer and tensor in the whole network,
+  /// not on the part.
   void initialise(Queue&, Buffers, std::uint64_t seed) const;
 
  private:
@@ -81,7 +88,7 @@ class HeldLayers {
   std::string name_;
   std::size_t input_features_ = 0, classes_ = 0, labels_ = 0;
   Layers layers_;
-  std::size_t begin_ = 0;  ///< the first layer held, in the whole network
+  std::size_t begin_ = 0;  ///< number of the first layer held, in the whole network
   std::size_t input_width_ = 0;
   std::vector<std::size_t> widths_;
   std::vector<LayerSums> sums_;
@@ -92,24 +99,25 @@ class HeldLayers {
 
 using runtime::no_floats;
 
-/// The buffers that one micro-batch holds from its forward to its backward pass [samples × width].
+/// The buffers, of samples × width floats, that one micro-batch holds from its forward to its backward pass.
 struct StageSlot {
-  Buffer input = no_floats;                 ///< received from the previous stage; empty on the first
+  Buffer input = no_floats;                 ///< received from the previous stage; empty on the first stage
   std::vector<Buffer> outputs;              ///< one for each layer
-  std::vector<std::vector<Buffer>> shared;  ///< for the sums within a layer, by layer
-  Buffer top_delta = no_floats;             ///< the loss's gradient by the last output
-  Buffer input_gradient = no_floats;        ///< the gradient by the input, for the previous stage; empty on the first
-  /// The gradients by the outputs of all layers but the last. All slots use the same memory, since only one micro-batch
-  /// is in its backward pass at a time.
+  std::vector<std::vector<Buffer>> shared;  ///< by layer: buffers for the sums within the layer
+  Buffer top_delta = no_floats;             ///< gradient of the loss with respect to the last output
+  /// The gradient with respect to the input, for the previous stage; empty on the first stage.
+  Buffer input_gradient = no_floats;
+  /// The gradients with respect to the outputs of all layers but the last. All slots use the same memory for them,
+  /// since only one micro-batch at a time is in its backward pass.
   std::vector<Buffer> deltas;
 };
 
-/// Runs one micro-batch through a part's layers: computation, and the sums over tensor ranks. `Network` decides when
-/// micro-batches come, and from where. Memory besides its buffers: that of prepared layers, for each number of samples
-/// and each micro-batch that waits for its backward pass.
+/// Runs one micro-batch through the layers that a rank holds: the computation, and the sums over tensor ranks.
+/// `Network` decides when and from where micro-batches come. Memory, besides the slots: that of prepared layers, for
+/// each number of samples and each micro-batch that waits for its backward pass.
 class Stage {
  public:
-  /// The part must outlive it. Peers may be null where there are no others.
+  /// The held layers must outlive this object. Peers may be null if the model is not split.
   Stage(const HeldLayers&, Peers*);
 
   struct Pass {
@@ -124,8 +132,9 @@ class Stage {
   };
   /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);
-  /// Computes from the slot's top delta, which it may overwrite, to its input gradient. Calls `ready(i)`, with
-  /// ascending i, when the work for tensor i's gradient and for the gap behind it is submitted.
+  /// Runs the backward pass from the slot's top delta, which it may overwrite, down to the slot's input gradient. Calls
+  /// `ready(i)`, with ascending i, when the work for tensor i's gradient and for the gap behind that tensor is
+  /// submitted.
   void backward(const Pass&, const StageSlot&, const Buffer& gradients, const Model::Ready&);
 
  private:
@@ -137,16 +146,16 @@ class Stage {
     runtime::Device* device;
     PreparedLayers layers;
   };
-  /// A layer's tensor in the flat buffers. What a pass must know of tensors and layers is kept side by side here, since
-  /// the layers themselves have left the caches when a pass returns to them.
+  /// A layer's tensor in the flat buffers. These facts are copied here, side by side, since the layers themselves have
+  /// left the caches when a pass returns to them.
   struct TensorPlace {
     std::size_t tensor;  ///< number among the part's tensors, or of_other_stage
     std::size_t offset, count;
     bool is_tied;
   };
   const PreparedLayers& prepared(const Pass&);
-  /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer. `tied`: the tensor that another stage
-  /// owns.
+  /// Fills `to` with the tensors of all layers in a flat buffer, layer by layer. `tied`: the buffer of a tensor that
+  /// another stage owns.
   template <class AnyBuffer>
   void list_tensors(const AnyBuffer& flat, const AnyBuffer& tied, std::vector<AnyBuffer>& to) const;
   template <class Listed>
@@ -157,10 +166,12 @@ class Stage {
 
   const HeldLayers& held_;
   Peers* peers_;
-  std::vector<TensorPlace> places_;      ///< tensors of all layers, layer by layer
-  std::vector<std::size_t> first_;       ///< by layer: index of its first tensor in places_; then the end
-  std::vector<Prepared> prepared_;       ///< a run sees few numbers of samples
-  std::vector<ConstBuffer> parameters_;  ///< lists of the pass being submitted, kept for their memory
+  std::vector<TensorPlace> places_;  ///< tensors of all layers, layer by layer
+  /// By layer: index of its first tensor in places_. One more element holds the size of places_.
+  std::vector<std::size_t> first_;
+  std::vector<Prepared> prepared_;  ///< few elements, since a run has few different numbers of samples
+  /// This and the next are lists for the pass being submitted; as members they keep their memory from pass to pass.
+  std::vector<ConstBuffer> parameters_;
   std::vector<Buffer> gradients_;
 };
 

@@ -34,14 +34,15 @@ std::size_t gates_of(RowKind);
 /// The elements of a shape; 1 for an empty one.
 std::size_t elements(const std::vector<std::size_t>& shape);
 
-/// One row. If it computes without geometry (`has_geometry` is false), it runs as the product that its shape implies.
-/// It then has a shape, and its FLOP are a multiple of twice the elements of that shape.
+/// One row. A row that computes, but for which the table has no geometry (`has_geometry` is false), runs as the product
+/// that its shape implies. Such a row has a shape, and its FLOP are a multiple of twice the number of elements of that
+/// shape.
 struct TableRow {
   std::string layer;
   RowKind kind = RowKind::linear;
   std::vector<std::size_t> shape = {};  ///< as in the file; empty: no tensor ("-")
   std::size_t parameters = 0;  ///< elements of its gradient; 0: the row only computes, and has no gradient to exchange
-  double forward_flops = 0;    ///< FLOP of one sample, of products only, with multiply and add counted as two
+  double forward_flops = 0;    ///< FLOP of the products of one sample; a multiply and an add count as two
   /// shape of one sample: channels x height x width, channels x steps, or features
   std::vector<std::size_t> input = {};
   std::array<std::size_t, 2> stride{1, 1}, padding{0, 0};  ///< height, width
@@ -65,7 +66,7 @@ struct LayerTable {
   std::size_t tensors() const;   ///< number of rows with parameters, each of which has a gradient
   /// The row with the largest tensor; if there are several, the first.
   const TableRow& largest() const;
-  double activation_bytes() const;  ///< bytes of one sample: the results of all products, 4 bytes each
+  double activation_bytes() const;  ///< for one sample: the results of all products, 4 bytes each
 };
 
 /// The tables of data/models, which are part of the program, by name.
@@ -82,13 +83,13 @@ LayerTable read_layer_table(const std::string& path);
 /// column that the kind does not have, and for a geometry that does not give the row's FLOP.
 void read_geometry(const core::CsvRow&, TableRow&);
 
-/// Whether a recurrent row's shape is (input + hidden) x (gates * hidden). A shape that could also be the weights of
-/// the input alone, (gates * hidden) x input, is taken as those.
+/// Whether a recurrent row has the weights of the input and of the state in one matrix: (input + hidden) x (gates *
+/// hidden). False if the shape could also be that of the weights of the input alone: (gates * hidden) x input.
 bool is_fused(const TableRow&);
 
 // The files of data/models, which are part of the program.
 
-/// A file for each layer table, and "index", which has the sample, source and totals of each.
+/// A file for each layer table, and "index", which has the sample, source and totals of each table.
 std::span<const core::EmbeddedFile> embedded_layer_tables();
 
 }  // namespace gradmeter::model

@@ -18,11 +18,11 @@ struct TableLayer {
   enum class Kind : std::uint8_t { tensor, embedding, product, convolution, recurrent, attention };
   std::string name;
   Kind kind = Kind::tensor;
-  /// The rows of its tensors. recurrent: weights of the input, weights of the state (the same row if one matrix has
-  /// both), then biases. A tied product has the embedding's row.
+  /// The table rows of its tensors. recurrent: the weights of the input, the weights of the state, then the biases; if
+  /// one matrix has both weights, one row stands for both. A tied product has the embedding's row.
   std::vector<std::size_t> rows = {};
-  /// product: m rows of a sample, n outputs, k inputs. attention: m = n tokens, and k is a head's width. The batch is 1
-  /// everywhere.
+  /// product: for one sample, m rows, n outputs and k inputs. attention: m = n tokens, and k is a head's width. The
+  /// batch is 1 everywhere.
   kernels::ProblemShape shape = kernels::GemmShape{};
   std::size_t heads = 1;    ///< attention heads
   bool has_scores = true;   ///< attention: computes scores and context; if false, only the context
@@ -40,10 +40,11 @@ std::vector<TableLayer> layers_of(const LayerTable&);
 
 /// The table with all widths of at least 16 (channels, features, states, vocabularies) divided by `divisor`, rounded
 /// up. Sizes of images, sides of filters, steps and heads stay; FLOP and parameters are recomputed. Errors: UsageError
-/// when the width of a recurrent state or of a head does not divide.
+/// when the width of a recurrent state or of a head is not a multiple of `divisor`.
 LayerTable shrunk(const LayerTable&, std::size_t divisor);
 
-/// The operations that one pass runs over this many samples. input_gradient: also those of the input's gradient.
+/// The operations that the layer runs in one pass over this many samples. input_gradient: whether those that compute
+/// the gradient of its input are included.
 LayerProblems problems_of(const TableLayer&, std::size_t samples, bool input_gradient, kernels::Precision);
 
 }  // namespace gradmeter::model

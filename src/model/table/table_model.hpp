@@ -18,7 +18,7 @@
 
 namespace gradmeter::model {
 
-/// Where the memory of a call's operand is.
+/// Where the memory of an operand of a `Call` is.
 struct Place {
   enum class Kind : std::uint8_t {
     own,              ///< memory of this layer, or memory that it shares with a neighbouring layer
@@ -29,8 +29,8 @@ struct Place {
   };
   Kind kind = Kind::own;
   runtime::Buffer memory = runtime::no_floats;  ///< for `own`
-  std::size_t first = 0;                        ///< scratch: byte offset; flow: which of two; tensor: element offset
-  std::size_t bytes = 0;                        ///< bytes of the stored form
+  std::size_t first = 0;  ///< scratch: byte offset; flow: 0 or 1, since there are two; tensor: element offset
+  std::size_t bytes = 0;  ///< bytes of the operand in the form that its operation reads or writes (its stored form)
   const kernels::NumberFormat* format = nullptr;
   // The next four are for a tensor.
   std::size_t count = 0;  ///< elements in the flat buffers
@@ -53,7 +53,7 @@ struct LayerCalls {
   Place output = {}, output_gradient = {};  ///< memory of an embedding's output and its gradient, fp32
 };
 
-/// The place of a row's tensor in the flat buffers; count 0: it has none.
+/// The place of a row's tensor in the flat buffers; count 0: the row has no tensor.
 struct TensorPlace {
   std::size_t first = 0, count = 0;
 };
@@ -73,7 +73,7 @@ struct TableCalls {
     const kernels::NumberFormat* format;
     std::size_t bytes;
   };
-  std::vector<Random> random_gradients;  ///< the largest gradient of each format
+  std::vector<Random> random_gradients;  ///< for each format, the size of the largest random gradient
   std::map<std::string, std::unique_ptr<kernels::Op>> operations;
   std::vector<runtime::OwnedBuffer> memory;
 };
@@ -83,7 +83,7 @@ struct TableCalls {
 TableCalls make_table_calls(std::span<const TableLayer>, std::span<const TensorPlace> tensors, const TableSetting&,
                             runtime::Queue&, std::uint64_t seed);
 
-/// Calls kernels::fill_repeating within work of the buffer's device.
+/// Fills the buffer by kernels::fill_repeating. Must be called within work of the buffer's device.
 void fill_random(const runtime::Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);
 
 /// The two passes over a table's layers at one number of samples, for the queue's device and the calling thread's
@@ -100,7 +100,8 @@ class TablePasses {
   void backward(Queue&, Buffers, std::uint64_t turn, const std::function<void(std::size_t row)>& ready);
 
  private:
-  /// Random numbers with both signs. A pass uses one sign, and begins at one of a few offsets.
+  /// The same random numbers with the one and with the other sign. A pass uses one of the two buffers, and begins to
+  /// read it at one of a few offsets.
   struct RandomGradient {
     const kernels::NumberFormat* format;
     std::array<runtime::OwnedBuffer, 2> signs;
@@ -127,8 +128,9 @@ class TablePasses {
 };
 
 struct TableModelOptions {
-  std::string name;                       ///< canonical: "resnet50:shrink=2"
-  std::size_t features = 0, classes = 0;  ///< those of the data that a run draws; the table's operations do not read it
+  std::string name;  ///< canonical: "resnet50:shrink=2"
+  /// Numbers of features and classes of the data that a run draws. The table's operations do not read these data.
+  std::size_t features = 0, classes = 0;
   /// precision of its operations; parameters and gradients are fp32
   kernels::Precision precision = kernels::Precision::fp32;
   std::uint64_t worker = 0;  ///< ranks with different numbers have different data
@@ -140,8 +142,8 @@ struct TableModelOptions {
 /// the table, forward and backward. Its gradients have the real sizes and become ready in the real order. It does not
 /// learn. Layers run in the table's order. A layer reads the output of the layer before if the sizes agree, so
 /// activation functions, norms and pooling are skipped; otherwise it reads random data. Gradients are passed back in
-/// the same way. Biases, norms and other tensors that no operation computes get a gradient copied from random data. If
-/// a row has no geometry, the product that its shape and FLOP imply runs, and the note says so.
+/// the same way. Biases, norms and other tensors that no operation computes get a gradient copied from random data. For
+/// a row without geometry, the model runs the product that the row's shape and FLOP imply, and says so in `note`.
 /// Weights start with a variance of 1/(inputs), which keeps values near 1 through the layers. The gradient that enters
 /// at the top is random, and its sign varies from pass to pass, so weights stay near their start however long the model
 /// runs.
@@ -165,8 +167,8 @@ class TableModel final : public Model {
   std::vector<std::string> layer_names() const override;
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t n) const override { return problems(n, false); }
-  /// Activations, the two largest gradients of activations, and operands in the library's layouts, without the
-  /// library's own scratch.
+  /// An estimate: activations, two gradients of activations, random gradients of both signs, operands in the library's
+  /// layouts, and the sum over micro-batches. The library's other scratch is not counted.
   std::size_t workspace_bytes(std::size_t samples) const override;
 
   void initialise(Queue&, Buffers, std::uint64_t seed) const override;
@@ -184,11 +186,11 @@ class TableModel final : public Model {
   std::vector<TableLayer> layers_;
   std::vector<Tensor> tensors_;             ///< last row first
   std::vector<TensorPlace> places_;         ///< by row
-  std::vector<std::size_t> tensor_of_row_;  ///< SIZE_MAX: the row has none
+  std::vector<std::size_t> tensor_of_row_;  ///< SIZE_MAX: the row has no tensor
   std::size_t element_count_ = 0;
   GradientSum sum_{0, 1};                           ///< the sum over the micro-batches of a pass
   std::uint64_t passes_done_ = 0;                   ///< counts micro-batches
-  std::list<std::unique_ptr<TablePasses>> passes_;  ///< a run sees few numbers of samples
+  std::list<std::unique_ptr<TablePasses>> passes_;  ///< few, since a run has few different numbers of samples
 };
 
 }  // namespace gradmeter::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as declarative specifications. Each is a file of charts/, which also says when it applies. The same
-// specification is drawn in the page and, by `write_pictures`, without a browser.
+// Charts as declarative specifications. Each is a file of charts/, which also says for which rows the chart is drawn.
+// The same specification is drawn in the page and, by `write_pictures`, without a browser.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -37,14 +37,15 @@ struct Bounds {
 };
 
 /// A Vega-Lite specification (v6) over the data set "points". Its file also has: title, about (one sentence that says
-/// how to read it), experiment, needs (columns that a row must have), `along`, and `order` on the page; and where they
-/// apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. The latter, {"x", "y", "top", "log"},
-/// puts the name of each series behind its last point, and moves names up where two would overlap. Marks name each
-/// row's `series` and `panel`, so rows that share a mark differ in nothing but what the chart names.
+/// how to read the chart), experiments, needs (columns that a row must have), `along`, and `order` on the page; and
+/// where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. `labels`, as {"x", "y",
+/// "top", "log"}, puts the name of each series behind the series' last point, and moves names up where two would
+/// overlap. Marks show each row's `series` and `panel`, so rows that share a mark differ only in what the chart itself
+/// names.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
-  std::vector<std::string> spans;       ///< columns of spans that it draws; its data have a row for each span
+  std::vector<std::string> spans;       ///< columns of spans that the chart draws; its data have a row for each span
   std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
   Bounds values;  ///< how many different values of the first factor of `along` a series in a panel has

@@ -25,13 +25,15 @@ namespace gradmeter::report {
 ///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and also
 ///    side, machine and build. Ranks, batches, sizes and factors that follow from the ranks are left out, since charts
 ///    have them on an axis or in a panel's name;
-///  - `batch`: the batch that a curve over ranks keeps: "batch 16" of a rank, or in strong scaling "batch 64 in all";
-///  - `side`, `machine`, `build`: their words in `series` and `panel`, where rows differ in them;
+///  - `batch`: the batch that stays the same along a curve over ranks: "batch 16" is that of a rank, and "batch 64 in
+///    all" (strong scaling) that of all ranks;
+///  - `side`, `machine`, `build`: the words for them in `series` and `panel`, where rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
 ///  - `codec_gain` of rows with a codec whose point was also measured without one: the time without the codec divided
-///    by the time with it, with its interval; and `series_over_links` and `panel_over_links`, which leave out the link
-///    and the factors that belong to it.
+///    by the time with it, with its interval;
+///  - `series_over_links` and `panel_over_links`, also for these rows: `series` and `panel` without the link and the
+///    factors that belong to it.
 class PageRow {
  public:
   explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
@@ -89,12 +91,12 @@ inline constexpr std::string_view compared = "compare";
 /// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
 void add_comparison(PageTable&, const analysis::Comparison&);
 
-/// Writes {"columns": [...], "rows": [[...], ...]} as `script_json` does. This takes a third of the bytes of a list of
-/// objects. Cost: the memory of one row.
+/// Writes {"columns": [...], "rows": [[...], ...], "curve_starts": [[...], ...]}, with the escapes of `script_json`.
+/// This takes a third of the bytes of a list of objects. Cost: the memory of one row.
 void write_compact(const PageTable&, std::ostream&);
 
-/// The name of a column for people, in the words of the charts: "mini-batch of a rank" for batch_per_rank. That of a
-/// time or a rate has its unit.
+/// The name of a column for people, in the words of the charts: "mini-batch of a rank" for batch_per_rank. The name of
+/// a time or a rate includes the unit.
 std::string column_words(std::string_view key);
 
 /// All rows as CSV, with every column that any row has, except spans.

@@ -13,8 +13,8 @@
 
 namespace gradmeter::runtime {
 
-/// Makes a GPU the calling thread's current one, if it is not yet. If a thread has chosen no GPU, each call of CUDA's
-/// runtime makes a context on GPU 0, even one that only asks for an event or frees memory. Errors: BackendError.
+/// Makes a GPU the calling thread's current one, if it is not yet. A thread that has chosen no GPU makes a context on
+/// GPU 0 by any call of CUDA's runtime, even by one that only asks for an event or frees memory. Errors: BackendError.
 void select_gpu(int number);
 /// For destructors, which may run on any thread: selects the GPU, and notes an error that cannot be thrown.
 void select_gpu_to_release(int number) noexcept;
@@ -38,12 +38,12 @@ class CudaDevice final : public Device {
   };
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
-  /// Whether several ranks may share a GPU, so that their kernels, which wait for each other, run at the same time. It
-  /// is false on hardware, since nothing promises that kernels of one GPU do. In tests the emulated device can stand
-  /// for one GPU a rank.
+  /// Whether ranks whose kernels wait for each other may share a GPU. On hardware they may not, since nothing promises
+  /// that kernels of one GPU run at the same time. In tests they may, since the emulated device can stand for a GPU of
+  /// each rank.
   static bool ranks_may_share();
-  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same on all ranks; empty: no ranks share one, or
-  /// `ranks_may_share`. Collective. `number`: this rank's GPU. Errors: BackendError.
+  /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same text on all ranks; empty: no ranks share a GPU, or they may
+  /// (`ranks_may_share`). Collective. `number`: this rank's GPU. Errors: BackendError.
   static std::string shared_gpu(const Communicator&, int number);
   std::size_t last_cache_bytes() const override;
   std::size_t free_bytes() const override;

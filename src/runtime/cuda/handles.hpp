@@ -20,7 +20,7 @@
 
 namespace gradmeter::runtime {
 
-/// Throws if a call failed. Errors: BackendError with CUDA's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with CUDA's own text and the caller's file and line.
 inline void check_cuda(cudaError_t error, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (error == cudaSuccess) return;
@@ -65,7 +65,7 @@ class Stream {
   Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.receive(), cudaStreamNonBlocking), "cudaStreamCreate"); }
   cudaStream_t get() const { return handle_.get(); }
   void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
-  /// Work queued after this starts when the event has happened.
+  /// Work that is queued after this call starts when the event has happened.
   void wait(const CudaEvent& event) const;
 
  private:
@@ -133,8 +133,8 @@ class DeviceBuffer {
   std::size_t count_ = 0;
 };
 
-/// Copies between memory of equal sizes. It returns when the copy is queued; host memory must live until the stream has
-/// made it. Errors: BackendError, also when the sizes differ.
+/// Copies between memory of equal sizes. Returns when the copy is queued; host memory must live until the stream has
+/// made the copy. Errors: BackendError, also when the sizes differ.
 template <class T>
 void copy(DeviceSpan<T> to, std::span<const std::type_identity_t<T>> from, const Stream& stream,
           std::source_location where = std::source_location::current()) {

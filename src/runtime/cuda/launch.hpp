@@ -83,7 +83,8 @@ inline bool fits_devices(const Shape& s) {
          grid.z <= most_blocks_in_y_or_z && threads > 0 && threads <= most_threads;
 }
 
-/// The number of blocks for so many elements, with `each` elements a block. If it is too large, the launch refuses it.
+/// The number of blocks for so many elements, with `each` elements a block. `launch` refuses a number that is too large
+/// for a grid.
 inline unsigned blocks_of(std::size_t elements, std::size_t each) {
   const std::size_t blocks = elements / each + (elements % each == 0 ? 0 : 1);
   constexpr std::size_t most = std::numeric_limits<unsigned>::max();

@@ -13,17 +13,18 @@ namespace gradmeter::runtime {
 
 class MulticastDriver;
 
-/// This rank's part is memory of its own GPU, at `own`. The same bytes of all ranks are behind `all`, which only
-/// multimem instructions may use (multimem.cuh). New memory has undefined contents.
-/// Cost:   the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
+/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, at `own`. Behind
+/// an address of `all` are the bytes at the same offset of all parts; only multimem instructions may use it
+/// (multimem.cuh). New memory has undefined contents.
+/// Cost: the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
 /// Errors: core::Unavailable with the reason, the same on all ranks: GPUs that do not support it, a driver before CUDA
-///         12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
+/// 12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
 /// Source: CUDA Driver API, "Multicast Object Management" and "Virtual Memory Management"
 class MulticastMemory {
  public:
-  /// Collective over ranks of one node that have a GPU each.
+  /// Collective over ranks of one node, each of which has a GPU of its own.
   MulticastMemory(const Communicator&, const CudaDevice&, std::size_t bytes);
-  /// Work on the memory must be done on all ranks.
+  /// Must be called after all ranks' work on the memory is done.
   ~MulticastMemory();
   MulticastMemory(const MulticastMemory&) = delete;
   MulticastMemory& operator=(const MulticastMemory&) = delete;

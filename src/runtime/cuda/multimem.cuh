@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions on multicast memory, whose address stands for the same bytes on all GPUs (runtime/cuda/multicast.hpp).
-// The hardware has sums of fp32, and of fp16 and bf16 in fp32, 16 bytes at a time; other types and operations it has
-// not, or not in 16 bytes. It adds in an order of its own.
+// The hardware sums 16 bytes at a time: fp32, or fp16 and bf16 with sums in fp32. For other types and operations it has
+// no such instruction, or only for fewer bytes. The hardware chooses the order of the addends.
 // Source: PTX ISA 8.1, "multimem.ld_reduce, multimem.st, multimem.red"
 #pragma once
 #include <cstddef>
@@ -76,7 +76,7 @@ __device__ inline void store_to_all(std::byte* all, const uint4& v) {
                : "memory");
 #endif
 }
-/// Orders this thread's accesses to the same memory by its own and by its multicast address.
+/// Orders this thread's accesses to the same memory by the GPU's own address and by the multicast address.
 /// Source: PTX ISA, "Memory consistency model", proxies
 __device__ inline void order_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
 #endif

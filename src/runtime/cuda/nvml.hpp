@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, loaded at run time, which gives a GPU's clock, power and temperature while a block is measured, and what slows
-// it. Neither NVML's header nor the library is needed to build.
+// NVML, loaded at run time: after each measured block it tells the GPU's clock, power and temperature, and what slows
+// the GPU. Neither NVML's header nor the library is needed to build.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace gradmeter::runtime {
 
-/// One reading. A value that the device or the driver does not give is empty; `problem` has the reason for the first of
-/// them.
+/// One reading. A value that the device or the driver does not give is empty; `problem` has the reason for the first
+/// empty value.
 struct GpuState {
   std::optional<double> sm_clock_hz;
   std::optional<double> power_watts;  ///< power of the board; an average over a second on most devices since Ampere
@@ -49,8 +49,8 @@ class GpuGauge {
   const std::string& problem() const { return problem_; }
   /// "NVML 13.580.65, driver 580.65.06"; empty with a problem.
   std::string version() const;
-  /// Cost: some tens of microseconds to some milliseconds, by the driver. Errors: none; with a problem all values are
-  /// empty.
+  /// Cost: some tens of microseconds to some milliseconds, depending on the driver. Errors: none; with a problem all
+  /// values are empty.
   GpuState read() const;
 
  private:

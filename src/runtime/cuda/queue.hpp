@@ -56,7 +56,8 @@ class HostView final : public DeviceAccess {
   EventPtr mark() const override;
   /// An event at this point of the stream. It does not cover what host code has written since.
   EventPtr event() const;
-  /// Calls `then` when the stream is next waited for, in `synchronise` or `host_address`; in the order of these calls.
+  /// Calls `then` when the stream is next waited for, in `synchronise` or `host_address`. Several functions are called
+  /// in the order in which they were given.
   void when_done(StoredWork then) const { when_done_.push_back(std::move(then)); }
   /// Calls the functions of `when_done`. All work must be done.
   void run_when_done() const;
@@ -96,8 +97,8 @@ class CudaQueue final : public Queue {
   /// If the event is not one of a stream, the caller waits for it.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
-  /// Captures as a CUDA graph. Null also where a call of CUDA fails; without capture it will fail again, with its own
-  /// error.
+  /// Captures as a CUDA graph. Null also if a call of CUDA fails: when the same work is submitted without capture, the
+  /// call fails again, with its own error.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
   /// What the host did because no kernel exists: for each label, how often its work asked for a copy of memory. Each of
   /// these requests waits for the stream.

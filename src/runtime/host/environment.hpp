@@ -15,7 +15,8 @@ namespace gradmeter::runtime {
 /// sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
 
-/// The recorded variables by name. `block`: "NAME=value" strings, then a null pointer; by default this process'.
+/// The recorded variables by name. `block`: an array of "NAME=value" strings that ends with a null pointer; null: the
+/// environment of this process.
 std::map<std::string, std::string> named_environment(const char* const* block = nullptr);
 
 /// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
@@ -41,8 +42,8 @@ Launcher read_launcher();  ///< the launcher of this process
 /// Whether this is a task of srun. A batch script has most of a task's variables too, but is not one.
 bool in_slurm_step(const ReadVariable& variable);
 
-/// Notices N processes that are each a world of one rank, a mistake that can cost a user a whole run. Returns one line
-/// with what to do; empty when the world is as the launcher made it.
+/// Detects that a launcher has started N processes which MPI sees as N worlds of one rank each, a mistake that can cost
+/// a user a whole run. Returns one line with what to do; empty when the world is as the launcher made it.
 std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size);
 
 }  // namespace gradmeter::runtime

@@ -17,9 +17,8 @@ struct GpuFacts {
   std::string name;
   std::size_t memory_bytes = 0;
   int compute_major = 0, compute_minor = 0;
-  std::string
-      /// 32 hexadecimal digits, which identify a device even where ranks see different devices, or parts of one (MIG).
-      uuid{};
+  /// 32 hexadecimal digits, which identify a device even where ranks see different devices, or parts of one (MIG).
+  std::string uuid{};
   std::string bus_id{};  ///< PCI bus id, "0000:65:00.0", by which NVML and the kernel name the device
 };
 

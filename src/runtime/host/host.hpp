@@ -16,7 +16,7 @@ struct HostFacts {
   std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
   /// Processing units in this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
   std::size_t available_units = 0;
-  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< size of one cache of that level, for one core
+  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< size of one cache of that level
   std::size_t memory_bytes = 0;
   std::size_t available_memory_bytes = 0;  ///< memory available without swapping, within the control groups' limit
   std::size_t shm_free_bytes = 0;          ///< free in /dev/shm, which holds shared windows
@@ -29,7 +29,7 @@ struct HostFacts {
 
 /// Cost: some milliseconds. Errors: BackendError when hwloc cannot read the topology.
 HostFacts read_host();
-/// Bytes free in /dev/shm, where MPI keeps the windows that processes share; 0 without one.
+/// Bytes free in /dev/shm, where MPI keeps the windows that processes share; 0 if there is no /dev/shm.
 std::size_t shm_free_bytes();
 struct LeftSegments {
   std::size_t count = 0, bytes = 0;

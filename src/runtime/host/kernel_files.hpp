@@ -43,7 +43,7 @@ std::optional<Number> read_number(const std::filesystem::path& path) {
 /// The resources that control groups leave to this process: a container or a Slurm job may have 2 of 64 cores and 8 of
 /// 512 GiB.
 struct CgroupLimits {
-  std::optional<double> cpus;               ///< CPU seconds a second; empty: no quota
+  std::optional<double> cpus;               ///< CPU seconds that may be used in a second; empty: no quota
   std::optional<std::size_t> memory_bytes;  ///< bytes that may still be allocated; empty: no limit
 };
 
@@ -54,9 +54,9 @@ CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 
 /// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the peak remains that of the whole process.
 void forget_peak_memory();
-/// The largest resident memory of this process since it began, or since forget_peak_memory. Pages that processes share,
-/// as the ranks of a host do, count in equal parts, by how they are shared now. 0: the kernel does not tell. Cost: some
-/// 10 us for each GiB.
+/// The largest resident memory of this process since it began, or since forget_peak_memory. A page that n processes
+/// share, as the ranks of a host do, counts as 1/n of a page, by its sharing at the time of this call. 0: the kernel
+/// does not tell. Cost: some 10 us for each GiB.
 std::size_t peak_memory_bytes();
 
 }  // namespace gradmeter::runtime

@@ -12,34 +12,36 @@
 
 namespace gradmeter::runtime {
 
-/// What was read over a time. Values that could not be read are NaN, never 0.
+/// What other activity there was from the construction of a NoiseGauge to its reading. Values that could not be read
+/// are NaN, never 0.
 struct NoiseReading {
   double elapsed_s = 0;
   /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
   double steal_share = 0;
   /// The longest time for which one thread of this process was ready to run but waited for a core [s]. It is the
-  /// longest, since work cut into equal parts ends with its slowest thread, and a sum over threads would exceed the
-  /// time. It does not tell for whom the thread waited: if we have more threads than cores, they wait for each other,
-  /// and it says nothing about others.
+  /// longest and not a sum, since work cut into equal parts ends with its slowest thread, and a sum over threads would
+  /// exceed the elapsed time. It does not tell what ran instead: if we have more threads than cores, they wait for each
+  /// other, and the value says nothing about other programs.
   double run_delay_s = 0;
   std::int64_t involuntary_switches = 0;  ///< how often this process was preempted
-  double frequency_hz = 0;                ///< mean over the CPUs that we may use, at the moment of reading [Hz]
+  double frequency_hz = 0;  ///< mean over (some of) the CPUs that we may use, at the moment of reading [Hz]
 };
 
-/// The stolen time in /proc/stat's first line, in ticks, and the number of CPUs below it.
+/// The stolen time in /proc/stat's first line, in ticks, and the number of CPUs that /proc/stat lists.
 struct StolenTicks {
   std::uint64_t steal = 0;
   std::size_t cpus = 0;
 };
-/// Reads them. Source: proc(5). Empty where the line is missing or too short to hold stolen time.
+/// Reads the stolen ticks from the text of /proc/stat. Empty if its first line is missing or too short to hold stolen
+/// time. Source: proc(5).
 std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 
-/// The mean of "cpu MHz", in Hz; NaN where there is none or it is 0.
+/// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none or the mean is 0.
 double parse_frequency(std::string_view cpuinfo);
 
-/// Measures from its construction; `read` may be called several times. It covers this process. Where ranks are threads,
-/// it covers only the threads of the calling rank, which it recognises by their name. Cost: a small file, and one for
-/// each thread of the process, some 10 us each; `read` also asks for the frequency, which can take milliseconds on
+/// Measures from its construction; `read` may be called several times. It covers all threads of this process; if ranks
+/// are threads, only those of the calling rank, which it recognises by their name. Cost: reads a small file, and one
+/// for each thread of the process, some 10 us each; `read` also asks for the frequency, which can take milliseconds on
 /// large nodes.
 class NoiseGauge {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places buffers in the host's memory. The pages of a buffer change the time of work on it, by about 1 % of a step of
-// 100 us, as long as it lives. If a caller frees and allocates equal buffers, an allocator returns the same pages. So
-// each buffer begins at a random page, and a buffer that is built again is somewhere else (results/truth.md, "Equal
-// work, again").
+// Places buffers in the host's memory. Which pages a buffer has changes the time of work on it, by about 1 % of a step
+// of 100 us, for as long as the buffer lives. If a caller frees a buffer and allocates an equal one, an allocator
+// returns the same pages. So each buffer begins at a random page, and a buffer that is built again is somewhere else
+// (results/truth.md, "Equal work, again").
 #pragma once
 #include <cstddef>
 

@@ -16,7 +16,7 @@ int mpi_count(std::size_t n);
 /// Computes inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
 using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
 
-/// A type and an operation, in the form by which MPI reduces.
+/// An element type and an operation, in the form that MPI's reductions take.
 class Reduction {
  public:
   struct Handles;
@@ -68,7 +68,8 @@ struct MpiBuffers {
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// Writes the rank's block to its place in `out`; in place, to the beginning of the buffer, as MPI does.
+/// Writes the sum of the rank's block to that block of `out`. In place, it writes the sum to the beginning of the
+/// buffer, as MPI does.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// The rank contributes its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);

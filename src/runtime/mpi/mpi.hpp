@@ -15,11 +15,12 @@
 
 namespace gradmeter::runtime {
 
-/// A thread's turn to call MPI: one thread at a time, in the order in which they asked (MPI_THREAD_SERIALIZED). If
-/// several threads call MPI in a session, a turn is held around every call; if only one does, it does nothing. Turns do
-/// not nest. A call that waits for other ranks must not be made within a turn, since those may wait for another thread
-/// of this rank; `begin` and `finish` wait between turns. The exceptions are the vendor's blocking collectives, which
-/// are measured as they are. Cost: one locked instruction if no other thread wants a turn.
+/// A thread's turn to call MPI. One thread at a time has a turn, in the order in which threads asked
+/// (MPI_THREAD_SERIALIZED). If several threads call MPI in a session, a turn is held around every call; if only one
+/// thread does, a turn does nothing. Turns do not nest. A call that waits for other ranks must not be made within a
+/// turn, since those ranks may wait for another thread of this rank; `begin` and `finish` wait between turns. The
+/// exceptions are the vendor's blocking collectives, which are measured as they are. Cost: one locked instruction if no
+/// other thread wants a turn.
 class MpiTurn {
  public:
   MpiTurn() : taken_(is_shared()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of MPI that a program can use without its header: begin, end and world, whether it takes device memory, and
+// What a program can use of MPI without MPI's header: its begin, end and world, whether it takes device memory, and
 // Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
@@ -37,7 +37,8 @@ class MpiSession {
   bool serialized_;
 };
 
-/// Why no MPI collective can be called in this process, with what to do; empty: it can be, once a session runs.
+/// Why no MPI collective can be called in this process, and what to do about it; empty: one can be called, once a
+/// session runs.
 std::string mpi_refusal();
 
 /// Whether MPI takes device memory.
@@ -48,9 +49,9 @@ enum class CudaAwareMpi {
   yes
 };
 
-/// The library's own answer while it runs (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before MPI runs,
-/// how the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open MPI 4.1 and
-/// 5.0, MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
+/// While MPI runs, the library's own answer (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before that, how
+/// the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open MPI 4.1 and 5.0,
+/// MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
 CudaAwareMpi cuda_aware_mpi();
 
 /// One of Open MPI's all-reduce algorithms, which MPI_T can force for one communicator; numbers and names are
@@ -64,12 +65,13 @@ enum class ForcedAllReduce : int {
   rabenseifner = 6
 };
 
-/// Must be called before MPI starts: Open MPI accepts forced algorithms only if it is told so at its start. As long as
-/// none is forced, it decides as usual. A value that the user has set stays.
+/// Must be called before MPI starts: Open MPI accepts forced algorithms only if it is told at its start that they may
+/// come. As long as none is forced, Open MPI decides as usual. If the user has set the same variable, the user's value
+/// stays.
 void listen_to_forced_algorithms();
 
-/// Why this algorithm cannot be forced here, with what to do; empty: it can. Without a session: empty for Open MPI.
-/// Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then microseconds.
+/// Why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session: empty for Open
+/// MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
 /// Makes a duplicate whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned reads the forced

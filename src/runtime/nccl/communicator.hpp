@@ -17,7 +17,7 @@ struct ncclComm;
 
 namespace gradmeter::runtime {
 
-/// Why NCCL cannot be used here, with what to do; empty: it can.
+/// Why NCCL cannot be used here, and what to do about it; empty: it can.
 std::string nccl_refusal();
 /// "NCCL 2.28.9", the version of the library that runs; empty: there is none.
 std::string nccl_library();
@@ -27,7 +27,8 @@ std::string nccl_sum_refusal(core::Element);
 struct NcclOptions {
   /// Values of NCCL_ALGO and NCCL_PROTO ("ring", "ll"); empty: NCCL's own choice, or the environment's.
   std::string algorithm = {}, protocol = {};
-  /// The longest time of a call, and of the ranks' rendezvous. It includes the slowest rank's work between two calls.
+  /// The longest time that a call may take, or the ranks' rendezvous when the communicator is made. Since a call waits
+  /// for all ranks, this time includes the work of the slowest rank since the last call.
   core::Seconds patience{600};
 };
 
@@ -54,9 +55,10 @@ class NcclCalls {
   CUstream_st* stream_;
 };
 
-/// A communicator of NCCL, with one rank a thread and one GPU a rank, since NCCL refuses two ranks on one GPU. It
-/// blocks: when `issue` returns, the call is in its stream. It may wait for peers to which NCCL has to connect, but not
-/// longer than the patience. Only the thread that made it may call it, one call at a time.
+/// A communicator of NCCL. Each rank has a thread and a GPU of its own, since NCCL refuses two ranks on one GPU. NCCL
+/// runs in its blocking mode: when `issue` returns, the call is in its stream. `issue` may wait for peers to which NCCL
+/// has to connect, but not longer than the patience. Only the thread that made the communicator may call it, one call
+/// at a time.
 /// After an error, and when a call lasts longer than the patience, the communicator is aborted and cannot be used
 /// again. Waiting peers notice this by their own patience, or because the run ends.
 class NcclCommunicator {
@@ -70,24 +72,25 @@ class NcclCommunicator {
   int rank() const;
   int size() const;
 
-  /// Issues the calls that `body` makes, as one group. `what` names it in errors: a literal. Errors: as `check`.
+  /// Issues the calls that `body` makes, as one group. `what`: a literal that names the group in errors. Errors: those
+  /// of `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call that has several groups or none; the patience is for all of them together. A launch of a graph of
-  /// captured calls begins one too.
+  /// Begins a call that has several groups or none; the patience is for all of them together. Must also be called when
+  /// a graph of captured calls is launched.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Must be called while waiting for the stream. Errors: BackendError that names the call and NCCL's asynchronous
-  /// error, or after the patience the ranks of this node that have not made the call; PeerFailed.
+  /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
+  /// asynchronous error or, when the patience is over, the ranks of this node that have not made the call; PeerFailed.
   void check();
   /// Must be called when the stream has passed the calls. Errors: NCCL's asynchronous error.
   void completed();
-  /// Ends the calls under way on this rank, so that its stream can go on. No more calls can be issued.
+  /// Ends the calls under way on this rank, so that the rank's stream can go on. No more calls can be issued.
   void abort() noexcept;
   /// Registers memory of map_registrable for all later calls on it. All ranks register equal memory, or none. Errors:
   /// BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
-  /// Sets a function that destroys the graphs that contain calls of the communicator, since NCCL's abort waits until
-  /// there are none. The rank's thread calls it.
+  /// Sets a function that destroys all graphs with calls of this communicator, since NCCL's abort waits until there are
+  /// none. The function is called on the rank's thread.
   void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;
@@ -99,11 +102,11 @@ class NcclCommunicator {
 
 // Memory of a GPU that NCCL can use faster if it is registered. Registering other memory would be of no use.
 
-/// Why NCCL registers no memory in this program, with what to do; empty: it does (from version 2.19 on).
+/// Why NCCL registers no memory in this program, and what to do about it; empty: it does (from version 2.19 on).
 std::string nccl_registration_refusal();
 
-/// Maps as the GPU's `map` does, but by ncclMemAlloc. NCCL accepts registration of cudaMalloc's memory, but does not
-/// use it.
+/// Does what the GPU's `map` does, but allocates by ncclMemAlloc. NCCL accepts registration of cudaMalloc's memory, but
+/// does not use it.
 /// Errors: UsageError with nccl_registration_refusal; BackendError with NCCL's own text, or for another device.
 OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte> memory);
 

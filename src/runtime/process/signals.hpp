@@ -18,9 +18,9 @@
 
 namespace gradmeter::runtime {
 
-/// Sets the last action of a process that ends at once, which writes a line to a file. `last` is called once, on the
-/// thread that ends the process, and must neither throw nor wait for long. An empty function removes it. Any thread may
-/// call this.
+/// Sets the last action of a process that ends at once: `last` writes a line to a file. It is called once, on the
+/// thread that ends the process, and must neither throw nor wait for long. An empty function removes the action. Any
+/// thread may call this.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
 /// Runs the action of `before_sudden_end`, then _exit, since destructors would wait for ranks that hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
@@ -32,8 +32,8 @@ void before_sudden_end(std::function<void(int code, const std::string& why)> las
 /// After the first signal, `pending()` returns its number. If the program has not ended `grace` later, one line on
 /// standard error says what this rank was doing, and the process ends with 128 + signal. A second SIGINT ends it at
 /// once. The grace is short because mpirun sends SIGKILL about a second after SIGTERM. A warning has no deadline: its
-/// sender sends another signal when the time is over. SIGXFSZ is blocked too, so that the write fails with EFBIG
-/// instead.
+/// sender sends another signal when the time is over. SIGXFSZ is blocked too, so that a write beyond the limit of file
+/// sizes fails with EFBIG and does not end the process.
 /// Errors: BackendError from the constructor when the kernel gives no descriptors.
 /// Source: signalfd(2), sigwait(3): no code runs in a signal handler.
 class SignalWatch {

@@ -16,8 +16,8 @@
 
 namespace gradmeter::runtime {
 
-/// What a rank was doing when it was asked. While something moves, the fields may be of two moments; in a hang nothing
-/// moves. Names must live as long as the program: they are literals, or names in a registry.
+/// What a rank was doing when the snapshot was taken. While something moves, the fields may be of two moments; in a
+/// hang nothing moves. Names must live as long as the program: they are literals, or names in a registry.
 struct ActivitySnapshot {
   const char* operation = nullptr;  ///< operation in which it waits: "all-reduce ring"; null when it does not wait
   /// The peer's rank in the world; -1: no particular peer (a barrier, a vendor's collective).
@@ -68,8 +68,9 @@ class Activity {
   std::atomic<int> pauses_{0};
 };
 
-/// As long as it lives, the rank computes `label` (a literal). This counts as silence: a computation longer than the
-/// time-out ends the run with this label. Its begin and end are beats. Objects may nest, on one thread of a rank.
+/// While a `Computing` lives, its rank computes `label` (a literal). A computation counts as silence: if it is longer
+/// than the time-out, it ends the run, and the report names this label. Its begin and end are beats. Objects may nest,
+/// on one thread of a rank.
 class Computing {
  public:
   Computing(Activity& activity, const char* label) noexcept
@@ -88,7 +89,8 @@ class Computing {
   const char* before_;
 };
 
-/// As long as it lives, silence is no hang: fewer ranks measure and this one waits, or rank 0 writes a report.
+/// While a `Pause` lives, silence of its rank is no hang: for example, fewer ranks measure and this one waits, or rank
+/// 0 writes a report.
 class Pause {
  public:
   explicit Pause(Activity& activity) noexcept : activity_(activity) {
@@ -125,11 +127,11 @@ class StallDetector {
 /// same second.
 core::Seconds poll_period(core::Seconds timeout);
 
-/// A thread that looks at the activity of every rank of this process. When one of them has not moved for its time-out,
-/// it prints a line for each rank that stands still, leaves ranks of other processes time to print theirs, and ends the
-/// process with exit code 3. mpirun then ends the job, and `SignalWatch` on the other ranks says what they waited for.
-/// (mpirun's own time-out knows neither rank nor operation.) It calls no MPI. Make it after `SignalWatch`, so that its
-/// thread receives no signal. Cost: one wake-up a second.
+/// A thread that looks at the activity of every rank of this process. When a rank has not moved for its time-out, the
+/// watchdog prints a line for each rank that stands still, leaves ranks of other processes time to print theirs, and
+/// ends the process with exit code 3. mpirun then ends the job, and `SignalWatch` on the other ranks says what they
+/// waited for. (mpirun's own time-out knows neither rank nor operation.) The watchdog calls no MPI. Make it after
+/// `SignalWatch`, so that its thread receives no signal. Cost: one wake-up a second.
 class Watchdog {
  public:
   struct Ending {

@@ -7,11 +7,11 @@
 namespace gradmeter::runtime {
 
 /// How a thread waits for another core: it spins while its core is free, and gives the core away when others need it.
-/// Measured on 2 cores: with 4 ranks an 8-byte all-reduce took 33 us when each polled 2000 times before yielding, and
-/// 2.7 us with 20 polls (and 0.8 us on 2 ranks with a core each, spinning). So the counts depend on the
-/// oversubscription. With a core each, 200 polls take some 10 us: longer than a small message takes, and short enough
-/// that two ranks that the system has put on one core for a while do not delay each other's messages by 50 us, as they
-/// did with 2000 polls.
+/// The counts depend on the oversubscription. Measured on 2 cores with 4 ranks, an 8-byte all-reduce took 33 us when
+/// each rank polled 2000 times before yielding, and 2.7 us with 20 polls. (On 2 ranks with a core each, which spin, it
+/// took 0.8 us.) With a core each, 200 polls take some 10 us: longer than a small message takes, yet short enough for
+/// two ranks that the system has put on one core for a while. (With 2000 polls such ranks delayed each other's messages
+/// by 50 us.)
 struct SpinPolicy {
   int spins;   ///< polls with a pause between, before giving the core away
   int yields;  ///< sched_yield calls before sleeping; 0: never sleep
@@ -20,8 +20,8 @@ struct SpinPolicy {
 SpinPolicy spin_policy_for(int runnable, int cores);
 
 /// Waits in steps for another thread. Keep one object for many waits, since it learns. Each yield halves the polls
-/// before the next one, since the awaited thread may need this very core. Each wait that ends without a yield doubles
-/// them again. So two ranks that the system has put on one core for a while hand the core over at once.
+/// before the next yield, since the awaited thread may need this very core. Each wait that ends without a yield doubles
+/// the polls again. So two ranks that the system has put on one core for a while hand the core over at once.
 class Backoff {
  public:
   explicit Backoff(SpinPolicy p) : spin_policy_(p), spins_(p.spins) {}
@@ -40,20 +40,22 @@ class Backoff {
   std::int64_t yielded_ = 0;  ///< number of yields in one wait; it is wide since a wait may last for days
 };
 
-/// For a thread that mostly sleeps and must run soon after it wakes. It asks for its share of the core in short turns,
-/// so that it comes before a computation that has the core (Linux 6.12 and later; earlier ones ignore it), and for
-/// sleeps that end on time. It needs no privilege and takes no more of the core than before.
+/// For a thread that mostly sleeps and must run soon after it wakes. Asks the scheduler to give the thread its share of
+/// the core in short turns, so that it comes before a computation that has the core (Linux 6.12 and later; earlier ones
+/// ignore this), and to end its sleeps on time. This needs no privilege, and the thread gets no larger share of the
+/// core than before.
 void request_short_time_slices();
 
 /// From now on the calling thread, and every thread that it starts, computes with zeros in place of numbers below the
-/// smallest normal one (fp32: 1.2e-38), both as operands and as results, since many processors handle them in
-/// microcode. Call it before there are other threads. It works on x86-64 and AArch64; elsewhere it does nothing.
+/// smallest normal one (fp32: 1.2e-38), both as operands and as results, since many processors handle such numbers
+/// slowly, in microcode. Call it before there are other threads. It works on x86-64 and AArch64; elsewhere it does
+/// nothing.
 ///
 /// Gradients that die out (units that are off, a softmax that is sure, training that diverges) leave averages that
 /// shrink by a factor each step, reach this range and stay there. Measured on an AMD EPYC, an update of Adam or LAMB
-/// then takes two to three times as long; on other processors far more. A step's time must not depend on that.
-/// Source: Intel SDM volume 1, section 10.2.3 (flush-to-zero, denormals-are-zeros); TensorFlow does the same on the
-/// threads that compute (tsl/platform/denormal.h).
+/// then takes two to three times as long; on other processors far more. A step's time must not depend on that. Source:
+/// Intel SDM volume 1, section 10.2.3 (flush-to-zero, denormals-are-zeros); TensorFlow does the same on the threads
+/// that compute (tsl/platform/denormal.h).
 void flush_subnormals();
 
 }  // namespace gradmeter::runtime

@@ -14,11 +14,12 @@ class PeerFailed : public std::runtime_error {
   PeerFailed() : std::runtime_error("another rank has ended by an error") {}
 };
 
-/// Runs `body` on `ranks` threads, each with its rank's communicator of the world, and returns when all have ended.
-/// Each has the floating-point mode of the calling thread; its own threads (OpenMP's, progress) are named after its
+/// Runs `body` on `ranks` threads, each with its rank's communicator of the world, and returns when all have ended. The
+/// threads have the floating-point mode of the calling thread. Further threads that a rank starts (OpenMP's, progress)
+/// are named after the rank.
+/// Errors: those of the first rank that threw. After that, calls of communicators that wait throw PeerFailed on the
+/// other ranks; loops that poll a transport must call `throw_if_abandoned` themselves. UsageError for less than one
 /// rank.
-/// Errors: those of the first rank that threw. On other ranks, calls of communicators that wait then throw PeerFailed;
-/// loops that poll a transport call `throw_if_abandoned`. UsageError for less than one rank.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
 /// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, as

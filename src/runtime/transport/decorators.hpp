@@ -17,7 +17,7 @@
 namespace gradmeter::runtime {
 
 /// Shared memory inside a node, MPI between nodes: each message takes the faster way that reaches its peer. Both
-/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared one, or `elsewhere`.
+/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared-memory transport, or `elsewhere`.
 /// Cost: one more branch for each message.
 class HybridTransport final : public Transport {
  public:
@@ -55,14 +55,14 @@ class HybridTransport final : public Transport {
   std::vector<int> local_rank_;
 };
 
-/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: it maps its
-/// memory to host memory that transports reach. One queue copies a message to the host, and the message leaves when
-/// that copy is done. Another queue copies an arrived message to the device. So while one message is on its way, the
-/// next one leaves the device and the last one reaches it. `send_done`: the peer has the message, and both copies may
-/// be overwritten. `try_receive`: the message is in the device's memory. The sender must not write to memory before all
-/// sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of each
-/// message; one if another send has already copied the data to the host. Errors: std::logic_error for memory that
-/// transports do not reach; those of the inner transport and of the queues.
+/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: its memory has
+/// a copy in host memory, which transports reach. One queue copies a message to the host, and the message leaves when
+/// that copy is done. Another queue copies an arrived message to the device. So the way of one message overlaps the
+/// copies of the message behind it and of the message before it. `send_done`: the peer has the message, so that the
+/// data and the copy on the host may be overwritten. `try_receive`: the message is in the device's memory. The sender
+/// must not write to memory before all sends from it are done, since several sends of the same data share one copy to
+/// the host. Cost: two copies of each message; one if another send has already copied the data to the host. Errors:
+/// std::logic_error for memory that transports do not reach; those of the inner transport and of the queues.
 class StagedTransport final : public Transport {
  public:
   /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
@@ -116,16 +116,16 @@ class StagedTransport final : public Transport {
 };
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
-/// The receiver holds messages back, since all transports are alike on that side. It delivers a message at the time
-/// that the faults say, and never before an earlier message of the same channel. A delay begins when the message was
-/// sent; where the transport does not say when that was, it begins when the receiver finds the message. A sender is
-/// done when the receiver has found its message, as with a network that has taken it: a message that still lies in the
-/// sender's memory is copied, if the receive says how long it is. Waiting ranks must poll, because a message that is
-/// held back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that
-/// copy.
+/// The faults are made on the receiver's side, where all transports are alike: the receiver holds a message back until
+/// the time that the faults say, and until all earlier messages of the channel are delivered. A delay begins when the
+/// message was sent; where the transport does not say when that was, it begins when the receiver finds the message. A
+/// send is done when the receiver has found the message, as with a network that has taken the message over. So a
+/// message that still lies in the sender's memory is copied, if the receive says how long it is. Waiting ranks must
+/// poll, because a message that is held back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for
+/// each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
-  /// world_ranks: the world's rank of each rank of the transport; connected_s: the host clock when its ranks were
+  /// world_ranks: the rank in the world of each rank of the transport; connected_s: the host clock when its ranks were
   /// connected.
   UnreliableTransport(std::unique_ptr<Transport> inner, const core::MessageFaults& faults, std::vector<int> world_ranks,
                       double connected_s);
@@ -159,9 +159,9 @@ class UnreliableTransport final : public Transport {
     std::size_t bytes;
     core::MessagePlace place;
     Line* line;
-    const std::byte* data = nullptr;  ///< null: it has not arrived
+    const std::byte* data = nullptr;  ///< null: the message has not arrived
     double handed_on_s = 0;
-    std::vector<std::byte> copy = {};  ///< of the data, where they lie in the peer's memory
+    std::vector<std::byte> copy = {};  ///< copy of the data, if they lie in the peer's memory
   };
   double now() const;
   void count() { traffic_ = inner_->traffic(); }

@@ -29,7 +29,7 @@ std::span<const TransportInfo> transport_table();
 std::string_view name(TransportKind);
 
 /// Why ranks of this kind that use this device ("cpu", "cuda") cannot have this transport; empty: they can. Threads
-/// have shm; cuda_mpi needs an MPI that says it is CUDA-aware.
+/// have shm only; cuda_mpi needs an MPI that says it is CUDA-aware.
 std::string transport_refusal(TransportKind, RanksAs, std::string_view device);
 
 struct NetworkOptions {
@@ -54,9 +54,11 @@ class Network {
   TransportKind transport() const { return transport_; }
   /// Whether messages of its transports may be memory of GPUs.
   bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
-  /// With the transports mpi and cuda_mpi it is private; with the others the node's ranks share it.
+  /// This rank's arena. With the transports mpi and cuda_mpi it is private memory; with the others the node's ranks
+  /// share it.
   Arena& arena() { return *arena_; }
-  /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node.
+  /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node, and for all
+  /// ranks if arenas are private.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
   /// Pins the arenas of the node that this rank's process maps, for a device's copies while the result lives. Ranks
   /// that are threads pin only their own arena, since pinning holds for the whole process.

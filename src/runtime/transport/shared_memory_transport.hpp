@@ -14,8 +14,8 @@ namespace gradmeter::runtime {
 
 /// A word of memory that several processes see, at which one thread sleeps until a message comes. Zeroed memory is a
 /// doorbell without a sleeper. The sleeper arms the doorbell, reads the number of rings, checks for its message once
-/// more, and sleeps until there are more rings. Any rank that has something for the sleeper rings. Cost: a ring is a
-/// fence, and a system call only if the doorbell is armed.
+/// more, and sleeps until there are more rings. A rank that has something for the sleeper rings the doorbell. Cost: a
+/// ring is a fence, and a system call only if the doorbell is armed.
 class Doorbell {
  public:
   void arm(bool yes);
@@ -44,7 +44,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared
 /// The number of cells for a group of `size` ranks: size² × channels × 4 messages in flight, and one doorbell a rank.
 std::size_t shared_memory_cell_count(int size, int channels);
 
-/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent when the message is offered.
+/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent as soon as `send` is called.
 class SharedMemoryTransport final : public Transport {
  public:
   /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.

@@ -20,7 +20,7 @@ struct MessageHandle {
   void* place = nullptr;
 };
 
-/// Counts of payload bytes that have left the sender, without headers.
+/// What this rank has sent: messages, and bytes of payload without headers.
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
   Traffic operator-(const Traffic& o) const {
@@ -33,9 +33,9 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-/// Messages between two ranks in one channel arrive in the order of posting; channels are independent. One thread at a
-/// time may use it. Nothing blocks: a waiting caller calls `progress`, asks for its messages, and gives the core away
-/// when nothing moved. Errors: BackendError when the layer below fails.
+/// Moves messages between ranks. Messages between two ranks in one channel arrive in the order of posting; channels are
+/// independent. One thread at a time may use a transport. Nothing blocks: a waiting caller calls `progress`, asks for
+/// its messages, and gives the core away when nothing moved. Errors: BackendError when the layer below fails.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -66,12 +66,13 @@ class Transport {
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// From now on this rank's messages carry the time of their sending, where the transport can.
   virtual void note_send_times() {}
-  /// The host clock when the peer, of the same host, sent this message that is here; none: the message carries no time.
+  /// The time at which the peer sent this message, by the host's clock, which both ranks share; the message must be
+  /// here. Empty: the message carries no time.
   virtual std::optional<double> sent_s(const MessageHandle&) const { return std::nullopt; }
   /// Releases the message of this receive.
   virtual void release(MessageHandle&) {}
-  /// This rank's doorbell. From now on peers of this transport ring it when they have sent a message to this rank, or
-  /// have read one of its messages. All ranks must call this. Null: the caller must poll.
+  /// This rank's doorbell. From now on, peers of this transport ring it when they have sent a message to this rank, or
+  /// have read a message of this rank. All ranks must call this. Null: the caller must poll.
   virtual Doorbell* use_doorbell() { return nullptr; }
   /// Must be called in each pass over waiting messages, before any `try_receive` or `send_done`.
   virtual void progress() {}
