@@ -57,8 +57,8 @@ class Mesh {
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
   /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all other ranks of its replica;
-  /// all of these ranks must call it. `values` must be memory of the fabric. It uses messages, since no algorithm is
-  /// worth choosing for so few bytes. Cost: one message to each of the other ranks.
+  /// all of these ranks must call it. `values` must be memory of the fabric. Cost: a broadcast over the tensor ranks of
+  /// the last stage, then one over the stages; each other rank receives the values once.
   void send_to_replica(Fabric&, const Buffer& values) const;
   /// The number of groups that the constructor will make, besides that of all ranks. A fabric reserves memory for them.
   static int groups(const MeshShape&);
