@@ -43,7 +43,7 @@ struct CodecChoice {
   std::string label;  ///< short: only parameters that are not the defaults
   const CodecInfo* info = nullptr;
   core::ParsedName parsed;
-  CodecPtr codec;  ///< null where the row has no `make`
+  CodecPtr codec;  ///< null if the row has no `make`
   bool feedback = false;
   std::size_t min_elements = 0;
 };

@@ -43,10 +43,10 @@ RecordedGradient parse_gradient(std::string_view bytes, const std::string& label
 /// A gradient, given by name. "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails.
 /// "sparse:density=0.05": 5 % of the elements are Gaussian, the rest zero. "file:PATH": a gradient that train
 /// --dump-gradients has recorded, repeated if more elements are asked for.
-/// Element i of a drawn gradient is a pure function of (seed, stream, i): this hash picks one of 2^16 magnitudes in a
-/// table, and a sign. No libm is needed, so the bits are equal on every machine. Cost: O(n).
-/// The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
-/// Kozubowski, Podgorski 2001, section 2.2).
+/// Element i of a drawn gradient is a pure function of (seed, stream, i), a hash of which picks one of 2^16 magnitudes
+/// in a table, and a sign. No libm is needed, so the bits are equal on every machine. Cost: O(n). The table of
+/// "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz, Kozubowski,
+/// Podgorski 2001, section 2.2).
 class TestGradient {
  public:
   /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read.

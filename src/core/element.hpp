@@ -49,9 +49,9 @@ constexpr bool is_integer(Element e) { return info(e).unit_roundoff == 0; }
 /// True for a 16-bit or 8-bit float.
 constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) < sizeof(float); }
 
-/// The element of a name: one of the table, or one of nccl-tests (double, float, half, bfloat16, f8e4m3, f8e5m2, int,
-/// char, and spellings such as fp8_e4m3). Errors: UsageError that lists the table's names; nccl-tests' unsigned types
-/// are refused too.
+/// The element that a name stands for. Accepts the names of the table and those of nccl-tests (double, float, half,
+/// bfloat16, f8e4m3, f8e5m2, int, char, and spellings such as fp8_e4m3). Errors: UsageError that lists the table's
+/// names; nccl-tests' unsigned types are refused too.
 Element parse_element(std::string_view text);
 
 template <class T>

@@ -11,8 +11,8 @@
 
 namespace gradmeter::core {
 
-/// Identifies a message: rank, receiver (both ranks in the world), channel, and its number among the messages of these
-/// three, counted from 0.
+/// Identifies a message: its sender and receiver (ranks in the world), its channel, and its number among the messages
+/// of these three, counted from 0.
 struct MessagePlace {
   std::uint32_t from = 0, to = 0, channel = 0;
   std::uint64_t number = 0;
@@ -59,7 +59,7 @@ struct MessageFaults {
 /// At most one fault of each kind. Ranks are those of the world.
 struct Injection {
   /// Every computation of this rank takes `factor` times as long. In the experiment `links`, which computes nothing,
-  /// every message that the rank sends or receives does.
+  /// every message that the rank sends or receives takes `factor` times as long.
   struct Slow {
     int rank;
     double factor;  ///< 1 to below 1000

@@ -134,10 +134,9 @@ using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These instruction sets convert between fp16 and fp32, rounding to nearest even. The fp8 formats are fp16 with fewer
 // bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16.
-// The sum of two fp8 numbers stays correctly rounded if it is rounded to fp16 first, because a format of p bits needs
-// at least 2p + 2 bits for this (Figueroa 1995) and fp16 has them, and because fp8's subnormals are multiples of
-// fp16's. Rounding to fp16 first is wrong for the product of two fp8 numbers, and for a number that was already rounded
-// to fp32.
+// The sum of two fp8 numbers stays correctly rounded if it is rounded to fp16 first: fp16 has at least the 2p + 2 bits
+// that this takes if fp8 has p (Figueroa 1995), and fp8's subnormals are multiples of fp16's. Rounding to fp16 first is
+// wrong for the product of two fp8 numbers, and for a number that was already rounded to fp32.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;

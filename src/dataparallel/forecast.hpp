@@ -18,8 +18,8 @@ namespace gradmeter::dataparallel {
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time for which links carry the bytes (`wire_seconds`), if all ranks send and receive at once
-  bool known = true;   ///< false: bytes and messages are not exact: of a vendor's call, or dependent on the data
-  bool most = false;   ///< true: they are upper bounds
+  bool known = true;   ///< false: not exact, since a vendor's call is among them, or since bytes depend on the data
+  bool most = false;   ///< true: bytes and messages are upper bounds
   /// Lower bounds, which hold for any algorithm for these calls, with their codec [bytes]. `least`: of all ranks
   /// together. `least_of_one`: of the busiest rank; of a collective, the mean over all ranks. `least_between_nodes`: of
   /// all ranks together, between nodes. A call whose bytes depend on the data counts as 0.

@@ -195,8 +195,8 @@ class Port {
   /// little. Meanwhile the threads that move messages or serve on this rank need not be woken. Each true is followed by
   /// a false.
   virtual void set_exchanging(bool yes) { (void)yes; }
-  /// Ends a task's use of the port. It returns when all messages of the task have arrived for certain; that is at once,
-  /// unless messages can get lost (in virtual time).
+  /// Ends a task's use of the port. Returns when no message of the task needs the port any more: at once or, if
+  /// messages can get lost (in virtual time), when all of them have arrived.
   virtual void close() {}
 };
 

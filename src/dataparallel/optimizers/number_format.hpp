@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Number formats below fp32 in which weights are kept and updated, for any optimizer.
+// Number formats narrower than fp32 in which weights are kept and updated, for any optimizer.
 #pragma once
 #include <memory>
 #include <span>

@@ -10,8 +10,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Only the worker's thread uses it. Memory: one copy of the weights (`weights_`), and the codec's state for each chunk
-/// (with error feedback, as much again).
+/// Only the worker's thread uses it. Memory: one copy of the weights (`weights_`), and the codec's state for each
+/// chunk, which with error feedback is as large as the weights.
 class ServerClient {
  public:
   /// rank: the rank of this worker. first: the initial weights, equal on all workers.
@@ -36,8 +36,8 @@ class ServerClient {
   /// Fetches the servers' current weights. All workers must call it, after `settle`; it waits for all of them, and does
   /// not affect training.
   void fetch_for_evaluation(Buffer to);
-  /// To be called between steps: waits until the servers have acknowledged all changes. With StepRule::fresh_only it also
-  /// tells them not to wait for this worker until it sends a change again.
+  /// To be called between steps: waits until the servers have acknowledged all changes. With StepRule::fresh_only it
+  /// also tells them not to wait for this worker until it sends a change again.
   void settle();
   /// Tells the servers that this worker has finished, after `settle`. Waits until no server needs weights in this
   /// worker's memory any more.

@@ -3,10 +3,9 @@
 //
 // The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version and a clock for each
 // worker, and is received, applied and answered while other chunks are on their way.
-// - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). A
-// worker
-//   may have only a few unacknowledged chunks at a server; otherwise senders could exhaust the server's memory, as in
-//   ps-lite.
+// - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
+//   few chunks of a worker may be unacknowledged at a server; otherwise senders could exhaust the server's memory, as
+//   in ps-lite.
 // - A push with a `sequence` also requests the chunk's weights, which the server sends when it has applied the change.
 //   `pull` requests the weights of all chunks of a server.
 // - `weights`: a server sends the weights of one chunk. If the codec encodes weights, what is sent is the change since
@@ -16,20 +15,20 @@
 // - `disconnect`: the worker has finished.
 // - `rest`: the worker waits for other workers outside a step, so steps must not wait for its changes.
 // - `evaluate`: a pull between steps. The pulls of all workers are answered when all have asked, so that all workers
-// get
-//   the same weights.
+//   get the same weights.
 //
-// The fields of the messages' headers:
-// | operation  | clock                    | version                | sequence             | first, count | value | |
-// push       | number of earlier pushes | of the weights used    | of the request, or 0 | the chunk    | step size | |
-// ack        | as in the push           | -                      | -                    | as in push   | - | | pull |
-// of the read              | number of own updates  | of the request       | -            | -             | | | | that
-// must be included  |                      |              |               | | evaluate   | -                        | -
-// | of the request       | -            | -             | | weights    | of the slowest worker    | of these weights |
-// of the request       | the chunk    | time held [s] | | disconnect | -                        | - | 1: acknowledge it
-// | -            | -             | | rest       | -                        | -                      | - | - | - |
-// Requests are numbered from 1. The clock in `weights` says how many updates of every training worker they include. The
-// time held is that for which the staleness bound held back the request.
+// The fields of the headers:
+// | operation  | clock                 | version             | sequence             | first, count | value         |
+// | push       | earlier pushes        | of the weights used | of the request, or 0 | the chunk    | step size     |
+// | ack        | as in the push        | -                   | -                    | as in push   | -             |
+// | pull       | of the read           | own updates needed  | of the request       | -            | -             |
+// | evaluate   | -                     | -                   | of the request       | -            | -             |
+// | weights    | of the slowest worker | of these weights    | of the request       | the chunk    | held back [s] |
+// | disconnect | -                     | -                   | 1: acknowledge it    | -            | -             |
+// | rest       | -                     | -                   | -                    | -            | -             |
+// Clock of a push: the number of pushes before. Version of a pull: how many of the worker's own updates the weights
+// must include. Clock of weights: how many updates of every training worker they include. Value of weights: for how
+// long the staleness bound held back the request. Requests are numbered from 1.
 //
 // Every message arrives once, and those of one sender in order, so an `ack` is for the oldest unacknowledged chunk.
 #pragma once

@@ -24,9 +24,9 @@ namespace gradmeter::dataparallel {
 /// Keeps the newest weights of a chunk, in the server's memory or in the memory of a worker on the server's node.
 /// A worker on the node that waits for an answer offers the memory in which it wants the chunk's weights. If the next
 /// step includes the worker's change, the step writes the new weights directly to this memory, so that nobody has to
-/// copy them to the worker. The worker leaves them unchanged until it offers the memory again, so the step after can
-/// read the weights there. Messages are sent only from the server's memory. It holds two copies: while a message leaves
-/// from one, a step writes to the other. One thread uses this object.
+/// copy them to the worker. The worker leaves them unchanged until it offers the memory again, so the following step
+/// can read the weights there. Messages are sent only from the server's memory. It holds two copies: while a message
+/// leaves from one, a step writes to the other. One thread uses this object.
 class ChunkWeights {
  public:
   /// memory: room for two copies, in memory from which the fabric can send messages. first: the initial weights.

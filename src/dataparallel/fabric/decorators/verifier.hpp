@@ -64,16 +64,16 @@ class MessageVerifier {
 /// |w·y − Σ w·x_r| must not be larger than rounding explains. The rounding error of an element of a sum over P ranks is
 /// at most √P·u·Σ|x_r| with a probability of practically 1 (u = 2^-24; Higham & Mary, SISC 2019). The weights are
 /// independent of these errors, so the errors of all elements add up like a random walk. The tolerance,
-/// 16·√P·u·Σ‖x_r‖ (for an average divided by P), is beyond 8 standard deviations of it. Weights are at least 1/2, so a
-/// wrong element is sure to be found if its error is at least four times the tolerance: 1.1e-4 for the gradients of two
-/// ranks with norms of 10.
-/// All-gather, broadcast and all messages copy, so the output must have the bits of the input. A message of a verified
-/// step may be received after the step, if the receive says so (Fabric::receive_of_last_step).
-/// All-reduce with a codec: the output must have the same bits on all ranks. It must also be the sum of all ranks'
-/// inputs and of the differences that encoding makes, as each rank reports them (allreduce::CodingDifference). This
-/// holds up to the rounding of fp32 for all codecs, with and without error feedback, since the rank that encodes knows
-/// exactly what is lost, or kept for the next step. The tolerance is twice that of a sum, and its norms are those of
-/// inputs and differences. Whether a codec loses more than it may is not checked here, since it takes known data.
+/// 16·√P·u·Σ‖x_r‖ (for an average divided by P), is beyond 8 standard deviations of this walk. Weights are at least
+/// 1/2, so a wrong element is sure to be found if its error is at least four times the tolerance: 1.1e-4 for the
+/// gradients of two ranks with norms of 10. All-gather, broadcast and all messages copy, so the output must have the
+/// bits of the input. A message of a verified step may be received after the step, if the receive says so
+/// (Fabric::receive_of_last_step). All-reduce with a codec: the output must have the same bits on all ranks. It must
+/// also be the sum of all ranks' inputs and of the differences that encoding makes, as each rank reports them
+/// (allreduce::CodingDifference). This holds up to the rounding of fp32 for all codecs, with and without error
+/// feedback, since the rank that encodes knows exactly what is lost, or kept for the next step. The tolerance is twice
+/// that of a sum, and its norms are those of inputs and differences. Whether a codec loses more than it may is not
+/// checked here, since that requires known data.
 ///
 /// Cost: nothing unless armed; else two passes over inputs and outputs. Memory on a rank: a few numbers for each call;
 /// P numbers for a reduce-scatter and for messages. For an all-reduce with a codec, as many numbers as it has elements,

@@ -92,14 +92,14 @@ class Engine {
   void run();   ///< the loop of the progress thread
 
   ProgressMode mode_;
-  runtime::Backoff backoff_;  ///< used by the moving thread alone
+  runtime::Backoff backoff_;  ///< used only by the thread that moves bytes
   runtime::Activity& activity_;
   std::mutex mutex_;
   std::condition_variable work_;
-  /// Calls that the computing thread has submitted and the moving thread has not yet taken.
+  /// Calls that were submitted and that the progress thread has not taken yet.
   std::vector<EngineTicket> submitted_;
-  std::deque<EngineTicket> active_;     ///< used by the moving thread alone
-  std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not yet taken
+  std::deque<EngineTicket> active_;     ///< calls under way; used only by the thread that moves bytes
+  std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not taken yet
   std::vector<Messenger*> messengers_;  ///< changed by the progress thread alone, and under the lock
   std::exception_ptr reported_;
   int pauses_ = 0;       ///< number of pauses that have begun and not ended

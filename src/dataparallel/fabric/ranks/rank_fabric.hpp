@@ -68,7 +68,7 @@ class RankFabric final : public Fabric {
   TransportKind transport() const { return network_.transport(); }
   /// The length of the messages into which the group's collectives cut buffers [bytes].
   std::size_t message_bytes(Group g) const;
-  /// Nothing moves as long as the returned object lives. Before, every rank must have completed its calls.
+  /// Nothing moves as long as the returned object lives. Every rank must have completed its calls before.
   std::shared_ptr<void> pause_progress() { return engine_->pause_progress(); }
   /// Drops the state that the codec keeps from earlier calls.
   void forget();
