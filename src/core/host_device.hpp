@@ -31,7 +31,7 @@ GRADMETER_HOST_DEVICE inline float lesser_number(float a, float b) {
 #endif
 }
 
-/// std::bit_cast for both sides; nvcc takes std's for a host function.
+/// Does what std::bit_cast does, which nvcc allows on the host only.
 template <class To, class From>
 GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));

@@ -13,11 +13,11 @@ struct Interval {
   double length() const { return end > begin ? end - begin : 0; }
 };
 
-/// The intervals sorted and made disjoint, without empty ones. Cost: O(n log n).
+/// Unites the intervals: sorted, disjoint, and without empty ones. Cost: O(n log n).
 std::vector<Interval> unite(std::span<const Interval>);
 /// The sum of the lengths of united intervals.
 double total(std::span<const Interval> united);
-/// The parts of `a` that are not in `b`. Both must be united.
+/// The parts of `a` that are not in `b`. Both must be sorted and disjoint.
 std::vector<Interval> subtract(std::span<const Interval> a, std::span<const Interval> b);
 
 }  // namespace gradmeter::dataparallel
