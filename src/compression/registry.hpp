@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of codecs. A new codec stands in its family under codecs/, and has a row in registry.cpp.
+// The registry of codecs. A new codec goes into the file of its family under codecs/, and gets a row in registry.cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -16,21 +16,21 @@ using CodecPtr = std::shared_ptr<const Codec>;
 
 /// How gradients with this encoding are exchanged.
 enum class Exchange : std::uint8_t {
-  schedule,   ///< the executor runs any schedule in which one rank finishes each block; `direct` where none is named
-  gather,     ///< all-gather: every rank gets every encoded tensor and adds them up in rank order
-  shared_sum  ///< encodings can be added up, so any all-reduce can sum what is sent, also a vendor's
+  schedule,   ///< by any schedule in which one rank finishes each block; by `direct` if the user names no algorithm
+  gather,     ///< by an all-gather: every rank gets every encoded tensor and adds them up in rank order
+  shared_sum  ///< by any all-reduce, also a vendor's, because encodings can be added up without decoding them
 };
 
 /// One row of the table. `parameters`: those that may follow the colon, with their defaults ("bucket=512,norm=max").
-/// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N, below which tensors
-/// are sent without the codec. `make` gets a name with every parameter written out, and refuses values that are not
-/// allowed. It is null for codecs that consist of collectives (allreduce/coded); `check` refuses their values.
+/// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N: tensors of fewer
+/// elements are sent without the codec. `make` gets a name with every parameter written out, and refuses values that
+/// are not allowed. If a codec consists of collectives (allreduce/coded), `make` is null and `check` refuses values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;
   bool feedback = false;
-  /// True where random rounding may lose more than the whole gradient. Error feedback would then grow without end, so
-  /// ef=on is refused. Null: it never does.
+  /// Returns true if random rounding may lose more than the whole gradient. With error feedback the losses would add up
+  /// without end, so ef=on is then refused. Null: this codec never loses so much.
   bool (*expands)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;
@@ -39,11 +39,11 @@ std::span<const CodecInfo> codecs();
 
 /// A codec as a user named it, checked, with every parameter written out.
 struct CodecChoice {
-  std::string name;   ///< canonical: equal names mean the same
+  std::string name;   ///< canonical: equal codecs have equal names
   std::string label;  ///< short: only parameters that are not the defaults
   const CodecInfo* info = nullptr;
   core::ParsedName parsed;
-  CodecPtr codec;  ///< null where the row has no `make`
+  CodecPtr codec;  ///< null if the row has no `make`
   bool feedback = false;
   std::size_t min_elements = 0;
 };
@@ -53,17 +53,17 @@ using CodecChoicePtr = std::shared_ptr<const CodecChoice>;
 /// which encode nothing.
 /// Errors: UsageError that lists the codecs, or the allowed values of the parameter.
 CodecChoicePtr find_codec(std::string_view name);
-/// Finds the codecs of a comma list of such names, each once; null stands for "none". `all` gives none and every row.
-/// Errors: UsageError.
+/// Finds the codecs of a list of such names, separated by commas. A codec that is listed twice is returned once. Null
+/// stands for "none". The name "all" stands for "none" and every row of the table. Errors: UsageError.
 std::vector<CodecChoicePtr> find_codecs(std::string_view list);
-/// The codecs in the form in which sweeps time them: a density warm-up is left out, since sweeps measure the final
-/// density.
-/// Errors: UsageError for a warm-up of a given number of steps.
+/// Returns the codecs unchanged, for sweeps, which time them at their final density. Errors: UsageError if a user asked
+/// for a density warm-up of some steps (codecs/dgc.hpp), which only training has.
 std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr>);
-/// The codec with another value of one of its parameters. Errors: UsageError.
+/// The same codec, but with another value of one parameter. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
 
-/// Functions that read values of parameters. Errors: UsageError with the codec's name and the values that are allowed.
+// Functions that read values of parameters. Errors: UsageError with the codec's name and the values that are allowed.
+
 std::size_t whole_number(const core::ParsedName&, std::string_view parameter, std::size_t least, std::size_t most);
 double fraction(const core::ParsedName&, std::string_view parameter);  ///< in (0, 1]
 /// The index of the value in `allowed`.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients to test codecs on: recorded ones (buffers of real training before an exchange), and drawn ones, from a
-// known distribution.
+// Gradients to test codecs on: recorded in real training, before an exchange; or drawn from a known distribution.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -27,9 +26,9 @@ struct RecordedGradient {
 };
 
 /// Writes the file: "GMGRAD1\n"; one line of JSON {"model", "step", "elements", "tensors": [{"name", "shape", "offset",
-/// "count"}]}, tensors ascending and disjoint; then all `elements` values as fp32, little-endian, with the values
-/// between tensors (padding).
-/// The values written are `values`; those in `head` are ignored. `replace`: an existing file is replaced.
+/// "count"}]}, tensors ascending and disjoint; then the whole flat gradient, including the padding between tensors, as
+/// `elements` little-endian fp32 values.
+/// These are `values`; head.values is ignored. `replace`: an existing file is replaced.
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);
@@ -41,19 +40,18 @@ RecordedGradient read_gradient(const std::filesystem::path&);
 /// Does what `read_gradient` does with the bytes of a file; `label` names the file in errors.
 RecordedGradient parse_gradient(std::string_view bytes, const std::string& label);
 
-/// "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails. "sparse:density=0.05": that share of
-/// the elements is Gaussian, the rest zero. "file:PATH": a gradient that train --dump-gradients has recorded, repeated
-/// where more elements are asked for.
-/// Drawn values are taken from 2^17 numbers (a table of 2^16, with either sign) by a counter: element i is a pure
-/// function of (seed, stream, i). Its bits are equal on every machine, since no libm is needed. Cost: O(n).
-/// The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
-/// Kozubowski, Podgorski 2001, section 2.2).
+/// A gradient, given by name. "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails.
+/// "sparse:density=0.05": 5 % of the elements are Gaussian, the rest zero. "file:PATH": a gradient that train
+/// --dump-gradients has recorded, repeated if more elements are asked for.
+/// Element i of a drawn gradient is a pure function of (seed, stream, i), a hash of which picks one of 2^16 magnitudes
+/// in a table, and a sign. No libm is needed, so the bits are equal on every machine. Cost: O(n). The table of
+/// "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz, Kozubowski,
+/// Podgorski 2001, section 2.2).
 class TestGradient {
  public:
   /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read.
   explicit TestGradient(std::string_view name);
-  /// The canonical name, for the record.
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return name_; }  ///< canonical
   /// Streams are independent of each other. A recorded gradient has one stream, and does not depend on the seed.
   void draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const;
 

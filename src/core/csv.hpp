@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CSV with a head line of names, comments (#) and quoted values, in which "" stands for a quote; each row is one line.
-// Errors name line and column.
+// Reads CSV: first a line with the names of the columns, then one line for each row. Lines that begin with # are
+// comments. Values may be quoted; "" then stands for a quote. Errors name line and column.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,33 +11,33 @@
 
 namespace gradmeter::core {
 
-/// A value, and the column of the file at which it begins, counted from 1.
+/// A value, and the byte of its line at which it begins, counted from 1.
 struct CsvCell {
   std::string text;
   std::size_t column = 1;
 };
 
-/// The fault of one row. read_csv catches it.
+/// What is wrong with a row, and at which byte of its line. read_csv catches it.
 struct CsvFault {
   std::size_t column;
   std::string what;
 };
 
-/// One row, whose values are read by the names of its columns. All functions throw CsvFault.
+/// One row; its values are read by the names of their columns. Errors: CsvFault.
 class CsvRow {
  public:
   CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
 
-  /// A whole number from `least` to 2^40. Where the column is missing it is the fallback, if there is one.
+  /// A whole number from `least` to 2^40. If the table has no such column, the fallback is returned, if there is one.
   std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
-  /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. Empty where the cell is
-  /// empty or "-", or where the column is missing.
+  /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. Empty if the cell is
+  /// empty or "-", or if the column is missing.
   std::vector<std::size_t> extents(const char* name, std::size_t least) const;
   /// A number from 0 to below 1.
   double share(const char* name) const;
-  /// A number; empty where the cell is empty or the column is missing.
+  /// A number; empty if the cell is empty or the column is missing.
   std::optional<double> number(const char* name) const;
-  /// The index of the value in `names`; 0 where the column is missing.
+  /// The index of the value in `names`; 0 if the column is missing.
   std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
   std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
   std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }
@@ -48,9 +48,9 @@ class CsvRow {
   std::map<std::string, CsvCell> cells_;
 };
 
-/// Calls `head` with the names, then `row` with each row and its line number, from 1. Comments, empty lines and UTF-8's
-/// byte order mark are skipped. A row whose reading throws CsvFault is left out. Returns all faults, "file.csv:3:7:
-/// what".
+/// Calls `head` with the names of the columns, then `row` with each row and its line number, counted from 1. Comments,
+/// empty lines and UTF-8's byte order mark are skipped. A row for which `row` throws CsvFault is left out. Returns all
+/// faults: "file.csv:3:7: what".
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row);

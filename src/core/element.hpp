@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element table: the types of numbers on the wire and in memory, with a row for each precision. Below are the small
-// floats, for which C++ has no types.
+// The types of numbers ("elements") in messages and in memory, with a table of their properties; and the conversions of
+// the 16-bit and 8-bit floats, for which C++ has no types.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -18,8 +18,9 @@ namespace gradmeter::core {
 /// infinities and one NaN, e5m2 is like IEEE's.
 enum class Element : std::uint8_t { f64, f32, i64, i32, f16, bf16, e4m3, e5m2, i8 };
 
-/// One row. `unit_roundoff` is the relative rounding error of one operation (0 for integers). A sum of P summands is
-/// right when it differs from the exact sum by at most P * unit_roundoff * sum of the summands' magnitudes.
+/// One row of `elements`. `unit_roundoff` is the largest relative rounding error of one operation (0 for integers). A
+/// sum of P summands counts as right if it differs from the exact sum by at most P * unit_roundoff * sum of the
+/// summands' magnitudes.
 struct ElementInfo {
   Element element;
   std::string_view name;
@@ -45,12 +46,12 @@ inline constexpr std::array elements{
 constexpr const ElementInfo& info(Element e) { return elements[static_cast<std::size_t>(e)]; }
 constexpr std::size_t size_of(Element e) { return info(e).bytes; }
 constexpr bool is_integer(Element e) { return info(e).unit_roundoff == 0; }
-/// True for a 16-bit or 8-bit float. No C++ type holds these; this file converts them.
+/// True for a 16-bit or 8-bit float.
 constexpr bool is_small_float(Element e) { return !is_integer(e) && size_of(e) < sizeof(float); }
 
-/// The table's names, and those of nccl-tests: float, double, half, bfloat16, fp8 (e4m3), f8e4m3, fp8_e4m3, f8e5m2,
-/// fp8_e5m2, int, char. Errors: UsageError with the names that there are; nccl-tests' unsigned types are not among
-/// them.
+/// The element that a name stands for. Accepts the names of the table and those of nccl-tests (double, float, half,
+/// bfloat16, f8e4m3, f8e5m2, int, char, and spellings such as fp8_e4m3). Errors: UsageError that lists the table's
+/// names; nccl-tests' unsigned types are refused too.
 Element parse_element(std::string_view text);
 
 template <class T>
@@ -67,8 +68,9 @@ inline constexpr Element element_of = find_element<T>();
 
 // The 16-bit and 8-bit floats, one number at a time: the reference for every faster conversion.
 
-/// The fields of a code: sign, exponent, mantissa, from the highest bit down. In a format without infinities the
-/// highest exponent holds numbers too, and only the code of all ones is NaN (OCP's e4m3).
+/// A format of small floats. A code (the bits of one number) holds, from the highest bit down, sign, exponent and
+/// mantissa. In a format without infinities (OCP's e4m3) the highest exponent holds numbers too; there, NaN is the code
+/// whose exponent and mantissa are all ones.
 struct SmallFormat {
   int exponent_bits, mantissa_bits;
   bool infinities = true;
@@ -76,7 +78,7 @@ struct SmallFormat {
   GRADMETER_HOST_DEVICE constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
   GRADMETER_HOST_DEVICE constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   GRADMETER_HOST_DEVICE constexpr std::uint16_t sign() const { return static_cast<std::uint16_t>(1u << (bits() - 1)); }
-  /// The code of the largest exponent with no mantissa: infinity, if the format has one.
+  /// The code with the largest exponent and a mantissa of 0: infinity, if the format has one.
   GRADMETER_HOST_DEVICE constexpr std::uint16_t top_exponent() const {
     return static_cast<std::uint16_t>(((1u << exponent_bits) - 1) << mantissa_bits);
   }
@@ -110,8 +112,9 @@ constexpr const SmallFormat& small_format(Element e) {
   }
 }
 
-/// The result for a number too large for the format. `honest`: infinity, or NaN where the format has none, so that
-/// training sees it (sums do this). `saturate`: the largest finite number, for infinities too (codecs with a scale).
+/// What a number too large for the format becomes. `honest`: infinity, or NaN if the format has no infinity, so that
+/// training notices the overflow; used for sums. `saturate`: the largest finite number, which infinities become too;
+/// used by codecs with a scale.
 enum class Overflow { honest, saturate };
 
 /// Converts exactly. Of a NaN only the sign is kept.
@@ -133,15 +136,16 @@ GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code
   return negative ? -value : value;
 }
 
-/// Rounds to nearest, ties to even, in one rounding; subnormals included. A NaN becomes `f.nan()`.
+/// Rounds once, to nearest, ties to even, also to subnormals. A NaN becomes `f.nan()`.
 GRADMETER_HOST_DEVICE constexpr std::uint16_t from_double(SmallFormat f, double value,
                                                           Overflow overflow = Overflow::honest) {
   const auto bits = bits_as<std::uint64_t>(value);
   const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
   const unsigned sign = bits >> 63 ? f.sign() : 0u;
   if (magnitude > 0x7ff0000000000000) return f.nan();
-  // The code is the number's 64-bit pattern with another exponent bias and the mantissa's tail rounded away. Below the
-  // format's normal range the implicit leading 1 becomes a bit of the mantissa, and the tail gets longer.
+  // The code is the number's 64-bit pattern with another exponent bias, and with the end of the mantissa (`tail`)
+  // rounded away. Below the format's normal range the implicit leading 1 becomes a bit of the mantissa, and the tail
+  // gets longer.
   const int exponent = static_cast<int>(magnitude >> 52) - 1023, lowest = 1 - f.bias();
   const std::uint64_t mantissa =
       (magnitude & ((std::uint64_t{1} << 52) - 1)) | (exponent > -1023) * (std::uint64_t{1} << 52);
@@ -163,15 +167,15 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t from_float(SmallFormat f, float va
 
 // from_float in 32-bit arithmetic, for a format known at compile time. GPUs have few 64-bit units.
 
-/// The code of a positive float, from its bits, which must not be a NaN's. It is above `f.largest()` for numbers that
-/// are too large.
+/// The code of a positive float (not NaN) that is given by its bits. If the number is too large for the format, the
+/// result is above `f.largest()`.
 template <SmallFormat f>
 GRADMETER_HOST_DEVICE constexpr std::uint32_t rounded_magnitude(std::uint32_t bits) {
   constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents with fp32's bias
   constexpr std::uint32_t below_half = (1u << (cut - 1)) - 1, rebase = static_cast<std::uint32_t>(lowest - 1) << 23;
   if (lowest > 1 && bits < static_cast<std::uint32_t>(lowest) << 23) {
-    // Below the format's normal range its numbers lie as far apart as the floats from `from` on. Adding `from` rounds
-    // the number to one of these floats, and the difference of the bits counts them.
+    // The format's subnormals lie as far apart as the floats from the number `from` on. Adding `from` therefore rounds
+    // to a multiple of this distance. The difference to the bits of `from` is that multiple, which is the code.
     constexpr std::uint32_t from = static_cast<std::uint32_t>(lowest + cut) << 23;
     return bits_as<std::uint32_t>(bits_as<float>(bits) + bits_as<float>(from)) - from;
   }
@@ -189,9 +193,11 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t rounded_code(float value, Overflow
   return f.infinities ? static_cast<std::uint16_t>(sign | f.top_exponent()) : f.nan();
 }
 
-/// Reads an element of any type as a double (an int64 beyond 2^53 is rounded); `store` writes it, rounded to nearest
-/// even. An integer is truncated, and must fit. Cost: a switch, so not for long loops.
+/// Reads an element of any type as a double; an int64 beyond 2^53 is rounded. Cost of `load` and `store`: a switch for
+/// each element, so they are not for long loops.
 double load(Element, const std::byte* from);
+/// Writes a double as an element of any type. Floats are rounded to nearest, ties to even. For an integer type the
+/// value is truncated, and must fit.
 void store(Element, std::byte* to, double value);
 
 }  // namespace gradmeter::core

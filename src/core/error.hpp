@@ -29,16 +29,16 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
-/// A GPU answers no call any more, since a kernel or a library has failed on it, so no other point can be measured
-/// there. The message is one line that says what was under way.
+/// A kernel or a library has failed on a GPU, and the GPU now answers no call any more. So no other point can be
+/// measured there. The message is one line that says what was under way.
 class LostGpu : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Reports from a destructor, which cannot throw, that a release failed; the cause may be an earlier operation. The
-/// first report of a process prints a line on stderr and sets `has_failed_release`. While an exception propagates
-/// nothing is reported, since that exception will be.
+/// For destructors, which cannot throw: reports that a resource could not be released, perhaps because an earlier
+/// operation failed. The first report in a process prints a line on stderr and sets `has_failed_release`. While an
+/// exception propagates, nothing is reported, since the exception will be.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
 /// If true, the program ends with ExitCode::backend.
 bool has_failed_release() noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only adapter for fmt.
+// The only header that includes fmt.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>

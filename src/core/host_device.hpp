@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic that the host and a GPU's kernels share: each rule is written once and compiled for both.
+// Arithmetic that host code and GPU kernels share, written once and compiled for both.
 #pragma once
 #include <limits>
 
@@ -11,8 +11,8 @@
 
 namespace gradmeter::core {
 
-/// std::min and std::max by value, since a GPU cannot take the address of a constant that a reference needs. If one
-/// argument is NaN, the first argument is returned.
+/// std::min and std::max by value: a reference to a constant of the host would need its address, which device code
+/// does not have. If one argument is NaN, the first argument is returned.
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T lesser(T a, T b) {
   return b < a ? b : a;
@@ -31,14 +31,14 @@ GRADMETER_HOST_DEVICE inline float lesser_number(float a, float b) {
 #endif
 }
 
-/// std::bit_cast, which nvcc takes for a function of the host.
+/// Does what std::bit_cast does, which nvcc allows on the host only.
 template <class To, class From>
 GRADMETER_HOST_DEVICE constexpr To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   return __builtin_bit_cast(To, from);
 }
 
-/// Values of std::numeric_limits as constants, since nvcc allows its functions on the host only.
+/// Values of std::numeric_limits as constants, since nvcc allows the functions of numeric_limits on the host only.
 template <class T>
 inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
 inline constexpr float infinite_float = std::numeric_limits<float>::infinity(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only adapter for JSON. Include json_fwd where a declaration is enough.
+// The only header that includes the JSON library. Where a declaration of its types is enough, include
+// <nlohmann/json_fwd.hpp> instead.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The description of a machine, from which times are predicted: devices, links, ports, rates and noise. Data sheets and
-// measurements give its values. Below: the times at which messages leave on such a machine.
+// The description of a machine, from which times are predicted: devices, links, ports, rates and noise. Its values come
+// from data sheets and measurements. LinksInUse says when messages leave on such a machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,41 +18,42 @@ struct Bandwidth {
   bool operator==(const Bandwidth&) const = default;
 };
 
-/// The rate of a ring among `ranks` ranks of one link class, as bus bandwidth [bytes/s].
+/// The bus bandwidth of a ring among `ranks` ranks, all joined by links of the same class.
 struct GroupRate {
   std::uint32_t ranks = 0;
   double bytes_per_s = 0;
   bool operator==(const GroupRate&) const = default;
 };
 
-/// A class of links, all alike.
+/// The properties of a class of links, all alike.
 struct Link {
   std::string name = {};  ///< "NVLink 4"; may be empty
   double latency_s = 0;
   double overhead_s = 0;  ///< time of the CPU for each message
   /// Entries ascend by size; the first holds from 0 bytes on. A single entry is Hockney's model.
   std::vector<Bandwidth> bandwidth = {Bandwidth{}};
-  /// Rates by the size of the group, ascending by ranks. They differ on meshes, where not all ranks are neighbours.
+  /// Rates by the number of ranks in a ring, ascending. They differ from `bandwidth` if not all ranks are neighbours,
+  /// as in a mesh of GPUs.
   std::vector<GroupRate> groups = {};
 
-  /// The bandwidth for a message of so many bytes. Cost: O(log of the entries).
+  /// The bandwidth for a message of so many bytes. Cost: O(log n) for n entries.
   double bytes_per_s(std::uint64_t bytes) const;
   /// overhead + latency + bytes / bandwidth [s]. Source: Hockney, Parallel Computing 1994.
   double seconds(std::uint64_t bytes) const;
-  /// The rate of the largest known group of at most `ranks` ranks, else of the smallest one; where no group is known,
-  /// the bandwidth for long messages.
+  /// The rate of the largest entry of `groups` with at most `ranks` ranks; the first entry if all have more; the
+  /// bandwidth for long messages if `groups` is empty.
   double group_bytes_per_s(std::uint32_t ranks) const;
   bool operator==(const Link&) const = default;
 };
 
-/// The limit of what the ranks of one node together send at once, and also of what they receive.
+/// The limit of the rate at which all ranks of a node together send, and of the rate at which they together receive.
 struct NodePort {
   double bytes_per_s = 0;  ///< 0: no limit besides those of the links
   bool operator==(const NodePort&) const = default;
 };
 
-/// The rate of an operation ("gemm") in a precision ("fp32") on a class of shapes ("square") [FLOP/s]. An empty text
-/// matches every operation, precision or class.
+/// The rate of an operation ("gemm") in a precision ("fp32") on a class of shapes ("square"). An empty text stands for
+/// every operation, precision or class.
 struct ComputeRate {
   std::string operation, precision, shape_class;
   double flops_per_s = 0;
@@ -65,79 +66,88 @@ struct CodecRates {
   bool operator==(const CodecRates&) const = default;
 };
 
-/// A block of a product's result that a multiprocessor computes at once, and the share of the peak that it reaches.
+/// A block of a matrix product's result that one multiprocessor computes at a time, and the share of its peak rate that
+/// the multiprocessor reaches with such blocks.
 struct Tile {
   std::uint32_t rows = 0, columns = 0;
   double share = 1;
   bool operator==(const Tile&) const = default;
 };
 
-/// One kind of accelerator, as its vendor describes it. Rates are for dense operands. 0 or empty: no source states it.
+/// One kind of accelerator, as its vendor describes it. Rates are for dense operands. A member is 0 or empty if no
+/// source states its value.
 struct DeviceProfile {
   std::string name = {}, source = {};
-  std::map<std::string, double, std::less<>> peaks = {};  ///< FLOP/s by precision; whole numbers: operations/s
+  std::map<std::string, double, std::less<>> peaks = {};  ///< FLOP/s by precision; for integers: operations/s
   double memory_bytes = 0, memory_bytes_per_s = 0;
-  std::uint32_t multiprocessors = 0;  ///< 0: the time of tiles is not rounded to whole waves over the multiprocessors
+  /// Tiles run in waves, one tile on each multiprocessor, and times are rounded up to whole waves. If the number of
+  /// multiprocessors is 0 (unknown), times are not rounded.
+  std::uint32_t multiprocessors = 0;
   std::vector<Tile> tiles = {{256, 128, 1.0}, {128, 128, 0.93}, {128, 64, 0.8}, {64, 64, 0.65}};
   double launch_s = 0;  ///< the least time of a kernel [s]
   double power_w = 0;
-  double price_usd = 0;  ///< list price when it was launched
+  double price_usd = 0;  ///< list price when the device was launched
 
-  /// The peak of the precision that runs where this one is asked for ("bf16", "amp_bf16", "fp16", "amp", "tf32",
-  /// "fp32", "fp8"): a device without fp8 uses 16 bits, and one without 16 bits uses fp32. 0: unknown.
+  /// The peak for a precision as users name it ("bf16", "amp_bf16", "fp16", "amp", "tf32", "fp32", "fp8", "fp4"). If
+  /// the device lacks that precision, the peak of the one that it uses instead: fp8 for fp4, 16 bits for fp8, fp32 for
+  /// 16 bits and tf32. 0: unknown.
   double peak(std::string_view precision) const;
   bool operator==(const DeviceProfile&) const = default;
 };
 
-/// What a fit to measured steps tells about the machine (`gradmeter predict --calibrate`).
+/// The result of fitting the prediction to measured training steps (`gradmeter predict --calibrate`). Its quality is
+/// judged by cross-validation: the steps are divided into groups, and each step is predicted by a fit without its
+/// group.
 struct MachineFit {
-  std::map<std::string, double, std::less<>> terms = {};  ///< by name, each above 0
-  /// 90th percentile of |log(predicted / measured)|, each predicted by a fit that left out the row's group.
+  std::map<std::string, double, std::less<>> terms =
+      {};  ///< fitted values of predict/step.hpp's terms, by name, each above 0
+  /// 90th percentile of |log(predicted / measured)| over the steps, in the cross-validation.
   double spread = 0;
   double ranks = 1;        ///< the most ranks of a measured step
-  std::uint64_t rows = 0;  ///< measured steps
-  /// log(predicted / measured) of each row, by the row's name, where the fit left out the row's group.
+  std::uint64_t rows = 0;  ///< number of measured steps
+  /// log(predicted / measured) of each step in the cross-validation, by the step's id.
   std::map<std::string, double, std::less<>> residuals = {};
   bool operator==(const MachineFit&) const = default;
 };
 
 struct Machine {
   std::string name = {};
-  std::uint32_t ranks_per_node = 0;  ///< 0: all ranks are on one node
+  std::uint32_t ranks_per_node = 0;  ///< by convention 0 if all ranks are on one node
   Link within_node = {}, between_nodes = {};
-  std::optional<Link> trunk = {};  ///< link shared by all nodes; empty: nodes share none
+  std::optional<Link> trunk = {};  ///< link that all nodes share; empty: there is none
   NodePort node_port = {};
   double reduce_bytes_per_s = 1;
-  double flops_per_s = 1;  ///< rate where no entry of `compute` fits
+  double flops_per_s = 1;  ///< rate if no entry of `compute` fits
   double memory_bytes_per_s = 1;
   std::vector<ComputeRate> compute = {};
   std::map<std::string, CodecRates, std::less<>> codecs = {};  ///< rates by the codec's name
   double noise = 0;                                            ///< standard deviation of times, relative to their mean
-  std::optional<DeviceProfile> device = {};                    ///< of each rank; empty: not known
+  std::optional<DeviceProfile> device = {};                    ///< each rank's device; empty: not known
   std::optional<MachineFit> fit = {};
 
   /// The link between two ranks. Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;
-  /// Returns the rate of the entry that fits with the fewest empty texts (the first of several), else flops_per_s.
+  /// Returns the rate of the entry of `compute` that fits with the fewest empty texts (the first of several such
+  /// entries); flops_per_s if no entry fits.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// This machine with links and ports of `times` the bandwidth, so that `times` as many bytes take the same time.
+  /// This machine with `times` the bandwidth in links and ports, so that `times` as many bytes take the same time.
   Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };
 
-/// Writes one line of JSON, with all digits of every number. Names, groups, device and fit are written where there are
-/// any. indent: spaces of each level, on many lines; negative: one line.
+/// Writes JSON, with all digits of every number; empty names, groups, device and fit are left out. indent: spaces for
+/// each level; negative: everything is on one line.
 std::string to_json(const Machine&, int indent = -1);
 /// Missing keys keep their defaults. Errors: UsageError of one line for text that is no JSON, an unknown key, or a
-/// number out of its range. file: its name, with which the error then begins ("FILE:LINE: ").
+/// number out of its range. file: the name with which errors begin ("FILE:LINE: "); empty: they begin with the message.
 Machine machine_from_json(std::string_view text, const std::string& file = "");
 
-/// The times at which messages leave on a machine whose links each carry one message at a time: each rank's outgoing
-/// link, each node's port in both directions, and the trunk between nodes. Messages get shared links in the order in
-/// which `send` is called. Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
+/// Computes when messages leave, if each link carries one message at a time: each rank's outgoing link, each node's
+/// port (one in each direction), and the trunk between nodes. Messages get shared links in the order in which `send` is
+/// called. Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
 class LinksInUse {
  public:
-  /// The machine must outlive it. free: the time at which each rank's outgoing link becomes free [s].
+  /// The machine must outlive this object. free: the time at which each rank's outgoing link becomes free [s].
   LinksInUse(const Machine& machine, std::vector<double> free);
 
   struct Passage {
@@ -145,7 +155,7 @@ class LinksInUse {
     double seconds = 0;    ///< time for which the message occupies its links
     double latency_s = 0;  ///< time until the first byte arrives
   };
-  /// Takes the links for a message that is ready at `ready` [s].
+  /// Reserves the links for a message that is ready at `ready` [s].
   Passage send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, double ready);
 
  private:

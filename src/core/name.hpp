@@ -15,7 +15,8 @@ std::string_view trim(std::string_view text);
 /// Maps A to Z to a to z, whatever the locale.
 std::string lower(std::string_view text);
 
-/// A name: the text before the colon, then "key=value" parameters, or bare text (a model's widths).
+/// A name: `base` is the text before the colon. Behind the colon are key=value parameters, or other text (`bare`), such
+/// as a model's widths.
 struct ParsedName {
   std::string base;
   std::string bare;
@@ -25,25 +26,27 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// Parses a recorded text of any origin. If it is not of that form, as a table of algorithms by size, the whole text
-/// becomes the base.
+/// Parses a text from a result file, and never throws: a text that is not a name, such as a table of algorithms by
+/// size, becomes the base as a whole.
 ParsedName name_of(std::string_view text);
 
-/// Splits "a,b:x=1,y=2,c" into names: a comma followed by key=value continues the name before it when that name has a
-/// parameter list open (has a colon).
+/// Splits "a,b:x=1,y=2,c" into the names "a", "b:x=1,y=2" and "c": key=value after a comma belongs to the name before
+/// it, which must have a colon.
 std::vector<std::string> split_names(std::string_view list);
 
-/// Completes a user's parameters with a row's defaults: with_defaults("strategy", "bmuf", "every=16,mu=0.9", …). Every
-/// parameter is written out, and equal numbers get one form, so that 0.90 and 0.9 give one name. Errors: UsageError for
-/// bare text, and for a parameter that the row does not have.
+/// Completes the parameters that a user gave with the defaults from a table's row:
+/// with_defaults("strategy", "bmuf", "every=16,mu=0.9", given). In the result every parameter is written out, and
+/// numbers have a canonical form, so that 0.90 and 0.9 give equal names. Errors: UsageError for bare text, and for a
+/// parameter that has no default.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);
-/// The values that a parameter may have: a number from `least` to below `below`, or a whole number from `least` to
-/// `most`. The functions that read it throw a UsageError that says which values are allowed.
+/// The values that a parameter may have: from `least` to below `below`. Reading another value throws a UsageError that
+/// says which values are allowed.
 struct NumberRange {
   double least, below;
 };
 double number_parameter(const ParsedName&, std::string_view key, NumberRange);
+/// As NumberRange, for whole numbers from `least` to `most`.
 struct CountRange {
   std::uint64_t least, most;
 };

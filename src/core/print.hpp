@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only way to standard output and standard error for text that people read. Text from outside, such as paths,
-// labels and host names, loses the characters that a terminal would obey.
+// The only functions that write text for people to standard output and standard error. In text from outside, such as
+// paths, labels and host names, they replace the characters that a terminal would obey.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace gradmeter::core {
 
-/// Writes printable_lines(text). Errors: std::system_error if standard output cannot be written; errors of standard
-/// error are ignored.
+/// Writes printable_lines(text). Errors: std::system_error if standard output cannot be written; failures to write
+/// standard error are ignored.
 void print_text(std::FILE*, std::string_view text);
 /// Writes to standard output byte for byte, for whole files and for lines with colours. Errors: std::system_error.
 void print_unchanged(std::string_view text);
@@ -35,26 +35,25 @@ std::string printable(std::string_view text);
 /// Does what `printable` does, but keeps line ends and tabs.
 std::string printable_lines(std::string_view text);
 
-/// A text as a part of a key, whose parts are separated by blanks or bars: a backslash is put before these and before
-/// backslashes.
+/// Escapes a text for a key whose parts are separated by blanks or bars: puts a backslash before each blank, bar and
+/// backslash.
 std::string key_part(std::string_view text);
 
-/// A text in single quotes of a POSIX shell, byte for byte.
+/// A text in single quotes, which a POSIX shell reads back byte for byte.
 std::string shell_quoted(std::string_view text);
 
-/// A text as one word of a POSIX shell's command line, on one line and printable. It is quoted if the shell would
-/// interpret it.
+/// The printable form of a text as one word of a POSIX shell's command line, quoted if the shell would interpret it.
 std::string shell_word(std::string_view text);
 
 }  // namespace gradmeter::core
 
 namespace gradmeter::core::detail {
 
-/// Takes one code point off the front of a text. If the text is not UTF-8 there, takes one byte and returns an empty
-/// result.
+/// Takes one code point off the front of a text. If the text does not begin with valid UTF-8, takes one byte and
+/// returns an empty result.
 std::optional<char32_t> take_code_point(std::string_view& text);
 
-/// A user's input in quotes, printable, fit for a message of one line: 'text'; a long text is cut.
+/// A user's input, printable and in quotes, for a message of one line: 'text'. A text of more than 80 bytes is cut.
 inline std::string quote(std::string_view given) {
   const std::string text = printable(given);
   std::size_t length = std::min<std::size_t>(text.size(), 80);

@@ -23,7 +23,7 @@ constexpr std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint
 constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 }  // namespace detail
 
-/// The four words of a block, as a struct that a GPU's threads can use too.
+/// The four words of a block, as a struct that device code can use too.
 struct PhiloxWords {
   std::uint32_t c0, c1, c2, c3;
 };
@@ -37,7 +37,7 @@ GRADMETER_HOST_DEVICE constexpr PhiloxWords philox_words(PhiloxWords c, std::uin
   }
   return c;
 }
-/// Philox4x32-10, which tests compare with known answers.
+/// Philox4x32-10. The tests compare it with the known answers of Random123.
 constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   const auto [c0, c1, c2, c3] = philox_words({counter[0], counter[1], counter[2], counter[3]}, key[0], key[1]);
   return {c0, c1, c2, c3};
@@ -49,7 +49,7 @@ constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
                     {low_half(seed), high_half(seed)});
 }
-/// A seed from the system's entropy, for draws that must not be predictable to anything that is measured.
+/// A seed from the system's entropy, for draws that measured code must not be able to predict.
 std::uint64_t unpredictable_seed();
 
 /// The same bits as Random(seed, stream).bits(i).
@@ -61,16 +61,17 @@ GRADMETER_HOST_DEVICE constexpr std::uint64_t random_bits(std::uint64_t seed, st
   return std::uint64_t{b.c1} << half | b.c0;
 }
 
-/// A stream of draws named by (seed, stream): draw i is a pure function of (seed, stream, i).
+/// A stream of draws. Draw i is a pure function of (seed, stream, i).
 class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
-  /// Draws first, first + 1, … on the processor's widest vectors. The bits are those of single draws.
+  /// Fills `out` with draws number first, first + 1, … It uses the processor's widest vectors; the bits are those of
+  /// single draws.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
-  /// The sum of twelve uniforms less six: mean 0, variance 1, |x| <= 6. It needs no libm, so bits are equal everywhere.
-  /// Draw i uses draws 12i … 12i+11 of a stream that `uniform` does not use.
+  /// The sum of twelve uniform numbers, minus six: mean 0, variance 1, |x| <= 6. It needs no libm, so its bits are
+  /// equal on every machine. Draw i uses draws 12i … 12i+11 of a stream that `uniform` does not use.
   double gaussian(std::uint64_t i) const;
   /// A number in [0, n) by multiply-shift; bias under 2^-32 for n < 2^32.
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const;
@@ -79,8 +80,8 @@ class Random {
   std::uint64_t seed_, stream_;
 };
 
-/// A bijection of [0, n) chosen by the seed (Feistel network, cycle walking). It is evaluated at one place without a
-/// table, so that any rank finds its own samples of a shuffled epoch.
+/// A permutation of [0, n), chosen by the seed (Feistel network, cycle walking). Each value is computed without a
+/// table, so any rank can find its own samples of a shuffled epoch.
 class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t seed);

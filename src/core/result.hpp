@@ -21,17 +21,17 @@
 
 namespace gradmeter::core {
 
-/// A part of a step that lasted for some time [s from the step's begin].
+/// A part of a step, from begin to end [s from the step's begin].
 struct Span {
   std::string name;
   double begin_s = 0, end_s = 0;
-  std::optional<double> ready_s = {};      ///< for an exchange: when it was given to the layer below
+  std::optional<double> ready_s = {};      ///< for an exchange: when it was posted; it may begin later
   std::optional<std::int64_t> bytes = {};  ///< payload of an exchange
   bool operator==(const Span&) const = default;
 };
 using Spans = std::vector<Span>;
 
-/// An immutable T that several owners share; as small as a pointer.
+/// A pointer to an immutable T that several owners share.
 template <class T>
 class Shared {
  public:
@@ -57,9 +57,9 @@ class Shared {
   Held* held_;
 };
 
-/// Holds null, a truth, a number, a text, a summary or spans. A factor that does not apply and a metric that was not
-/// measured are null. Copies share contents of more than 8 bytes, so a hundred thousand points with the same texts
-/// store each text once.
+/// Null, a bool, a number, a text, a summary or spans. A factor that does not apply is null, and so is a metric that
+/// was not measured. Copies share texts, summaries and spans, so a hundred thousand points with the same texts store
+/// each text once.
 class Value {
  public:
   Value() = default;
@@ -91,7 +91,7 @@ class Value {
     return held ? *held : throw std::bad_variant_access();
   }
   bool is_null() const { return held_.index() == 0; }
-  /// Values are equal if their types and their texts are equal. A number's text reads back exactly.
+  /// Values are equal if their types and their `to_text` are equal. The text of a number reads back exactly.
   friend bool operator==(const Value&, const Value&);
 
  private:
@@ -106,8 +106,8 @@ std::string to_text(const Value&);
 template <class Key, std::size_t key_count>
 class Values {
  public:
-  /// Reads and writes the value of one key. It is no reference to the value, since the next write would invalidate
-  /// that.
+  /// Stands for the value of one key, to read or write it. A reference to the Value itself would become invalid with
+  /// the next write to any key.
   class Slot {
    public:
     Slot(Values& values, Key key) : values_(values), key_(key) {}
@@ -188,7 +188,7 @@ class Values {
   std::vector<Value> values_;  ///< a value for each bit that is set in `present_`, in the order of the bits
 };
 
-/// The values that a key takes, as the schema names them.
+/// What values a key may have, under the names of the schema.
 enum class KeyKind : std::uint8_t {
   label,         ///< text
   truth,         ///< true, false
@@ -203,7 +203,7 @@ enum class KeyKind : std::uint8_t {
 };
 std::string_view name(KeyKind);
 
-/// The facts of a key; result_keys.inc has the rows.
+/// The description of a key; result_keys.inc has one for each key.
 struct KeyInfo {
   std::string_view key;
   KeyKind kind;
@@ -256,7 +256,7 @@ struct Point {
   std::vector<double> raw_times_s;
 };
 
-/// The machine and command in the head line of a run. The runtime fills in the facts, and cli the command.
+/// What the first line of a run says about its machine and command. `cli` fills in the command, `runtime` the rest.
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
@@ -267,10 +267,10 @@ struct RunInfo {
   std::vector<std::string> gpus;
 };
 
-// The time that other programs and the hypervisor took from a point while it was measured.
+// How much other programs and the hypervisor disturbed a point while it was measured.
 
-/// Share of the time for which the point's threads waited for a core [0..1]. It is 0 if threads outnumber cores: they
-/// then wait for each other, which shows no other load.
+/// The share of the time for which the point's threads waited for a core [0..1]. By convention it is 0 if the point has
+/// more threads than cores: they then wait for each other, which says nothing about other programs.
 double run_delay(const Metrics&);
 /// Whether run_delay is over a twentieth of the time.
 bool waits_for_cores(const Metrics&);
@@ -278,12 +278,12 @@ bool waits_for_cores(const Metrics&);
 double steal(const Metrics&);
 /// Whether steal is over a twentieth of the time.
 bool loses_cores(const Metrics&);
-/// Whether the machine was not in its usual state in most blocks.
+/// Whether the machine was not in its usual state during most blocks of samples.
 bool is_mostly_disturbed(const Metrics&);
-/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, also in conclusions from
-/// it.
+/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, and so is every
+/// conclusion from it.
 bool is_disturbed(const Metrics&);
-/// The share of the point's times that the machine's state may explain [0..1]; 0 if the state was steady.
+/// The share of the point's time that the disturbance may have caused [0..1]; 0 if there was none.
 double share_of_disturbance(const Metrics&);
 
 }  // namespace gradmeter::core

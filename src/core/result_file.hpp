@@ -23,10 +23,10 @@ class FileReader;
 
 inline constexpr int result_schema = 2;
 
-/// The number of points that a run means to measure, written before the first.
+/// How many points a run means to measure. It is written before the run's first point.
 struct RunPlan {
   std::int64_t points = 0;
-  std::int64_t kept = 0;  ///< number of further points, taken from an earlier run (--resume)
+  std::int64_t kept = 0;  ///< number of further points, which are taken from an earlier run (--resume)
 };
 RunPlan make_plan(std::size_t points, std::size_t kept);
 struct RunEnd {
@@ -35,7 +35,8 @@ struct RunEnd {
   std::string reason;     ///< its error message; empty: none
 };
 
-/// `plan` is the sum if a run wrote several plans. `end` is empty in files of earlier programs and of killed runs.
+/// One run in a file. If the run wrote several plans, `plan` is their sum. `end` is empty if the run was killed, or if
+/// the file is from an earlier version of gradmeter, which did not write it.
 struct Run {
   RunInfo info;
   std::vector<Point> points;
@@ -43,18 +44,17 @@ struct Run {
   std::optional<RunEnd> end = {};
 };
 
-/// The content of a whole file. `note` says that a torn last line was dropped; else it is empty. `left_out` lists the
-/// lines that a lenient reader could not use, as "FILE:LINE: why".
+/// The content of a whole file. If the last line breaks off in the middle (is torn), it is dropped, and `note` says so;
+/// else `note` is empty. `left_out` lists the lines that a lenient reader could not use, as "FILE:LINE: why".
 struct ResultFile {
   std::vector<Run> runs;
   std::string note;
   std::vector<std::string> left_out;
 };
 
-/// lenient: lines that cannot be used are left out, and lines of a newer schema are read as far as their keys are
-/// known.
+/// lenient: lines that cannot be used are left out, and from lines of a newer schema only the known keys are read.
 enum class Reading { strict, lenient };
-/// Whether the raw times of each point, which are most of a file, are kept.
+/// Whether the raw times of the points are kept in memory. They are the largest part of a file.
 enum class Samples { kept, left_out };
 
 /// Each function gives one line without its newline. Numbers that are not finite become null, and the names of their
@@ -64,22 +64,23 @@ std::string to_json_line(const Point&, const std::string& run_id);
 std::string to_json_line(const RunPlan&, const std::string& run_id);
 std::string to_json_line(const RunEnd&, const std::string& run_id);
 
-/// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line other than a torn last one, for a
-/// file that is not gradmeter's, for another schema number, for a point before its run. A lenient reader throws only if
-/// the file cannot be read or has no run at all. Cost: memory for the points, and for one line of the file.
+/// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line (but not for a torn last one), for a
+/// file that is not gradmeter's, for another schema number, and for a point whose run has no line before it. A lenient
+/// reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and for one line of
+/// the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
 /// Parses text as if it were the file called `label` (the fuzz target).
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
 
-/// Appends lines, each by one write(2), which the kernel has accepted when `append` returns. The file is synchronised
-/// with the disk at most once a second, and at the end. A write to a network's disk is tried again for up to a minute.
-/// Before each line the open file is compared with its path. If the file was renamed, its rows are kept and the new
-/// name is reported. If it was removed, it is written anew. If it was cut short, that is an error. `create` refuses an
-/// existing file (UsageError names --force and --resume). `resume` drops a torn last line before it appends. Errors:
-/// UsageError when the file cannot be opened, or another job has it; BackendError when a write fails, or lines that
-/// were written are missing.
+/// Appends lines to a result file. When `append` returns, the kernel has accepted the line; the file is synchronised
+/// with the disk at most once a second, and at the end. If a write fails with an error of a network file system that
+/// may pass, it is repeated for up to a minute. Before each line the writer checks what has become of the file. If the
+/// file was renamed, the writer goes on and reports the new name. If it was removed, it is created again with all
+/// lines. If it was cut short, that is an error. `create` refuses an existing file (the UsageError names --force and
+/// --resume); `resume` drops a torn last line first. Errors: UsageError if the file cannot be opened, or another job is
+/// writing it; BackendError if a write fails, or if written lines have disappeared.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
@@ -91,13 +92,13 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// Appends the end of a process that is about to be ended. Any thread may call it. It waits at most 0.2 s for a line
-  /// that is being written.
+  /// Appends the end of a run whose process is about to be killed. Any thread may call it. If another line is being
+  /// written, waits for it for at most 0.2 s, and else writes nothing.
   void append_at_once(const RunEnd&) noexcept;
-  /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if one of them is not.
+  /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if that fails.
   void finish();
   const std::filesystem::path& path() const { return path_; }
-  /// Whether the last line could not be written. Half of it may be in the file, so nothing should follow.
+  /// Whether the last line could not be written. A part of it may be in the file, so nothing should be appended to it.
   bool failed() const { return failed_; }
 
  private:
@@ -111,36 +112,38 @@ class ResultWriter {
   int file_ = -1;
   bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
-  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; if the file is smaller it was cut short
+  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; a smaller file was cut short
   std::chrono::steady_clock::time_point synced_{};
   std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// The conditions of a run that differ from the present ones, in words: "commit 1a2b (now 3c4d)", "environment
-/// OMPI_MCA_btl tcp (now not set)". Compared are machine (fingerprint), version, commit, MPI, libraries, binding, and
-/// the recorded environment except the numbers of batch jobs. Empty: points of both are comparable. A condition that is
-/// unknown on one side counts as equal.
+/// The conditions in which two runs differ, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp (now not
+/// set)". Conditions are machine (fingerprint), version, commit, MPI, libraries, binding, and the recorded environment
+/// except the numbers of batch jobs. A condition that is unknown in one run counts as equal. If the result is empty,
+/// points of both runs are comparable.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// Points of earlier runs that need not be measured again: the last one of each key, if its status is ok, unsupported
-/// or skipped (failed, wrong and mistrusted points are measured again). Only runs on the machine of `now` count, and
-/// unless `any` is true, only runs under the same other conditions.
+/// Points of earlier runs that need not be measured again: of each key the last point, if its status is ok, unsupported
+/// or skipped (failed, wrong and mistrusted points are measured again). Runs count only if they were made on the
+/// machine of `now` and, unless `any` is true, under conditions that do not differ (`differing_conditions`).
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
-  /// number of the experiment's points that cannot be kept, by the first condition in which their run differs
+  /// The number of the experiment's points from runs that do not count, by the first condition in which the run
+  /// differs.
   std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
 
-// A result file that another process may be writing, read in pieces: each look continues where the last one ended.
+// Follows a result file that another process may be writing.
 
-/// The state of the lock that a ResultWriter takes. unknown: the file system has no locks, or there is no file. Only
-/// some network file systems show locks of another machine: there `none` means little.
+/// The state of the lock that a ResultWriter holds on its file. unknown: the file system has no locks, or there is no
+/// file. `none` means little on a network file system, since not all of them show locks of other machines.
 enum class WriterLock : std::uint8_t { held, none, unknown };
-/// Takes the lock for a moment to see whether it is free; a writer that is just starting waits for it.
+/// Takes the lock for a moment to see whether it is free. A writer that starts in this moment waits until it is.
 WriterLock writer_lock(const std::filesystem::path&);
 
+/// Reads a growing result file in pieces: each `look` continues where the last one ended.
 class ResultFollower {
  public:
   explicit ResultFollower(std::filesystem::path);
@@ -148,18 +151,20 @@ class ResultFollower {
   ResultFollower(const ResultFollower&) = delete;
   ResultFollower& operator=(const ResultFollower&) = delete;
 
-  /// What has happened to the file. replaced: another file has its name, or it was emptied, so `file` begins anew.
-  /// absent: the file is missing, or cannot be read now (`problem`); the points read so far stay.
+  /// What has happened to the file since the last look. replaced: the path now names another file, or the file was cut
+  /// short, so that `file` begins anew. absent: the file is missing, or cannot be read now (`problem` says why); the
+  /// points read so far stay.
   enum class Change : std::uint8_t { none, grown, replaced, absent };
-  /// Reads the whole lines that were added. Half a line is still being written, and zeros mean that a network's disk
-  /// has not brought the data yet. Lines that cannot be used are left out. Opens the file anew each time, so that a
-  /// network's disk asks its server. Cost: that of the added lines. Errors: UsageError for a file that is no result
-  /// file, or may not be read.
+  /// Reads the lines that were added. A line without its end is left for the next look, since it is still being
+  /// written; so is all that follows a zero byte, which a network file system shows for data that it has not fetched
+  /// yet. Lines that cannot be used are left out. Each look opens the file again, which makes a network file system ask
+  /// its server. Cost: that of the added lines. Errors: UsageError for a file that is no result file, or may not be
+  /// read.
   Change look();
   /// Points without raw times.
   const ResultFile& file() const;
   const std::string& problem() const { return problem_; }
-  /// When the file last grew [s since 1970], by its own time stamp.
+  /// When the file was last written [s since 1970], by its time of modification.
   double last_growth() const { return last_growth_; }
 
  private:
@@ -168,7 +173,7 @@ class ResultFollower {
 
   std::filesystem::path path_;
   std::unique_ptr<detail::FileReader> reader_;
-  std::string problem_, head_;  ///< head_: the file's first bytes, which differ in another file of the same name
+  std::string problem_, head_;  ///< head_: the file's first bytes, to tell another file of the same name apart
   std::uint64_t device_ = 0, inode_ = 0, read_ = 0;
   double last_growth_ = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of the 16-bit and 8-bit floats: decoded to fp32 and encoded from it in integer arithmetic, because Highway's
-// own conversions truncate on some instruction sets and round on others, and lose infinities. Where the processor
-// converts fp16, its instructions are used, also for fp8. The reference is core/element.hpp. The file is included once
-// for each instruction set, hence its unusual include guard.
+// Converts vectors of 16-bit and 8-bit floats to fp32 (decode) and back (encode). The conversions use integer
+// arithmetic, because Highway's own truncate on some instruction sets and round on others, and lose infinities. If the
+// processor has instructions that convert fp16, these are used instead, also for fp8. The reference for the results
+// is core/element.hpp. The file is included once for each instruction set, hence its unusual include guard.
 #if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_SMALL_FLOAT_INL
 #undef GRADMETER_SMALL_FLOAT_INL
@@ -29,7 +29,7 @@ using I32 = hn::ScalableTag<std::int32_t>;
 using Floats = hn::Vec<F32>;
 using Words = hn::Vec<U32>;
 
-/// A format whose exponent range is smaller than fp32's.
+/// The conversions of a format whose exponent range is smaller than fp32's.
 template <SmallFormat f, class StoredCode>
 struct Codec {
   using Code = StoredCode;
@@ -42,7 +42,7 @@ struct Codec {
     const F32 df;
     const Words magnitude = hn::And(code, hn::Set(du, f.sign() - 1u));
     const Words sign = hn::ShiftLeft<32 - f.bits()>(hn::And(code, hn::Set(du, f.sign())));
-    // With the lowest normal exponent e a subnormal m·2^e is read as (1 + m)·2^e, from which 2^e is subtracted.
+    // Let 2^e be the lowest normal number. A subnormal m·2^e is read as (1 + m)·2^e, and then 2^e is subtracted.
     const Words rebased = hn::Add(hn::ShiftLeft<shift>(magnitude), hn::Set(du, lowest_normal - (1u << 23)));
     const Words first = hn::Set(du, 1u << f.mantissa_bits);
     const Floats lowest = hn::BitCast(df, hn::Set(du, lowest_normal));
@@ -59,8 +59,9 @@ struct Codec {
     return hn::BitCast(df, hn::Or(bits, sign));
   }
 
-  /// With e the exponent of x, the last bit of |x| + 2^(e + shift) is the format's last bit. So the addition rounds to
-  /// nearest even, and leaves the rounded mantissa in the low bits. For subnormals e is the lowest exponent.
+  /// Let e be the exponent of x, but at least the format's lowest. In fp32, the last bit of |x| + 2^(e + shift) has the
+  /// value of the format's last mantissa bit. So this addition rounds to nearest even as the format does, and leaves
+  /// the rounded mantissa in the low bits of the sum.
   static HWY_INLINE Words encode(Floats x) {
     const U32 du;
     const F32 df;
@@ -82,12 +83,13 @@ struct Codec {
   }
 
  private:
-  /// The first number above the largest finite one. It gets the code of infinity, or of e4m3's NaN.
+  /// The bits, in fp32, of the first number above the format's largest finite one. All larger magnitudes are replaced
+  /// by this one, whose code is that of infinity, or of e4m3's NaN.
   static constexpr std::uint32_t too_large() {
     if (f.infinities) return static_cast<std::uint32_t>(f.bias() + 1 + 127) << 23;
     return std::bit_cast<std::uint32_t>(480.0f);
   }
-  // Magnitudes are below 2^31, so the signed comparisons that SSE has are right.
+  // Magnitudes are below 2^31, so signed comparisons (SSE has no others) are right.
   static HWY_INLINE auto less(Words a, Words b) {
     return hn::RebindMask(U32(), hn::Lt(hn::BitCast(I32(), a), hn::BitCast(I32(), b)));
   }
@@ -112,7 +114,7 @@ struct UpperHalf {
   }
 };
 
-/// Moves codes in memory to lanes of 32 bits and back.
+/// Adds to the conversions C the moves of codes from memory to lanes of 32 bits (fetch) and back (put).
 template <class C>
 struct Exact : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -130,11 +132,11 @@ using E4m3 = Exact<Codec<e4m3_format, std::uint8_t>>;
 using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-// These instruction sets convert between fp16 and fp32 and round to nearest even. The fp8 formats are fp16 with fewer
-// bits of mantissa (for e4m3 after a scaling by 2^-8, the difference of the biases). A sum of two fp8 numbers may be
-// rounded to fp16 first and is still correct, because fp16 has at least 2p + 2 bits where fp8 has p (Figueroa 1995),
-// and fp8's subnormals are multiples of fp16's. That is not so for a product of two, nor for a number that was rounded
-// to fp32 before.
+// These instruction sets convert between fp16 and fp32, rounding to nearest even. The fp8 formats are fp16 with fewer
+// bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16.
+// The sum of two fp8 numbers stays correctly rounded if it is rounded to fp16 first: fp16 has at least the 2p + 2 bits
+// that this takes if fp8 has p (Figueroa 1995), and fp8's subnormals are multiples of fp16's. Rounding to fp16 first is
+// wrong for the product of two fp8 numbers, and for a number that was already rounded to fp32.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;
@@ -148,7 +150,7 @@ HWY_INLINE Halves cut_off(Halves v) {
   return hn::ShiftRight<cut>(hn::Add(hn::Add(v, odd), hn::Set(U16(), (1u << (cut - 1)) - 1)));
 }
 
-/// Gives every NaN the same code, since the conversion instruction keeps its sign and payload.
+/// Replaces every NaN by the same quiet NaN, since the conversion instruction would keep its sign and payload.
 HWY_INLINE Floats one_nan(Floats v) {
   return hn::IfThenElse(hn::Eq(v, v), v, hn::Set(F32(), std::numeric_limits<float>::quiet_NaN()));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank-based statistics: they assume no normal distribution, and no headline is a mean (Hoefler & Belli, SC15).
+// Medians and quantiles, which assume no normal distribution. No headline result is a mean (Hoefler & Belli, SC15).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace gradmeter::core {
 
-/// The reason why sampling ended; every row has it.
+/// The reason why sampling ended; every result row states it.
 enum class Stop { none, interval, samples, budget, interrupted };
 std::string_view name(Stop);
 
@@ -23,7 +23,7 @@ struct Summary {
   double median = 0, q1 = 0, q3 = 0, ci95_low = 0, ci95_high = 0, p95 = 0, p99 = 0, min = 0, max = 0;
   std::size_t n = 0;
   Stop stop = Stop::none;
-  /// Half the interval's width as a share of the median; infinity where there is no interval.
+  /// Half the width of the 95 % interval as a share of the median; infinity if there is no interval.
   double relative_half_width() const;
 };
 
@@ -48,14 +48,14 @@ Summary summarise(std::span<const double> samples);
 double quantile(std::span<const double> sorted, double q);
 double median(std::span<const double> samples);
 
-/// Ranks (0-based, inclusive) of the two order statistics that bound the median with at least 95 % confidence, from the
-/// binomial distribution (n, 1/2): exact, no normal approximation. None for n < 6, where even the smallest and the
-/// largest sample bound it with less.
+/// The indices (from 0, inclusive) of the two sorted samples between which the median lies with at least 95 %
+/// confidence. They follow from the binomial distribution (n, 1/2), without a normal approximation. Empty for n < 6,
+/// when even the smallest and the largest sample give less confidence.
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
-/// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine, so an
-/// interval that assumes them independent is far too narrow: of 20 pairs of equal points, 8 had disjoint intervals. The
-/// interval is therefore computed from the medians of blocks that are spread over the run.
+/// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine. A 95 %
+/// interval that takes them for independent is far too narrow: of 20 pairs of equal points, 8 had disjoint intervals.
+/// So the interval is computed from the medians of the blocks, which are spread over the run.
 class Blocks {
  public:
   /// Errors: UsageError when a sample is not finite. An empty block is ignored.
@@ -69,18 +69,19 @@ class Blocks {
   std::vector<double> samples_, medians_;
   std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
-/// Each block weighs the same. The interval is that of the blocks' medians, and at least 1 % of the median to each
-/// side.
+/// Summarises all samples, with the same weight for each block. The 95 % interval is that of the blocks' medians, but
+/// reaches at least 1 % of the median to each side.
 Summary summarise(const Blocks&);
 
-/// With fewer blocks the median has no 95 % interval, and a time is not complete without one.
+/// The fewest blocks whose medians have a 95 % interval, without which a time is not complete.
 inline constexpr std::size_t fewest_blocks = 6;
-/// Returns 3 if a sample takes over 5 s, because an interval is then not worth the wait; otherwise `fewest_blocks`.
+/// The fewest blocks to measure: 3 if a sample takes over 5 s, since a 95 % interval is then not worth the wait; else
+/// `fewest_blocks`.
 std::size_t fewest_blocks_of(Seconds sample);
 
-/// Sampling takes at least `min_samples` samples and `min_blocks` blocks, spread over at least `min_time`. Then it goes
-/// on until half the interval's width is under `relative_half_width` of the median, or the budget or the sample limit
-/// ends it. The budget never ends it before the 6 blocks that an interval needs, or the 3 blocks for samples over 5 s.
+/// Says when sampling ends. It goes on until there are at least `min_samples` samples in `min_blocks` blocks, spread
+/// over at least `min_time`, and half the width of the 95 % interval is under `relative_half_width` of the median. It
+/// ends earlier at `max_samples`, or when `budget` is spent and there are at least `fewest_blocks_of` blocks.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t min_blocks = 8;
@@ -88,7 +89,7 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Returns Stop::none while sampling should go on. spread, spent: the times to compare with `min_time` and `budget`.
+  /// Returns Stop::none while sampling should go on. `spread` is compared with `min_time`, `spent` with `budget`.
   Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
 };
 

@@ -14,13 +14,13 @@ enum class Align { left, right };
 
 struct Column {
   std::string header;
-  std::string unit;  ///< second header row ("s", "GB/s"); the row is left out when no column has a unit
+  std::string unit;  ///< second row of the header ("s", "GB/s"); without any unit in the table there is no such row
   Align align = Align::right;
-  /// 0: always shown. A table that is too wide first leaves out all columns of the highest number, then those of the
-  /// next.
+  /// A table that is too wide first leaves out all columns with the highest number, then those with the next number,
+  /// and so on. Columns with 0 stay as long as possible (see Table::to_string).
   unsigned expendable = 0;
-  /// Whether the column is prose. Where a table is still too wide, cells of prose take several lines; other cells do so
-  /// only if the table is too wide even then.
+  /// Whether the column is prose. If a table is still too wide without expendable columns, prose is wrapped to several
+  /// lines; if that does not suffice, other left-aligned columns are wrapped too.
   bool wraps = false;
 };
 
@@ -31,13 +31,13 @@ inline constexpr std::size_t any_width = SIZE_MAX;
 class Table {
  public:
   explicit Table(std::vector<Column>);
-  /// The note belongs to no column: it is written behind the row, or below it where the line would be too long.
-  /// Errors: logic_error when there is not one cell for each column.
+  /// The note belongs to no column: it is written behind the row, or below the row if the line would be too long.
+  /// Errors: logic_error unless there is one cell for each column.
   void add_row(std::vector<std::string> cells, std::string note = {});
   std::size_t rows() const { return rows_.size(); }
-  /// The header, units, rule and rows, each with its line end; columns are two blanks apart. No line is longer than
-  /// `width` terminal cells, unless the columns that must stay and do not wrap are wider. A last line names the columns
-  /// left out.
+  /// The header, the units, a line under them, and the rows; columns are two blanks apart. No line of them is longer
+  /// than `width` terminal cells, unless the first two columns shown are wider: after wrapping, the last columns are
+  /// left out until the table fits or two are left. A line at the end names all columns that were left out.
   std::string to_string(std::size_t width = any_width) const;
 
  private:
@@ -49,8 +49,8 @@ class Table {
   std::vector<Row> rows_;
 };
 
-/// Breaks prose into lines of at most `width` terminal cells, at blanks and behind commas and slashes. A longer word is
-/// broken anywhere.
+/// Breaks prose into lines of at most `width` terminal cells, at blanks and behind commas and slashes. A word longer
+/// than a line is broken anywhere.
 std::vector<std::string> wrap(std::string_view prose, std::size_t width);
 
 /// The number of terminal cells that the text takes: none for combining marks, two for East Asian wide characters and

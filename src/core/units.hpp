@@ -9,7 +9,7 @@
 
 namespace gradmeter::core {
 
-/// A double with a unit. Tag makes Seconds and BytesPerSecond different types.
+/// A double with a unit. Different tags make different types.
 template <class Tag>
 struct Quantity {
   double value = 0;
@@ -48,18 +48,18 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::
 /// Reads "4096", "4K", "25MB": K and KiB are 1024, as in nccl-tests, and KB is 1000; M, G and T follow the same rule.
 /// Errors: UsageError that quotes the text.
 Bytes parse_bytes(std::string_view text);
-/// Reads "30", "30s", "5m", "2h".
+/// Reads seconds ("30"), or numbers with units: "30s", "200ms", "5m", "1h30m". Errors: UsageError that quotes the text.
 Seconds parse_duration(std::string_view text);
 
-/// A text for people: "4 KiB", "1.5 MiB", "12 B".
+/// "4 KiB", "1.5 MiB", "12 B".
 std::string to_text(Bytes);
-/// A text for people with three significant digits and a fitting unit: "12.3 ms", "870 ns".
+/// Three significant digits and a fitting unit: "12.3 ms", "870 ns".
 std::string to_text(Seconds);
-/// A waiting time for people: "01:10", "1:02:03".
+/// Minutes and seconds, or hours, minutes and seconds: "01:10", "1:02:03".
 std::string clock_text(Seconds);
-/// A rate for people in decimal units: "12.3 GB/s".
+/// Decimal units: "12.3 GB/s".
 std::string to_text(BytesPerSecond);
-/// A rate for people: "151 GFLOP/s".
+/// "151 GFLOP/s".
 std::string to_text(FlopsPerSecond);
 
 }  // namespace gradmeter::core

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that one rank trains with, put together over any fabric: real ranks, or virtual time; for measurements and tests.
+// Puts together all that one rank trains with. The fabric may have real ranks or virtual time, so measurements and
+// tests share this code.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,26 +16,28 @@ namespace gradmeter::dataparallel {
 
 struct AssemblyOptions {
   MeshShape mesh = {};
-  /// Makes this rank's part of the model. The peers live as long as the assembly.
+  /// Makes this rank's part of the model. The peers, by which it reaches the ranks with the other parts, live as long
+  /// as the assembly.
   std::function<std::unique_ptr<model::Model>(const Mesh&, model::Peers&)> model;
   std::uint64_t seed = 1;  ///< seed of the initial weights
-  /// Optimizer of all weights. A strategy may make optimizers of its own; the worker's then keeps no state.
+  /// The optimizer of all weights. If the strategy makes optimizers of its own, the worker's optimizer keeps no state.
   std::string optimizer = "sgd";
   StrategyPtr strategy;
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
-  /// true: norms are those of whole tensors, even if ranks share a tensor. false: each rank takes the norm of its part.
+  /// Whether an optimizer's norms are those of whole tensors even if a tensor is split over ranks. If false, each rank
+  /// takes the norm of its own part.
   bool combines_norms = true;
 };
 
-/// True where optimizers of this name take norms that ranks of this mesh must combine.
+/// True if an optimizer of this name uses norms of whole tensors, and this mesh splits tensors over ranks.
 bool shares_norms(const MeshShape&, const std::string& optimizer);
 
-/// Takes memory from the fabric: first what the model's peers and the norms need, then parameters and gradients. All
-/// calls go through the probe. The caller calls `strategy().begin`.
+/// Takes memory from the fabric in this order: for the model's peers, for the sums of norms, for parameters and
+/// gradients. All calls go through the probe. It does not call `strategy().begin`; the caller does.
 class Assembly {
  public:
-  /// Collective over the fabric, which must outlive it. Errors: UsageError for ranks that do not fit the mesh, and for
-  /// names and parameters that model or optimizer do not take.
+  /// Collective over the fabric, which must outlive the assembly. Errors: UsageError for a number of ranks that does
+  /// not fit the mesh, and for names and parameters that the model or the optimizer does not know.
   Assembly(Fabric&, const AssemblyOptions&);
 
   Probe& probe() { return probe_; }
@@ -45,7 +48,7 @@ class Assembly {
   Worker& worker() { return worker_; }
   Strategy& strategy() { return *strategy_; }
   const Strategy& strategy() const { return *strategy_; }
-  /// Null where the loss is not scaled.
+  /// Null if the loss is not scaled.
   LossScaler* scaler() { return scaler_.get(); }
 
  private:
@@ -53,7 +56,7 @@ class Assembly {
   Mesh mesh_;
   FabricPeers peers_;
   std::unique_ptr<model::Model> model_;
-  std::unique_ptr<PartSums> norms_;  ///< sums of norms over the tensor ranks; null: the optimizer takes no norms
+  std::unique_ptr<PartSums> norms_;  ///< sums norms over the tensor ranks; null: no norms need to be summed
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<UpdateFormat> gradient_format_;
   std::unique_ptr<Optimizer> optimizer_;

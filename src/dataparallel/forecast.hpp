@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes and messages that a strategy predicts, to compare with those that the probe counted.
+// Predicts the bytes and messages of a strategy, to be compared with those that the probe counts.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,23 +17,21 @@ namespace gradmeter::dataparallel {
 /// are not counted.
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
-  double seconds = 0;  ///< time on the wire, when every rank sends and receives at once: `wire_seconds`
-  bool known = true;   ///< false: a vendor's call is among them, or sizes depend on the data
-  bool most = false;   ///< true: bytes and messages are upper bounds, since their exact numbers are not known
-  /// Lower bounds for any algorithm that serves these calls, with their codec [bytes]. `least`: for all ranks together.
-  /// `least_of_one`: for the busiest rank (the mean of all ranks, if the algorithm decides which is busiest).
-  /// `least_between_nodes`: for all ranks, between nodes, where the ranks' nodes are known. Calls whose bytes depend on
-  /// the data count as zero.
-  /// depend on the data count as zero.
+  double seconds = 0;  ///< time for which links carry the bytes (`wire_seconds`), if all ranks send and receive at once
+  bool known = true;   ///< false: not exact, since a vendor's call is among them, or since bytes depend on the data
+  bool most = false;   ///< true: bytes and messages are upper bounds
+  /// Lower bounds, which hold for any algorithm for these calls, with their codec [bytes]. `least`: of all ranks
+  /// together. `least_of_one`: of the busiest rank; of a collective, the mean over all ranks. `least_between_nodes`: of
+  /// all ranks together, between nodes. A call whose bytes depend on the data counts as 0.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
 };
 
-/// The calls that a forecast is made for.
+/// What a forecast is made for: the calls of some steps on one axis.
 struct ForecastInput {
-  std::uint32_t ranks = 1;  ///< ranks of the axis, servers among them
+  std::uint32_t ranks = 1;  ///< ranks of the axis, including servers
   std::span<const model::Tensor> tensors = {};
   std::size_t elements = 0;  ///< elements of the flat buffer
   std::uint64_t steps = 1;
@@ -42,29 +40,28 @@ struct ForecastInput {
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: no codec
   core::Machine machine = {};
-  /// The longest message and the longest call [bytes], for calls with a codec, whose bytes depend on where buffers are
-  /// cut. 0: the longest usual message, and all elements at once.
+  /// The longest message and the longest call [bytes]. The bytes of a call with a codec depend on them, because they
+  /// decide where buffers are cut. By convention 0 means the longest usual message, and all elements in one call.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
-  /// How many of these steps have a number that is a multiple of n.
+  /// How many of these steps have numbers that are multiples of n.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
 allreduce::Shape shape_of(const ForecastInput&);
-/// The time that the bytes of one rank take [s]: at the bandwidth between nodes, where the axis is known to be on
-/// several nodes.
+/// The time that a link takes for the bytes of one rank [s]: a link between nodes if the axis spans several nodes, else
+/// a link within a node.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The least bytes that `parties` (ranks, or whole nodes) must send together: (P-1)·bytes. So many are needed if each
-/// is to learn all of `bytes`, of which each has a part at first. As many are needed to complete sums over all parties,
-/// each in one place. An all-reduce does both, so it needs twice as many.
+/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. To
+/// make the sums over all parties, each sum at one party, takes (P-1)·bytes. To bring data of which each party has a
+/// part to all parties takes as many. An all-reduce does both, so it takes 2·(P-1)·bytes.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
-/// One collective over all ranks of the input's axis, by its algorithm's stated cost. Codecs do not apply.
+/// One collective over all ranks of the axis, without the codec, by the cost that the algorithm states.
 Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
-/// One all-reduce with the input's codec, if there is one, as the sum of its inner calls.
+/// One all-reduce, with the codec if there is one; an all-reduce with a codec is the sum of its inner calls.
 Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
-/// Forecast of messages: `senders` ranks send `messages` messages each; the messages of one rank have `bytes` bytes in
-/// all.
+/// Messages: `senders` ranks send `messages` messages each, which together have `bytes` bytes for each sender.
 Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

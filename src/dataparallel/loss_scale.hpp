@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling: the gradient of the loss is multiplied before the backward pass, so that small gradients are not lost
-// in products of formats with a narrow range. Each tensor's gradient is divided again, in fp32, once it is final.
-// Source: Micikevicius et al., "Mixed precision training", ICLR 2018; the scale that adapts is PyTorch's GradScaler.
+// Loss scaling: the gradient of the loss is multiplied by a scale before the backward pass, so that small gradients do
+// not vanish in formats with a narrow range. Each tensor's gradient is divided by the scale, in fp32, once it is final.
+// Source: Micikevicius et al., "Mixed precision training", ICLR 2018; a scale that adapts follows PyTorch's GradScaler.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,35 +14,34 @@ namespace gradmeter::dataparallel {
 
 struct LossScaling {
   float start = 1;
-  std::uint64_t grow = 0;  ///< steps with usable gradients after which the scale doubles; 0: it stays as it is
+  std::uint64_t grow = 0;  ///< the scale doubles after so many steps with usable gradients; 0: the scale never changes
   bool used() const { return start != 1 || grow > 0; }
   bool adapts() const { return grow > 0; }
   std::string text() const;  ///< canonical: "none", "1024", "dynamic:grow=2000,start=65536"
 };
-/// "none", a number, or "dynamic" with parameters. Errors: UsageError that says what there is.
+/// Reads "none", a number, or "dynamic" with parameters. Errors: UsageError that says what is allowed.
 LossScaling parse_loss_scaling(std::string_view);
 
-/// The loss scale of a run, on one rank, in the memory of the device that computes. In the order of the steps, work on
-/// the rank's queue reads it, changes it and uses it to skip updates, so that no step waits for it.
+/// The loss scale of a run on one rank, in the memory of the device that computes. Only work on the rank's queue reads
+/// the scale, changes it, and skips updates by it, so the host need not wait for its value in a step.
 class LossScaler {
  public:
   explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());
   bool adapts() const { return scaling_.adapts(); }
   /// The factor [1] by which a pass multiplies the gradient of the loss. It is read when the pass runs.
   runtime::ConstBuffer scale() const { return scale_.buffer; }
-  /// The kernels::LossScaleCounts by which updates are skipped; empty where the scale does not change.
+  /// The kernels::LossScaleCounts by which updates are skipped; empty if the scale never changes.
   runtime::ConstBuffer counts() const;
 
-  /// Submits the division by the scale, which is exact where the scale is a power of two.
+  /// Submits the division by the scale, which is exact if the scale is a power of two.
   void submit_unscale(runtime::Queue&, runtime::Buffer gradients) const;
   /// Submits a check whether all gradients that are to be applied are finite, and notes the result in the counts.
   void submit_check(runtime::Queue&, runtime::ConstBuffer gradients) const;
   /// Submits kernels::end_step. Call it after the step's updates.
   void submit_end_of_step(runtime::Queue&) const;
 
-  /// True where this step's gradients cannot be used. This function and the two below wait for the queue; they are for
-  /// tasks that must tell other ranks or a reader.
-  /// for tasks that must tell other ranks or a reader.
+  /// True if this step's gradients cannot be used. This function and the two below wait for the queue. They are for
+  /// tasks that must tell other ranks, or report to people.
   bool skips(runtime::Queue&) const;
   void note_not_finite(runtime::Queue&) const;
   struct State {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks are arranged when several of them hold one replica of a model: a box of data × pipeline × tensor ranks, and
-// the groups along its axes. Strategies communicate along the data axis only.
+// Arranges ranks if several of them together hold one replica of a model: in a box of data × pipeline × tensor ranks,
+// with a group for each axis. Strategies communicate along the data axis only.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,14 +15,15 @@ namespace gradmeter::dataparallel {
 
 struct ReplicaWork;
 
-/// One rank's coordinates. Tensor ranks are neighbours, since they communicate most; then come stages, then data.
+/// The coordinates of a rank. Ranks are numbered along the tensor axis first, since tensor ranks communicate most and
+/// so become neighbours; then along the stages, then along the data axis.
 struct MeshPlace {
   int data = 0, stage = 0, tensor = 0;
   bool operator==(const MeshPlace&) const = default;
 };
 
 struct MeshShape {
-  int data = 0;  ///< replicas of the model; 0: as many as the ranks allow
+  int data = 0;  ///< replicas of the model; by convention 0 until `complete` takes as many as the ranks allow
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 
@@ -32,34 +33,34 @@ struct MeshShape {
   MeshShape complete(int world) const;
   MeshPlace place(int rank) const;
   int rank(MeshPlace) const;
-  /// The part of a model at that place; batch: samples of a replica in a step.
+  /// The part of a model at this place of the mesh. batch: samples of a replica in a step.
   model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
-  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis above 1, and every choice that is not the usual one. It is
-  /// "data" where there is none of these, or only a data axis whose size is not known yet.
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis with more than one rank, and the schedule unless it is
+  /// 1f1b. If nothing of this applies, "data".
   std::string text() const;
   bool operator==(const MeshShape&) const = default;
 };
-/// "data", "data=4,tensor=2", "tensor=2,pipeline=2,schedule=gpipe": in any order, each once. The schedule is the
-/// pipeline's: 1f1b (usual) or gpipe. Errors: UsageError.
+/// Reads "data", "data=4,tensor=2", "tensor=2,pipeline=2,schedule=gpipe": the items in any order, each at most once.
+/// The schedule is that of the pipeline: 1f1b (the default) or gpipe. Errors: UsageError.
 MeshShape parse_mesh(std::string_view text);
 
-/// One rank's groups along the axes of a complete shape. Collective over all ranks.
+/// One rank's groups along the axes of the mesh.
 class Mesh {
  public:
-  /// Splits the ranks once for each axis, unless the data axis has all ranks. Errors: UsageError of `complete`.
+  /// Completes the shape, and splits the ranks once for each axis, unless the data axis has all ranks. Collective over
+  /// all ranks. Errors: those of `complete`.
   Mesh(Fabric&, const MeshShape&);
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
   Group data() const { return data_; }
-  /// `tensor` and `pipeline` may be called only where that axis has more than one rank.
+  /// `tensor` and `pipeline` may be called only if that axis has more than one rank.
   Group tensor() const { return tensor_.value(); }
   Group pipeline() const { return pipeline_.value(); }
-  /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all ranks of its replica, which
-  /// call it together. It uses messages, so that no algorithm has to be chosen for so few bytes. `values` is the
-  /// fabric's memory.
-  /// Cost: one message to each of the others.
+  /// Sends values from the rank that has the loss (tensor rank 0 of the last stage) to all other ranks of its replica;
+  /// all of these ranks must call it. `values` must be memory of the fabric. Cost: a broadcast over the tensor ranks of
+  /// the last stage, then one over the stages; each other rank receives the values once.
   void send_to_replica(Fabric&, const Buffer& values) const;
-  /// The number of groups besides that of all ranks, to reserve a fabric's memory for them.
+  /// The number of groups that the constructor will make, besides that of all ranks. A fabric reserves memory for them.
   static int groups(const MeshShape&);
 
  private:
@@ -69,8 +70,9 @@ class Mesh {
   std::optional<Group> tensor_, pipeline_;
 };
 
-/// A model's peers over a fabric. Their sums are all-reduces without a tensor layout, so no codec is applied to
-/// activations. Messages go through the fabric, so a probe around it counts them. Fabric and mesh must outlive it.
+/// The peers of a model (the ranks with its other parts), reached by a fabric. Sums over them are all-reduces without a
+/// tensor layout, so that no codec is applied to activations. Messages go through the fabric too, so a probe counts
+/// them. Fabric and mesh must outlive this object.
 class FabricPeers final : public model::Peers {
  public:
   FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}
@@ -89,12 +91,12 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// The bytes that the tensor ranks of one stage send together in one pass. Algorithm and link are taken from the input,
-/// but its ranks are replaced by the tensor ranks.
+/// The bytes that the tensor ranks of one stage send together in one pass. Algorithm and link are taken from the input;
+/// `tensor_ranks` replaces the input's number of ranks.
 Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
-/// The bytes that the tensor ranks of one stage send together in one step. `replica_floats` count for the last stage.
-/// The model is that stage's part.
+/// The bytes that the tensor ranks of stage number `stage` send together in one step. `model` is this stage's part of
+/// the model. `ReplicaWork::replica_floats` are counted with the last stage.
 Forecast forecast_replica(const ForecastInput&, const MeshShape&, int stage, const model::Model&, std::size_t batch,
                           const ReplicaWork&);
 

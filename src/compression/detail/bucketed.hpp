@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that codecs with one scale for each bucket share: the places of scales and codes, the norm of a bucket, and
-// the loop over buckets. A codec adds a rule, which says how one number becomes a code and back. Each codec has two
-// sets of loops: plain ones, which define its results, and fast ones with vectors (bucketed-inl.hpp).
+// What all codecs share that cut a tensor into buckets (runs of elements with a common scale): where scales and codes
+// lie in the encoded bytes, the norm of a bucket, and the loop over buckets. Each codec adds a rule, which turns one
+// number into a code and a code into a number. Each codec has two sets of loops: plain ones, which define its results,
+// and fast ones with vectors (bucketed-inl.hpp).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -20,7 +21,7 @@ namespace gradmeter::compression::detail {
 
 enum class Norm : std::uint8_t { max, l2 };
 enum class Rounding : std::uint8_t { stochastic, nearest };
-/// The draw that makes `stochastic` rounding round to nearest: one half.
+/// With this draw (one half of the range [0, 2^24) of draws) stochastic rounding rounds to nearest.
 inline constexpr std::uint32_t half_draw = 1u << 23;
 
 /// Buckets begin at multiples of this [elements], so that their codes begin at whole bytes for every number of bits.
@@ -59,7 +60,7 @@ class Bucketed final : public Codec {
   WireLayout layout_;
   Norm norm_;
   Loops loops_;
-  std::unique_ptr<const Bucketed> reference_;  ///< null in the reference itself
+  std::unique_ptr<const Bucketed> reference_;  ///< the same codec with plain loops; null if this codec has them itself
 };
 
 /// Reads the parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
@@ -69,12 +70,14 @@ Rounding rounding_of(const core::ParsedName&);  ///< the parameter `rounding`
 
 /// max |x|, NaN when any x is not finite.
 float max_norm(std::span<const float> x);
-/// The sum of squares, in doubles, by pieces (tree_sum.hpp). Codes depend on its order.
+/// The sum of squares in double, added in the order of sum_by_pieces (tree_sum.hpp). The order is fixed, because codes
+/// depend on the last bits of the sum.
 double sum_of_squares(std::span<const float> x);
 /// The root of the sum of squares, at most the largest float; NaN when any x is not finite.
 float l2_norm(std::span<const float> x);
-/// The parts of sum_of_squares and l2_norm: the partial sums of one piece, and the root of a sum.
+/// A step of sum_of_squares: adds the squares of one piece to its partial sums.
 void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partial);
+/// A step of l2_norm: the norm that belongs to this sum of squares.
 float l2_of(double sum);
 
 /// The two numbers with which a rule encodes or decodes the elements of a bucket.
@@ -82,23 +85,23 @@ struct Coefficients {
   float first = 0, second = 0;
 };
 
-/// Two factors. A number multiplied by one after the other is scaled such that `norm` becomes `top`. The first factor
-/// is a power of two, and therefore exact, so that neither products nor 1/norm leave the range of floats. The
-/// arithmetic is fp32, since each warp of a GPU divides.
+/// Two factors that scale numbers so that `norm` becomes `top`, if a number is multiplied by one and then the other.
+/// For a tiny norm the single factor top/norm would overflow, so the first factor then is 2^64, which rounds nothing.
+/// The arithmetic is fp32, since on a GPU every warp does this division.
 GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
   const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
   return {prescale, top / (norm * prescale)};
 }
 
-// The loop over buckets in plain code, which is the reference. A rule is a type with these static members:
-//   bits, Scale (on the wire), random (whether it draws);
-//   Scale scale(float norm), where the norm of a bucket that is not finite is NaN;
-//   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), for a norm that
-//   is neither 0 nor NaN; other buckets have codes of 0;
+// The loops over buckets in plain code, which are the reference. A rule is a type with these static members:
+//   bits of a code; Scale, the type of a bucket's encoded scale; random, true if codes depend on draws;
+//   Scale scale(float norm), where norm is NaN if an element of the bucket is not finite;
+//   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), which are
+//   called only if norm is neither 0 nor NaN; in other buckets all codes are 0;
 //   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code).
 
-/// Encodes x [n], which are the elements of the tensor from `at` on, to codes 0 … n-1. `codes` must be zero at first,
-/// and begins at a whole byte.
+/// Encodes x, whose first element has index `at` in the tensor. `codes` is where the code of x[0] begins; the bytes
+/// from there on must be 0.
 template <class Rule>
 void encode_plain_codes(Coefficients encoder, std::span<const float> x, const Draws& draws, std::size_t at,
                         std::byte* codes) {
@@ -142,7 +145,7 @@ void decode_plain(const DecodeJob& job) {
   }
 }
 
-/// Makes the codec that is called `name`, with this rule and the bucket length that the parameter `bucket` gives.
+/// Makes the codec of this name, with this rule and the bucket length in the name's parameter `bucket`.
 template <class Rule>
 std::unique_ptr<Codec> make_bucketed(const core::ParsedName& name, const Loops& fast, Norm norm = Norm::max) {
   const WireLayout layout{.bucket = bucket_of(name), .bits = Rule::bits, .scale_width = sizeof(typename Rule::Scale)};

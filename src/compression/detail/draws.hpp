@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draws of random rounding: 24 bits for every pair of a key and a number, the same on every instruction set.
+// The random numbers ("draws") of stochastic rounding. A draw is a hash of a key and of the element's number, 24 bits
+// long and the same on every instruction set.
 #pragma once
 #include <cstdint>
 
@@ -16,17 +17,18 @@ GRADMETER_HOST_DEVICE constexpr std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Two rounds of multiply and xorshift over the number's low word, with the multipliers of Wellons' lowbias32
-/// (nullprogram.com, 2018). The last xorshift of lowbias32 is left out, since it only improves low bits, which are cut
-/// off here. One half of the key is added before each round: with the first half alone, the draws of two keys would be
-/// the same at shifted numbers.
+/// Hashes the low 32 bits of an element's number by two rounds of xorshift and multiply, with the shifts and
+/// multipliers of Wellons' lowbias32 (nullprogram.com, 2018). The last xorshift of lowbias32 is left out: it only
+/// improves low bits, which are cut off here. The first half of the key is added before the first round, the second
+/// half is xored in before the last multiplication. With the first half alone, all keys would give the same sequence of
+/// draws, only shifted.
 struct DrawKeys {
   // These are scalars because device code may not read an array constant of the host: nvcc compiles it to a trap.
   static constexpr std::uint32_t first_multiplier = 0x7feb352d, second_multiplier = 0x846ca68b;
   static constexpr int first_shift = 16, second_shift = 15;
   std::uint32_t first = 0, second = 0;
 
-  /// The draw of a number, in [0, 2^24).
+  /// The draw, in [0, 2^24), for the number with these low 32 bits.
   GRADMETER_HOST_DEVICE constexpr std::uint32_t draw(std::uint32_t low) const {
     std::uint32_t x = low + first;
     x = (x ^ (x >> first_shift)) * first_multiplier;
@@ -35,18 +37,17 @@ struct DrawKeys {
   }
 };
 
-/// The draws of one span.
+/// The draws for the elements of the span that a codec encodes; element i of the span has number `first` + i.
 class Draws {
  public:
   explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
-  /// The number of element i.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
-  /// The keys of all numbers that have the same high word as element i's.
+  /// The keys for element i; they are the same for all numbers with equal upper 32 bits.
   GRADMETER_HOST_DEVICE constexpr DrawKeys keys(std::uint64_t i) const {
     const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
-  /// True where the numbers of elements [i, i + n) have two different high words.
+  /// True if the numbers of elements [i, i + n) differ in their upper 32 bits, so that one `keys` does not serve all.
   GRADMETER_HOST_DEVICE constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
     return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32;
   }

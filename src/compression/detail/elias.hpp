@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elias' gamma code of numbers from 1 on, in a stream of bits, least significant first.
+// Elias' gamma code for whole numbers of at least 1, in a stream that fills each byte from its lowest bit up.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -12,11 +12,11 @@ namespace gradmeter::compression::detail {
 
 constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
 
-/// Writes a stream of bits. It touches no byte behind the last one that it writes.
+/// Writes a stream of bits. It touches no byte behind the end of the stream.
 class BitWriter {
  public:
   explicit BitWriter(std::byte* to) : to_(to) {}
-  /// Appends `count` bits, at most 32, where all higher bits of `bits` are 0.
+  /// Appends the lowest `count` bits of `bits`. `count` is at most 32, and all higher bits must be 0.
   void put(std::uint64_t bits, unsigned count) {
     held_ |= bits << used_;
     used_ += count;
@@ -35,7 +35,7 @@ class BitWriter {
     put(rest & 0xffffffff, std::min(behind, 32u));
     if (behind > 32) put(rest >> 32, behind - 32);
   }
-  /// Ends the stream at a whole byte; returns the first byte behind it.
+  /// Fills up the last byte with zeros; returns the end of the stream.
   std::byte* finish() {
     for (; used_ > 0; used_ -= std::min(used_, 8u), held_ >>= 8) *to_++ = static_cast<std::byte>(held_ & 0xff);
     return to_;
@@ -47,7 +47,7 @@ class BitWriter {
   unsigned used_ = 0;  ///< below 32 between calls
 };
 
-/// Reads a stream of bits. It reads no byte outside the span: behind the end it returns zeros, and `overrun` tells so.
+/// Reads a stream of bits, and no byte outside the span. Past the end `take` returns zeros and sets `overrun`.
 class BitReader {
  public:
   explicit BitReader(std::span<const std::byte> from) : from_(from) {}
@@ -58,7 +58,7 @@ class BitReader {
     drop(count);
     return bits;
   }
-  /// Takes the next number. Returns 0 where there is none, because the stream is damaged.
+  /// Takes the next number; 0 if no valid code follows, as in a damaged stream.
   std::uint64_t gamma() {
     unsigned behind = 0;
     for (refill(); held_ == 0; refill()) {

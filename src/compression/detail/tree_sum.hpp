@@ -12,12 +12,12 @@ namespace gradmeter::compression::detail {
 /// then the sixteen partial sums are added pairwise. A TreeSum adds up the sums of pieces.
 inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 
-/// Adds neighbours first, then neighbours among these sums: 0 + 1, 2 + 3, …; (0 + 1) + (2 + 3), …. A sum without a
-/// neighbour moves up a level unchanged.
+/// Adds numbers as a tree: first neighbours (0 + 1, 2 + 3, …), then neighbours among these sums ((0 + 1) + (2 + 3), …),
+/// and so on. A sum without a neighbour moves up a level unchanged.
 class TreeSum {
  public:
   constexpr void add(double sum) {
-    // Bit b of the count says that level b holds the sum of 2^b pieces.
+    // If bit b of the count is set, level b holds the sum of 2^b pieces.
     std::size_t b = 0;
     for (; count_ >> b & 1; ++b) sum = level_[b] + sum;
     level_[b] = sum;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of a result file: its JSON as a list of nodes, the fields of each kind of line, and the reader of all kinds.
-// result_file.cpp handles the file as a whole (line numbers, torn ends).
+// One line of a result file: its JSON as a list of nodes, the fields of its kind, and the reader of all kinds of lines.
+// result_file.cpp handles the file as a whole (line numbers, a last line that breaks off).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,11 +16,12 @@
 
 namespace gradmeter::core::detail {
 
-/// A JSON value. The nodes inside it follow it in the list, in the order of the text.
+/// A JSON value. The values inside a list or an object follow it directly in JsonLine's list of nodes, in the order of
+/// the text.
 struct JsonNode {
   Json::value_t kind = Json::value_t::null;
-  std::uint32_t nodes = 1;  ///< the node itself and all inside it
-  std::string_view key;     ///< key of a member of an object
+  std::uint32_t nodes = 1;  ///< number of nodes: this one and all inside it
+  std::string_view key;     ///< the value's key, if it is a member of an object
   std::string_view text;    ///< value of a string
   double real = 0;          ///< value of any number
   std::int64_t whole = 0;   ///< value of a whole number, if that fits 63 bits; 1 for true
@@ -54,8 +55,8 @@ struct JsonNode {
   const JsonNode* find(std::string_view key) const;
 };
 
-/// One line of JSON as a list of nodes. Its memory is reused from line to line, since building a tree of maps takes
-/// three times as long.
+/// Parses one line of JSON to a list of nodes, whose memory it reuses for the next line. A tree of maps would take
+/// three times as long to build.
 class JsonLine {
  public:
   /// The result is valid until the next call. Errors: NotJson.
@@ -107,18 +108,18 @@ void each_end_field(End& end, const Visit& visit) {
   visit("reason", end.reason);
 }
 
-/// The text is not one complete JSON value. At the end of a file this shows that its run was killed.
+/// The text is not one complete JSON value. If it is the last line of a file, the run was killed while it wrote.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-/// Reads the lines of one file, whose points share the texts that they have in common.
+/// Reads the lines of one file. Equal texts of different points are stored once.
 class LineReader {
  public:
   LineReader(Reading reading, Samples samples) : reading_(reading), samples_(samples) {}
-  /// Adds the contents of the next line to `file`. Errors: UsageError without file and line, which the caller knows
-  /// ("'ranks' is a text; it should be a whole number"). NotJson when the text breaks off or is no JSON.
+  /// Adds the contents of the next line to `file`. Errors: UsageError ("'ranks' is a text; it should be a whole
+  /// number"), to which the caller adds file and line; NotJson if the text breaks off or is no JSON.
   void read(std::string_view line, ResultFile& file);
 
  private:

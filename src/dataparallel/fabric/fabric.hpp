@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services that tasks use: computation and a clock, messages, and for a strategy collectives. A strategy makes no
-// MPI call and has no timer of its own, so the same code runs over processes, over threads and in virtual time.
+// What tasks (workers and servers) use to compute, to tell the time, to exchange messages and, for strategies, to make
+// collectives. A strategy makes no MPI call and has no timer of its own, so the same code runs over processes, over
+// threads and in virtual time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -24,17 +25,18 @@
 
 namespace gradmeter::dataparallel {
 
-/// A range of elements of the flat buffer.
+/// Consecutive elements of the flat buffer.
 struct Range {
   std::size_t first = 0, count = 0;
   std::size_t end() const { return first + count; }
 };
 
-/// The times and bytes of a call, by the fabric's own clock [s]: the host's, a stream's events, or virtual time.
+/// What is known about a completed call. Times [s] are by the fabric's clock: the host's, a stream's events, or virtual
+/// time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload that this rank has sent
-  /// The bytes of the schedule's messages; null for a vendor's call.
+  /// The bytes that this rank should have sent by the schedule; null for a vendor's call.
   std::optional<std::uint64_t> bytes_due;
   double encode_s = 0, decode_s = 0;  ///< time that the codec takes on the thread that moves the call
 };
@@ -50,8 +52,8 @@ class Operation {
 };
 using Ticket = std::shared_ptr<Operation>;
 
-// What a task on a rank needs to compute: its place among the ranks, timed computation, and a clock. A background task
-// has these and its ports; a worker has a Fabric, which adds communication.
+// What a task on a rank needs to compute: its rank, timed computation, and a clock. A background task has these and its
+// ports; a worker has a Fabric, which adds communication.
 
 /// A set of ranks. Group 0 holds all of them; others come from `Fabric::split`.
 struct Group {
@@ -59,8 +61,8 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// One computation of one rank, or a time that its own thread spends in an exchange, which may contain computations and
-/// waits. The label is the literal that was given to `submit` or `exchange`.
+/// A computation of a task; or, if `exchanges` is true, a time that the task's own thread spent in `exchange`. The
+/// latter may contain computations and waits. The label is the literal that was given to `submit` or `exchange`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
@@ -68,20 +70,21 @@ struct ComputeRecord {
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
-/// The context of one task. Only the task's own thread may use it. It is also the queue of the task's computations.
+/// The context of one task, and the queue of its computations. Only the task's own thread may use it.
 class ExecutionContext : public runtime::Queue {
  public:
   virtual int rank(Group g = everybody) const = 0;
   virtual int size(Group g = everybody) const = 0;
 
-  /// Runs this thread's work on messages: posting, taking, copying. A context may time it, or just run it.
+  /// Runs the work that this thread has with messages: posting, taking, copying. Some contexts time it, others just run
+  /// it.
   virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
-  /// Adds the interval of every computation and exchange submitted from now on to `log`, by the clock of the backend,
-  /// at the latest when `synchronise` returns; the log must live until then. Null: intervals are not logged.
+  /// From now on, the times of every computation and exchange are added to `log`, at the latest when `synchronise`
+  /// returns; the log must live until then. Null: from now on nothing is logged.
   virtual void log_to(ComputeLog* log) = 0;
   virtual double now() const = 0;
-  /// Writes to `to` the time, by `now`, at which all work submitted so far is done. It is written at the latest when
-  /// `synchronise` returns, and `to` must live until then. The caller does not wait.
+  /// Writes to `to` the time, by the clock of `now`, at which all work submitted so far is done. The caller does not
+  /// wait: the time is written at the latest when `synchronise` returns, and `to` must live until then.
   virtual void stamp(double& to) { to = now(); }
 };
 
@@ -90,11 +93,12 @@ using BackgroundProgram = std::function<void(ExecutionContext&)>;
 // Messages between tasks of different ranks: a worker on most ranks, a server on some. Unlike collectives, messages
 // need no agreed order: the header says what a message is, and the receiver polls for it.
 
-/// The header of every message. The tasks that exchange it define all fields but `bytes`.
+/// The header of every message. What its fields mean is up to the tasks (server/protocol.hpp), except for `bytes`,
+/// `check` and the two places.
 struct MessageHeader {
   std::uint16_t operation = 0;
-  /// Not 0 for a message that belongs to no step. A probe sets it in messages that a worker posts between steps, and an
-  /// answer copies it, so that their bytes are counted apart.
+  /// Not 0 for a message that belongs to no step, whose bytes are not counted. A probe sets it in messages that a
+  /// worker posts between steps, and a server copies it to the answer.
   std::uint16_t outside_step = 0;
   std::uint32_t shard = 0;
   std::uint64_t clock = 0;             ///< clock of the worker
@@ -104,9 +108,9 @@ struct MessageHeader {
   std::uint64_t bytes = 0;             ///< bytes of payload behind the header
   double value = 0;
   std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
-  // Numbers of memory, as `Port::place_of` gives them.
-  std::uint64_t answer_place = 0;  ///< memory of the sender for an answer's payload; 0: none
-  /// Memory of the receiver in which the payload already is; 0: the payload follows.
+  // The next two name memory by the number that `Port::place_of` gives.
+  std::uint64_t answer_place = 0;  ///< where in the sender's memory an answer may be written; 0: nowhere
+  /// Where in the receiver's memory the payload already is; 0: the payload follows the header.
   std::uint64_t payload_place = 0;
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);
@@ -116,16 +120,16 @@ enum class Role : std::uint8_t { worker, server };
 constexpr Role opposite(Role r) { return r == Role::worker ? Role::server : Role::worker; }
 
 struct PortOptions {
-  std::size_t payload_bytes = std::size_t{1} << 20;  ///< the longest message
-  int in_flight = 2;                                 ///< the most messages from one port on their way to one receiver
+  std::size_t payload_bytes = std::size_t{1} << 20;  ///< bytes of the longest payload
+  int in_flight = 2;                                 ///< the most messages on their way from one port to one receiver
 };
 
 /// The memory of one message, header included [bytes].
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// The most drafts, and the most received payloads, that a port holds, for any number of ranks. If a receiver does not
-/// read, its messages hold at most `in_flight` drafts.
+/// The most drafts, and also the most received payloads, that a port holds, for any number of ranks. Messages to a
+/// receiver that does not read hold at most `in_flight` of these drafts.
 constexpr std::size_t held_payloads = 16;
 /// The most bytes that both ports of a rank take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
@@ -136,7 +140,7 @@ constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
   return ports * (paged(headers) + held_payloads * paged(slot_bytes(o)));
 }
 
-/// A received message. The payload is valid until the port is asked for the next message.
+/// A received message. The payload is valid until the port is asked for the next message (but see Port::keep).
 struct Message {
   int from = 0;  ///< rank in the group
   /// true: this is no message, but says that rank `from` has died (in virtual time; over MPI the job ends)
@@ -146,51 +150,53 @@ struct Message {
 };
 
 /// Sends and receives messages for one task of one rank. One thread uses it.
-/// Every message arrives once, those of one sender in the order of posting. A message to the own rank goes through
-/// memory and counts as no traffic. Payload counts as bytes sent, headers do not.
+/// Every message arrives exactly once, and the messages of one sender arrive in the order of posting. Payload counts as
+/// bytes sent; headers do not, nor do messages from a rank to itself.
 class Port {
  public:
   virtual ~Port() = default;
-  /// Returns memory for a payload to that rank. Empty: too many messages are on their way; `next` returns when one has
-  /// left. If `bytes` is 0, the result holds an empty span where there is room.
+  /// Returns memory (a draft) in which to write a payload of up to `bytes` bytes for that rank. Empty: there is no
+  /// room, since too many messages are on their way; `next` then returns when one has left. A draft of 0 bytes only
+  /// asks for room for a header.
   virtual std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) = 0;
-  /// Sends the last draft to that rank; header.bytes is its payload's length, at most that of the draft.
+  /// Sends the draft that was made last for that rank. header.bytes is the payload's length, at most that of the draft.
   /// label: a literal.
   virtual Ticket post(int to, const MessageHeader&, const char* label) = 0;
-  /// Sends a payload from the caller's memory, without a copy where the fabric can read that memory; header.bytes is
-  /// its length. The payload must not change until the receiver has asked its port for the next message. Null: no room,
-  /// as for `draft`.
+  /// Sends a payload from the caller's memory, without a copy if the fabric can read that memory. header.bytes is the
+  /// payload's length. The payload must not change until the receiver has read it and asks its port for the next
+  /// message. Null: there is no room, as for `draft`.
   virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
-  /// A number by which ports of this node find this memory of this rank; 0: they cannot reach it.
+  /// The number by which `peer_memory` finds this memory from other ranks of the node; 0: they cannot reach it.
   virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
-  /// The memory with number `place` (`place_of`) of another rank or this one, for this task to write; null: out of
-  /// reach.
+  /// The memory of that rank to which its `place_of` gave the number `place`. This task may write to it. Null: this
+  /// rank cannot reach it.
   virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
   /// Sends a message whose payload this task has already written to the receiver's memory, at header.payload_place. The
-  /// payload counts as bytes sent, and the receiver reads it there. Null: no room, as for `draft`.
+  /// payload counts as bytes sent. Null: there is no room, as for `draft`.
   virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
-  /// Returns the earliest message. It waits until there is one, until a message of its own has left, or until
-  /// `deadline` by the fabric's clock; in the latter two cases it returns an empty result. For the report of a hang,
-  /// `why` is a literal, and `of` the rank of the group whose message is awaited; -1: no particular rank.
+  /// Waits for a message and returns the earliest. It returns an empty result at `deadline` (by the fabric's clock), or
+  /// when a posted message has left, so that `draft` may have room again. `why` and `of` are for the report of a hang:
+  /// why is a literal, and `of` is the rank in the group whose message is awaited; -1: no particular rank.
   virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
                                       int of = -1) = 0;
   /// Returns the earliest message without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
-  /// Keeps the payload of the message that `next` returned last, until the returned object is destroyed by the same
-  /// thread. Null: it cannot be kept, since its memory is needed for other messages. A port keeps fewer than
-  /// `in_flight` messages of one sender, so that the next one can arrive.
+  /// Keeps the payload of the message that `next` returned last valid until the returned object is destroyed, which the
+  /// same thread must do. Null: the payload cannot be kept, since its memory is needed for other messages. A port keeps
+  /// fewer than `in_flight` messages of one sender, so that the next one can arrive.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
-  /// Waits until `next` has a result, but takes nothing: other threads may take it by `poll`, one at a time. Returns
-  /// false at once where only one thread may use the port.
+  /// Waits until `next` has a result, but leaves it in the port: other threads may take it by `poll`, one thread at a
+  /// time. Returns false at once if the port is for one thread only.
   virtual bool await(const char* why) { return (void)why, false; }
-  /// Sets a function that a worker's thread calls again and again while it waits in `next`, such as work of the server
-  /// on its rank. The function returns whether there was any work. Ports without this feature ignore it.
+  /// Sets a function that a worker's thread calls again and again while it waits in `next`, for example to do work of
+  /// the server on its rank. The function returns whether there was any work. Some ports never call it.
   virtual void while_waiting(const std::function<bool()>&) {}
-  /// Says that a worker's thread begins or ends an exchange. In between it posts and waits, and computes little, so the
-  /// threads that move messages or serve beside it need not be woken. Each true is followed by a false.
+  /// Says that a worker's thread begins (true) or ends (false) a phase in which it posts and waits, and computes
+  /// little. Meanwhile the threads that move messages or serve on this rank need not be woken. Each true is followed by
+  /// a false.
   virtual void set_exchanging(bool yes) { (void)yes; }
-  /// Ends a task's use of the port. It returns when the task's messages need the port no more, which is at once unless
-  /// messages can get lost.
+  /// Ends a task's use of the port. Returns when no message of the task needs the port any more: at once or, if
+  /// messages can get lost (in virtual time), when all of them have arrived.
   virtual void close() {}
 };
 
@@ -226,7 +232,7 @@ class BackgroundTask {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// The coarsest alignment of a fabric's memory, and so the most bytes that an allocation takes besides its own.
+/// The coarsest alignment of a fabric's memory. An allocation takes at most this many bytes more than its own.
 inline constexpr std::size_t memory_page_bytes = 4096;
 
 enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
@@ -251,18 +257,19 @@ struct FabricCall {
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
   runtime::EventPtr ready = {};
   allreduce::TensorLayout tensor_layout = {};
-  bool of_last_step = false;  ///< true for a receive of a message that its sender has sent in the previous step
+  bool of_last_step = false;  ///< see `Fabric::receive_of_last_step`
 };
 
 /// All ranks of a group must make its collective calls in the same order. A call with an event begins when the event is
-/// reached; without one, its buffers must be ready when it is made. From the call until `wait` returns, buffers belong
-/// to the fabric. Errors: BackendError when the layer below fails.
+/// reached; without an event, its buffers must be ready when the call is made. From then until `wait` returns, nobody
+/// else may use the buffers. Errors: BackendError when the layer below fails.
 class Fabric : public ExecutionContext {
  public:
   /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
   virtual Group split(int color, int key) = 0;
 
-  /// Starts any of the calls below. Those only fill in a FabricCall, so a decorator overrides all of them at once.
+  /// Starts a call. The functions below only fill in a FabricCall and start it, so a decorator overrides this function
+  /// alone.
   virtual Ticket start(const FabricCall&) = 0;
   virtual void wait(const Ticket&) = 0;
   /// Sums in place. average: the sum is divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
@@ -276,12 +283,12 @@ class Fabric : public ExecutionContext {
                   .ready = std::move(r),
                   .tensor_layout = tensor_layout});
   }
-  /// Works in place: afterwards block `rank` (as allreduce::block_begin cuts for the group's size) holds the finished
-  /// value, and the other blocks are undefined.
+  /// Works in place: afterwards this rank's block of the buffer holds the result, and the other blocks are undefined.
+  /// allreduce::block_begin says where the block of each rank begins.
   Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
   }
-  /// Works in place: block r comes from rank r.
+  /// Works in place: block r of the buffer comes from rank r.
   Ticket all_gather(Group g, Buffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(r)});
   }
@@ -296,8 +303,8 @@ class Fabric : public ExecutionContext {
   Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
     return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
   }
-  /// Receives a message that its sender has sent in this rank's last step. It may be called between steps, or in the
-  /// next step; a decorator that looks at single steps still counts it in the last one.
+  /// Receives a message that belongs to the step before: its sender has sent it in that step, but this rank receives it
+  /// only afterwards. Decorators that look at single steps count it in the step before.
   Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
     return start(
         {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
@@ -305,8 +312,8 @@ class Fabric : public ExecutionContext {
 
   /// Collective over the group, before any call is under way.
   virtual Ports open(Group, const PortOptions&) = 0;
-  /// Starts a background task. Objects that it refers to must live until `join`. Of this fabric it may use only the
-  /// ports.
+  /// Starts a background task. Objects that it refers to must live until `join`. It may use this fabric's ports, but
+  /// not the fabric itself.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual Buffer memory(std::size_t floats) = 0;
@@ -314,7 +321,7 @@ class Fabric : public ExecutionContext {
 
 // The bases of decorators, which forward every call to an inner context, fabric or port.
 
-/// Interface is ExecutionContext, or Fabric; ForwardingFabric forwards the calls that a Fabric adds.
+/// Interface is ExecutionContext or Fabric. ForwardingFabric adds the functions that only a Fabric has.
 template <class Interface>
 class ForwardingContext : public Interface {
  public:

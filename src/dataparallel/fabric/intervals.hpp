@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval arithmetic, which finds what overlapped. Times from a first start to a last end would count gaps as work.
+// Arithmetic on sets of time intervals, to find what overlapped. (A time from the first begin to the last end would
+// count gaps as work.)
 #pragma once
 #include <span>
 #include <vector>
@@ -12,11 +13,11 @@ struct Interval {
   double length() const { return end > begin ? end - begin : 0; }
 };
 
-/// The intervals sorted and made disjoint, without empty ones. Cost: O(n log n).
+/// Unites the intervals: sorted, disjoint, and without empty ones. Cost: O(n log n).
 std::vector<Interval> unite(std::span<const Interval>);
-/// The length of united intervals.
+/// The sum of the lengths of united intervals.
 double total(std::span<const Interval> united);
-/// The parts of `a` that are not in `b`; both are united.
+/// The parts of `a` that are not in `b`. Both must be sorted and disjoint.
 std::vector<Interval> subtract(std::span<const Interval> a, std::span<const Interval> b);
 
 }  // namespace gradmeter::dataparallel

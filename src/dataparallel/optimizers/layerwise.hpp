@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers for large batches, which scale each tensor's step by the norms of the tensor; and sums over ranks for
-// these norms, where ranks hold parts of tensors.
+// Optimizers for large batches, which scale each tensor's step by norms of the tensor's weights and gradient; and the
+// sums over ranks that these norms need if a tensor is split over ranks.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,24 +12,23 @@
 namespace gradmeter::dataparallel {
 
 /// Gradient descent. For each tensor: trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where ‖w‖ or ‖g‖ is zero; v = mu·v +
-/// step·trust·(g + decay·w); w −= v. Biases are treated like all other tensors. Shape: ranges are whole tensors, or
-/// parts whose scope has `parts`. Cost: 28 bytes an element. State: 4 bytes an element. Errors: std::logic_error for
-/// other parts of a tensor.
+/// step·trust·(g + decay·w); w −= v. Biases are treated like all other tensors. Shape: ranges consist of whole tensors,
+/// unless the scope has `parts`. Cost: 28 bytes an element. State: 4 bytes an element. Errors: std::logic_error for a
+/// range with a part of a tensor, if the scope has no `parts`.
 /// Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
 std::unique_ptr<Optimizer> make_lars(const core::ParsedName&, const OptimizerScope&);
 
 /// m and v as in adam; r = m̂/(√v̂ + epsilon) + decay·w; for each tensor w −= step·(‖w‖/‖r‖)·r, where the ratio is 1 if
 /// one of the norms is zero (the paper's φ is the identity). Biases are treated like all other tensors.
-/// Shape: ranges are whole tensors, or parts whose scope has `parts`. Cost: 40 bytes an element. State: 8 bytes an
-/// element (r is computed twice instead of kept). Errors: std::logic_error for other parts of a tensor.
+/// Shape and errors: as `make_lars`. Cost: 40 bytes an element. State: 8 bytes an element (r is computed twice instead
+/// of kept).
 /// Source: You et al., "Large batch optimization for deep learning", ICLR 2020, algorithm 2.
 std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerScope&);
 
-/// Sums in float64 over a group of ranks that hold parts of the same tensors. An all-gather carries the bits of each
-/// rank's numbers, as two fp32 words each, and every rank adds them in rank order. An all-reduce in fp32 would lose
-/// half of their digits, and with a vendor's the ranks might not hold equal bits. Cost: one all-gather of 2·values
-/// floats from each rank.
-/// Errors: std::logic_error for more values than it was made for.
+/// Sums in float64 over a group of ranks that hold parts of the same tensors. An all-gather brings the values of each
+/// rank to all (each float64 as two words in place of two floats), and every rank adds them in rank order. An
+/// all-reduce in fp32 would lose half of the digits, and a vendor's all-reduce might not give all ranks equal bits.
+/// Cost: one all-gather of 2·values floats from each rank. Errors: std::logic_error for more values than `most`.
 class GroupSums final : public PartSums {
  public:
   /// most: the most values of one sum. Takes memory from the fabric, which must outlive it.
@@ -37,20 +36,20 @@ class GroupSums final : public PartSums {
   void sum(std::span<double> values) override;
 
   static std::size_t memory_bytes(int ranks, std::size_t most);
-  /// The number of floats that the all-gather of so many values has in all.
+  /// The length of the all-gather's buffer for so many values from each rank [floats].
   static std::size_t gathered_floats(int ranks, std::size_t values) {
     return 2 * values * static_cast<std::size_t>(ranks);
   }
-  /// The bytes that all ranks of the input send together.
+  /// The bytes that all ranks of the input send together for one sum.
   static Forecast predict(const ForecastInput&, std::size_t values);
 
  private:
   Fabric& fabric_;
   Group group_;
-  Buffer words_;  ///< the words of all ranks, rank by rank
+  Buffer words_;  ///< the all-gather's buffer, rank by rank
 };
 
-/// The number of values that an optimizer with norms sums over ranks for each tensor of which it has a part.
+/// The number of values that an optimizer with norms sums over ranks for each tensor.
 inline constexpr std::size_t sums_a_tensor = 2;
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of one rank's training, step by step: when it computed, and when it made which collectives. Importers read
-// traces of other programs as such values; `Replay` runs them on any fabric.
+// The record of one rank's training, step by step: when it computed, and when it made which collectives. Importers turn
+// traces of other programs into such records; `Replay` runs them on any fabric.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace gradmeter::dataparallel {
 
-/// One collective call. Times count from the begin of its step [s].
+/// One collective call. Times are counted from the begin of its step [s].
 struct TracedCall {
   std::string collective;   ///< as result files name it: "allreduce"
   std::uint64_t bytes = 0;  ///< bytes of the whole buffer; 0: unknown
   core::Element element = core::Element::f32;
-  std::int64_t ranks = 0;    ///< ranks of its group; 0: unknown
-  Interval when;             ///< may end after its step
+  std::int64_t ranks = 0;    ///< number of ranks in its group; 0: unknown
+  Interval when;             ///< may end after the end of the step
   std::string op = {};       ///< operation of a reduction; empty: unknown
   std::string problem = {};  ///< further facts about the call, as result files name them: "root=3"; empty: none
 };
@@ -30,25 +30,26 @@ struct ReplayEvent {
 };
 struct TracedStep {
   double seconds = 0;
-  std::vector<Interval> compute;  ///< united
+  std::vector<Interval> compute;  ///< when the rank computed; sorted and disjoint
   std::vector<TracedCall> calls;  ///< in the order in which they begin
-  /// The events, if the trace says which waited for which; empty: that is concluded from the times.
+  /// The events of the step, if the trace says which computation waited for which call. Empty: `replay_events`
+  /// concludes them from the times.
   std::vector<ReplayEvent> events{};
 };
 struct StepTrace {
   std::vector<TracedStep> steps;
   std::string device;      ///< "cpu" or "cuda"; empty: unknown
-  std::int64_t ranks = 0;  ///< ranks of the whole job; 0: unknown
-  bool timed = true;       ///< false: the trace has no times of collectives, so its steps have no length
+  std::int64_t ranks = 0;  ///< number of ranks in the whole job; 0: unknown
+  bool timed = true;       ///< false: the trace has no times of collectives, so the length of its steps is not known
 };
 
 /// The parts of a step [s], as in `Decomposition`.
 struct TracedParts {
   double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
 };
-/// The parts of a step, over all calls and computation within it. Cost: O(n log n).
+/// The parts of a step. Calls count up to the end of the step. Cost: O(n log n).
 TracedParts parts_of(const TracedStep&);
-/// A text that says what a row is made from, the same in a trace's own row and in its replays:
+/// A text that identifies the trace in result rows, both in the trace's own row and in those of its replays:
 /// "trace:steps=3,calls=9,bytes=8036472".
 std::string trace_text(const StepTrace&);
 

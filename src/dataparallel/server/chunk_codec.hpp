@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoding of a chunk of numbers in a message. The codec treats a chunk as a tensor, whatever tensors it overlaps,
-// as BytePS compresses its partitions. So codecs of whole tensors work on whole chunks.
+// The encoding of a chunk (at most 1 MiB of the flat buffer) in a message between a worker and a server. A codec treats
+// each chunk as if it were a tensor, whatever tensors lie in it, as BytePS does with its partitions.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -12,29 +12,31 @@
 
 namespace gradmeter::dataparallel {
 
-/// A sender's encoder of one chunk, with the state that it keeps of this chunk from one message to the next. x is as
-/// long as the chunk for which the encoder was made. It returns the number of bytes that it has written to `wire`.
+/// A sender's encoder of one chunk, with the state that it keeps from one message with this chunk to the next. x must
+/// be as long as the chunk. Returns the number of bytes that were written to `wire`.
 using ChunkEncoder = std::function<std::size_t(std::span<const float> x, std::byte* wire, const compression::Draw&)>;
 
-/// Immutable, and any number of threads may use it. It outlives its encoders.
+/// A codec for chunks. Immutable, and any number of threads may use it. It must outlive its encoders.
 class ChunkCodec {
  public:
   virtual ~ChunkCodec() = default;
-  /// Chunks are multiples of this [elements], except the last of a shard.
+  /// The lengths of all chunks but the last are multiples of this [elements].
   virtual std::size_t grain() const { return 1; }
-  /// The length of an encoded chunk of n numbers [bytes]; where `variable`, an upper bound. If it is not less than 4n,
+  /// The length of an encoded chunk of n numbers [bytes]; if `variable`, an upper bound. If this is not less than 4n,
   /// the chunk is sent as fp32.
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
   virtual bool variable() const { return false; }
   virtual ChunkEncoder encoder(std::size_t n) const = 0;
-  /// Decodes a chunk. The draw must be that of the encoder, since a codec that draws places does not send them.
+  /// Decodes a chunk. The draw must be that of the encoder, since a codec that draws which elements it sends does not
+  /// send their indices.
   virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const = 0;
 };
 using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;
 
 /// The reason why chunks cannot be sent by this codec; empty: they can be.
 std::string chunk_codec_refusal(const compression::CodecChoice&);
-/// Makes the codec of chunks. Requires that `chunk_codec_refusal` is empty.
+/// Makes the codec for chunks. `chunk_codec_refusal` must be empty. senders: the number of workers that send changes of
+/// the same chunk.
 ChunkCodecPtr make_chunk_codec(const compression::CodecChoice&, std::size_t senders);
 
 }  // namespace gradmeter::dataparallel

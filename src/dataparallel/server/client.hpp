@@ -10,62 +10,63 @@
 
 namespace gradmeter::dataparallel {
 
-/// Only the worker's thread uses it. Memory: one copy of the weights that the servers know this worker to have, and the
-/// state of the codec for each chunk (with error feedback, one more copy).
+/// Only the worker's thread uses it. Memory: one copy of the weights (`weights_`), and the codec's state for each
+/// chunk, which with error feedback is as large as the weights.
 class ServerClient {
  public:
-  /// rank: this worker's. first: the initial weights, equal on all workers.
+  /// rank: the rank of this worker. first: the initial weights, equal on all workers.
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank, const ConstBuffer& first);
 
-  /// Begins to push the next update. Elements may be sent once a call of `ready` has included them. They are sent from
-  /// the buffer itself, and must not change before `await_acknowledgements`. fetch: the servers send weights as soon as
-  /// they have applied the update.
+  /// Begins to push the next update. Its elements are sent once `ready` has said that they are computed. They are sent
+  /// from the buffer itself, so they must not change until `await_acknowledgements` returns. size: the step size.
+  /// fetch: the servers shall send weights as soon as they have applied the update.
   void begin_push(ConstBuffer change, float size, bool fetch);
-  /// Says that this many elements are computed, counted from the first, and posts what can be posted without waiting.
+  /// Says that the first `elements` elements of the change are computed, and posts what can be posted without waiting.
   void ready(std::size_t elements);
-  /// Waits until everything has been posted. `answers`: the buffer for the weights of the next fetch, to which servers
-  /// may write directly. Nobody may read it before `fetch` returns, nor write to it before the next push or the end,
-  /// because servers compute the next weights from it. Empty: weights come by message.
+  /// Waits until the whole change has been posted. answers: the buffer for the weights of the next fetch, to which
+  /// servers may write directly. Nobody may read it until `fetch` returns, nor write to it until the next push or the
+  /// disconnect, because servers compute the next weights from it. Empty: weights come by message.
   void finish_push(Buffer answers = runtime::no_floats);
-  /// Waits until the servers have received the changes that were pushed.
+  /// Waits until the servers have received all changes that were pushed.
   void await_acknowledgements();
-  /// Asks for the weights of a read at this clock, which must include this worker's own first `own` updates.
+  /// Asks for weights by a read at this clock (consistency.hpp). They must include this worker's first `own` updates.
   void request(std::uint64_t clock, std::uint64_t own);
   /// Waits for the weights that were asked for last, from which the next pushes will be computed.
   void fetch(Buffer to);
-  /// Fetches the servers' current weights. It waits until all workers have called it, all of them settled; it changes
-  /// nothing.
+  /// Fetches the servers' current weights. All workers must call it, after `settle`; it waits for all of them, and does
+  /// not affect training.
   void fetch_for_evaluation(Buffer to);
-  /// Waits until the servers have acknowledged all changes. It is called between steps, so that servers then do not
-  /// wait for changes of this worker.
+  /// To be called between steps: waits until the servers have acknowledged all changes. With StepRule::fresh_only it
+  /// also tells them not to wait for this worker until it sends a change again.
   void settle();
-  /// Tells the servers that this worker has finished. It must be settled. Waits until no server has weights in this
-  /// worker's memory.
+  /// Tells the servers that this worker has finished, after `settle`. Waits until no server needs weights in this
+  /// worker's memory any more.
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< number of updates begun so far
-  /// The number of updates of every worker that are included in each chunk of the weights fetched last.
+  /// The weights fetched last include the first so many updates of every worker, in each chunk.
   std::uint64_t reached() const;
 
  private:
-  /// A chunk's version, and the number of updates of every worker in it: for the weights from which pushes are
-  /// computed, and for weights that have arrived since (incoming).
+  /// What is known about the weights of one chunk.
   struct ChunkVersions {
+    /// Of the weights from which this worker computes: their version, and how many updates of every worker they
+    /// include.
     std::uint64_t base = 0, reached = 0;
-    std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;       ///< the incoming weights have arrived, and are in `weights_`
-    bool is_written = false;  ///< the incoming weights have arrived in the memory by which transports reach the target
+    std::uint64_t incoming = 0, incoming_reached = 0;  ///< the same of the weights that have arrived since
+    bool waits = false;                                ///< the incoming weights lie in `weights_`
+    bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`
   };
   /// This worker's state for one server.
   struct ServerConnection {
     std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;            ///< the next chunk of the push under way
-    std::size_t unacknowledged = 0;  ///< number of chunks
-    MessageHeader request = {};      ///< the last request, or the disconnect
-    bool asks = false;               ///< the request must be sent
-    std::size_t missing = 0;         ///< number of chunks of the weights that have not arrived yet
+    std::size_t next = 0;            ///< the next chunk to post of the push under way
+    std::size_t unacknowledged = 0;  ///< number of messages that the server has not acknowledged yet
+    MessageHeader request = {};      ///< the last request, rest or disconnect
+    bool asks = false;               ///< `request` must still be sent
+    std::size_t missing = 0;         ///< number of chunks of the requested weights that have not arrived yet
     std::vector<ChunkVersions> versions = {};
     std::vector<ChunkEncoder> encoders = {};  ///< by chunk
   };
@@ -95,19 +96,20 @@ class ServerClient {
   const Sharding sharding_;
   const ServicePlan plan_;
   const int rank_;
-  std::vector<ServerConnection> connections_;  ///< by server; servers after the last have no chunks
+  std::vector<ServerConnection> connections_;  ///< by server; only for servers that have chunks
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
   bool fetch_ = false;
-  bool is_exchanging_ = false;  ///< from the end of a push until the weights have arrived
+  bool is_exchanging_ = false;  ///< true from the end of a push until the weights have arrived
   std::size_t ready_ = 0;
-  /// With a codec: the weights as the servers know them; otherwise those that must wait for `fetch`.
+  /// If servers encode weights: this worker's weights as the servers know them, to which decoded changes are added.
+  /// Otherwise: weights that have arrived and wait for `fetch`.
   std::vector<float> weights_;
   std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
-  Buffer target_ = runtime::no_floats;   ///< buffer for weights that arrive now; empty: there is none yet
+  Buffer target_ = runtime::no_floats;   ///< buffer for weights that arrive now; empty outside a fetch
   Buffer answers_ = runtime::no_floats;  ///< buffer to which servers may write
-  bool offers_ = false;                  ///< true: servers may have weights in `answers_`
+  bool offers_ = false;                  ///< true: some server has been told where in `answers_` it may write
 };
 
 }  // namespace gradmeter::dataparallel

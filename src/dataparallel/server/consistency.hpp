@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that say at which clock a worker may read, and when updates are applied. They have neither messages nor
-// time.
+// The rules of a parameter server: when a worker may read the weights, and how changes are applied. They know nothing
+// of messages and times.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// A worker's clock is the number of its updates that the server has. A read at clock c needs at least c - staleness
-/// updates of every worker that still trains. Staleness 0 is bulk synchronous (BSP), `unbounded` is asynchronous (ASP),
-/// and values between them are stale synchronous parallel (SSP).
+/// Decides which reads are admitted. A worker's clock is the number of its updates that the server has. A read at clock
+/// c is admitted when the server has at least c - staleness updates of every worker that still trains. Staleness 0 is
+/// bulk synchronous (BSP), `unbounded` is asynchronous (ASP), and values between are stale synchronous parallel (SSP).
 /// Cost: a query O(1), a change O(workers).
 /// Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 class Admission {
@@ -24,12 +24,12 @@ class Admission {
 
   Admission(int workers, std::uint64_t staleness);
   std::uint64_t staleness() const { return staleness_; }
-  /// With staleness 0 all updates of one clock are collected and applied as one.
+  /// True with staleness 0: all workers' updates of one clock are then collected and applied as one.
   bool grouped() const { return staleness_ == 0; }
 
-  /// Says that the server has one more update of that worker.
+  /// Says that the server has one more update of this worker.
   void pushed(int worker);
-  /// Says that the worker has finished or died: its clock then counts as infinite, so that reads do not wait for it.
+  /// Says that the worker has finished or died. Reads do not wait for it any more.
   void gone(int worker);
 
   std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)]; }
@@ -39,7 +39,7 @@ class Admission {
   int training() const { return training_; }
   bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
 
-  /// True where that worker may read at `clock`; the weights must include its own first `own` updates.
+  /// True if this worker may read at `clock` weights that include its own first `own` updates.
   bool may_read(int worker, std::uint64_t clock, std::uint64_t own) const;
   /// The number of clocks by which a reader at this clock is ahead of the slowest worker.
   std::uint64_t gap(std::uint64_t clock) const { return clock > slowest_ ? clock - slowest_ : 0; }
@@ -53,52 +53,55 @@ class Admission {
   int training_;
 };
 
-/// Counts, over all workers, the updates that were applied between a worker's read and its own update. It counts while
-/// all workers train.
-/// If every worker reads right after its own update, the counts add up to workers - 1 for each update, at any speeds:
-/// each update is applied once between the read and the update of every other worker. So over any n updates
-///   sum + outstanding() = (workers - 1)·n
-/// where `outstanding` is the same count for updates that are still under way. The mean is workers - 1 over any cycle
-/// after which `outstanding` has the same value again.
+/// Counts the staleness of each update: the number of updates (of all workers) that were applied between the read from
+/// which it was computed and the update itself. The caller counts only while all workers train.
+/// If every worker reads right after its own update, the mean staleness is workers - 1, at any speeds: each update is
+/// applied once between the read and the update of every other worker. More precisely, over the first n updates
+///   sum of their staleness + outstanding() = (workers - 1)·n
+/// where `outstanding` is the sum of the present staleness of the updates that are still under way.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}
   /// Notes the version of the weights that the worker's next update will be computed from.
   void read(int worker, std::uint64_t version) { read_[static_cast<std::size_t>(worker)] = version; }
-  /// Notes that an update computed from version `base` is applied at `version`.
+  /// Notes that an update computed from version `base` is applied to version `version`.
   void applied(std::uint64_t base, std::uint64_t version);
+  /// version: the present one.
   std::uint64_t outstanding(std::uint64_t version) const;
+  /// The number of updates by their staleness.
   const std::vector<std::uint64_t>& histogram() const { return histogram_; }
 
  private:
   std::vector<std::uint64_t> read_, histogram_;
 };
 
-// The rules by which a server makes steps of the weights from changes, when it does not wait for all workers.
+// How a server that does not wait for all workers makes steps of the weights from the workers' changes.
 
-/// The scale of a change. mean: the step of a single change is divided by the number of workers, and changes that are
-/// added up are replaced by their mean. sum: no scaling. staleness: the step of a single change is divided by its
-/// staleness, the number of updates that it missed, except for the first change.
+/// How changes are scaled. mean: if a step is made from a single change, its size is divided by the number of workers;
+/// if from several, they are replaced by their mean. sum: changes are not scaled. staleness: if a step is made from a
+/// single change, its size is divided by the change's staleness (the number of updates applied since the worker's
+/// read), but at least by 1.
 enum class ChangeScale : std::uint8_t { mean, sum, staleness };
 
 /// Delay compensation (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017):
 /// from a gradient g at weights r, the gradient at the current weights w is estimated as g + lambda·g⊙g⊙(w − r).
-/// adaptive: the lambda of each element is divided by √(m + 1e-7), where m = decay·m + (1 − decay)·g² (DC-ASGD-a).
+/// adaptive: the lambda of each element is divided by √(m + 1e-7), where m is the running mean of g²:
+/// m = decay·m + (1 − decay)·g² (DC-ASGD-a).
 struct CompensationPlan {
   float lambda = 0.04f;
   bool adaptive = false;
   float decay = 0.95f;
 };
 
-/// Says which changes make one step, and how far the step goes.
+/// Says which changes make one step, and how large the step is.
 struct StepRule {
   ChangeScale scale = ChangeScale::mean;
-  /// n-softsync: a step is made as soon as there are as many changes as an n-th of the workers. It is their mean, with
-  /// an n-th of the size. 0: every change makes a step.
+  /// n-softsync: a step is made as soon as there are workers/n changes, from their mean and with 1/n of the step size.
+  /// 0: every change makes a step.
   int softsync = 0;
-  /// Only changes that were computed from the current weights count. Once those of all workers but `backups` are there,
-  /// they make a step; other changes are dropped. A worker's read waits until there are newer weights than those from
-  /// which its last change was computed.
+  /// Only changes that were computed from the current weights are used; others are dropped. A step is made as soon as
+  /// there are changes of all workers but `backups`. A worker's read waits until the weights are newer than those from
+  /// which the worker's last change was computed.
   bool fresh_only = false;
   int backups = 0;
   std::optional<CompensationPlan> compensation = {};
@@ -110,11 +113,11 @@ struct StepRule {
   }
 };
 
-/// Keeps the weights and means that compensation needs for one chunk of n elements. Memory: 4n bytes for each worker
-/// that reads, and 8n more, or 12n if it is adaptive.
+/// Compensates the changes of one chunk of n elements for delay. It keeps the weights that each worker has read.
+/// Memory: 4n bytes for each worker that has read, and 8n bytes besides (12n if adaptive).
 class DelayCompensation {
  public:
-  /// first: the weights that all workers begin with.
+  /// first: the weights with which all workers begin.
   DelayCompensation(const CompensationPlan&, int workers, std::span<const float> first);
   /// Notes the weights from which the worker's next change will be computed. Cost: 8 bytes an element.
   void read(ExecutionContext&, int worker, std::span<const float> weights);
@@ -126,7 +129,7 @@ class DelayCompensation {
  private:
   const CompensationPlan plan_;
   const std::vector<float> first_;
-  std::vector<std::vector<float>> read_;  ///< by worker; empty: the worker has read nothing since the first weights
+  std::vector<std::vector<float>> read_;  ///< by worker: the weights read last; empty: still `first_`
   std::vector<float> mean_square_, out_;
 };
 

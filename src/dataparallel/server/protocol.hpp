@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// Every chunk of the weights is handled by itself: it has a version, workers have clocks for it, and it is received,
-// applied and answered while others travel.
-// - A worker sends the change of each chunk (`push`), which the server acknowledges when it has received it (`ack`). A
-//   worker may have only a few unacknowledged chunks at a server, since otherwise senders exhaust the server's memory,
-//   as in ps-lite.
-// - A worker requests the weights of one chunk with its change: the push has a `sequence`, and is answered when the
-//   change is applied. By a `pull` it requests all chunks of a server.
-// - Weights are sent chunk by chunk (`weights`). If the codec encodes them, they are sent as changes since the worker's
-//   last answer; otherwise, and for evaluation, as they are. Servers on a worker's node write weights to its own
-//   memory, if its push says where (`answer_place`); the payload is then there before the answer arrives.
-// - A worker that has finished sends `disconnect`. One that waits for others outside a step sends `rest`, where steps
-//   would otherwise wait for its changes.
-// - Between steps all workers may ask to `evaluate`. These pulls are answered when all have asked, so that all get the
-//   same weights.
+// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version and a clock for each
+// worker, and is received, applied and answered while other chunks are on their way.
+// - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
+//   few chunks of a worker may be unacknowledged at a server; otherwise senders could exhaust the server's memory, as
+//   in ps-lite.
+// - A push with a `sequence` also requests the chunk's weights, which the server sends when it has applied the change.
+//   `pull` requests the weights of all chunks of a server.
+// - `weights`: a server sends the weights of one chunk. If the codec encodes weights, what is sent is the change since
+//   the server's last answer to this worker; otherwise, and for evaluation, the weights themselves. A server on the
+//   worker's node writes them directly to the worker's memory if the push says where (`answer_place`); the payload is
+//   then there before the message arrives.
+// - `disconnect`: the worker has finished.
+// - `rest`: the worker waits for other workers outside a step, so steps must not wait for its changes.
+// - `evaluate`: a pull between steps. The pulls of all workers are answered when all have asked, so that all workers
+//   get the same weights.
 //
-// `weights` carries the clock of the slowest worker: the number of updates of every training worker that they include.
-//
-// | operation  | clock             | version            | sequence               | first, count | value         |
-// | push       | updates before it | its weights'       | of the request, or 0   | the chunk    | step size     |
-// | ack        | as pushed         | -                  | -                      | as pushed    | -             |
-// | pull       | of the read       | own updates needed | of the request, from 1 | -            | -             |
-// | evaluate   | -                 | -                  | of the request, from 1 | -            | -             |
-// | weights    | the slowest's     | theirs             | of the request         | the chunk    | held back [s] |
-// | disconnect | -                 | -                  | 1: acknowledge it      | -            | -             |
-// | rest       | -                 | -                  | -                      | -            | -             |
+// The fields of the headers:
+// | operation  | clock                 | version             | sequence             | first, count | value         |
+// | push       | earlier pushes        | of the weights used | of the request, or 0 | the chunk    | step size     |
+// | ack        | as in the push        | -                   | -                    | as in push   | -             |
+// | pull       | of the read           | own updates needed  | of the request       | -            | -             |
+// | evaluate   | -                     | -                   | of the request       | -            | -             |
+// | weights    | of the slowest worker | of these weights    | of the request       | the chunk    | held back [s] |
+// | disconnect | -                     | -                   | 1: acknowledge it    | -            | -             |
+// | rest       | -                     | -                   | -                    | -            | -             |
+// Clock of a push: the number of pushes before. Version of a pull: how many of the worker's own updates the weights
+// must include. Clock of weights: how many updates of every training worker they include. Value of weights: for how
+// long the staleness bound held back the request. Requests are numbered from 1.
 //
 // Every message arrives once, and those of one sender in order, so an `ack` is for the oldest unacknowledged chunk.
 #pragma once
@@ -45,12 +48,14 @@ namespace gradmeter::dataparallel {
 
 enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disconnect, rest };
 
-/// The flat buffer is cut into chunks of nearly equal length, one for each message, which are dealt to the servers in
-/// turn. A backward pass completes tensors in the order of the buffer, so all servers get work from the beginning on.
-/// Chunks start at multiples of 16 floats. If there are fewer chunks than servers, some servers have none.
+/// Cuts the flat buffer into chunks of equal length (only the last may be shorter), one for each message, and deals
+/// them to the servers in turn. A backward pass completes tensors in the order of the buffer, so all servers get work
+/// from the beginning on. Chunks start at multiples of 16 floats. If there are fewer chunks than servers, some servers
+/// have none.
 class Sharding {
  public:
-  /// grain: all chunks but the last are multiples of it [elements]. longest: the most bytes of a chunk in fp32.
+  /// grain: the length of all chunks but the last is a multiple of this [elements]. longest: the most bytes of a chunk
+  /// in fp32.
   Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest = most_payload_bytes);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
@@ -58,11 +63,11 @@ class Sharding {
   Range chunk(std::uint32_t server, std::size_t i) const;
   /// The index, among its server's chunks, of the chunk that begins at that element.
   std::size_t index_of(std::size_t first) const { return first / chunk_elements_ / servers_; }
-  /// The most bytes of a chunk in fp32.
+  /// The bytes of the longest chunk in fp32.
   std::size_t payload_bytes() const { return chunk(0, 0).count * sizeof(float); }
   static constexpr std::size_t most_payload_bytes = std::size_t{1} << 20;
-  /// The most bytes of a chunk where no codec treats chunks as tensors. A server's answers are sent while later chunks
-  /// still arrive, so its port is idle in one direction for the time of a chunk or two, which should be short.
+  /// The most bytes of a chunk if there is no codec. A server answers while later chunks still arrive. So its network
+  /// port is idle in one direction only for the time of the first and the last chunks, which should be short.
   static constexpr std::size_t dense_payload_bytes = std::size_t{1} << 18;
 
  private:
@@ -70,17 +75,18 @@ class Sharding {
   std::uint32_t servers_;
 };
 
-/// Decides how a chunk of n numbers is sent: encoded when it is long enough for the codec and becomes shorter, else as
-/// fp32. The decision depends on n alone, so both sides know it.
+/// How chunks are sent. A chunk of n numbers is encoded if it is long enough for the codec and becomes shorter, else it
+/// is sent as fp32. The decision depends on n alone, so both sides know it.
 class Coding {
  public:
-  /// codec: null where all chunks are sent as fp32.
+  /// codec: null if all chunks are sent as fp32. min_elements: shorter chunks are not encoded.
   explicit Coding(ChunkCodecPtr codec = {}, std::size_t min_elements = 0)
       : codec_(std::move(codec)), min_elements_(min_elements) {}
-  /// The coding of changes. senders: the number of workers that send changes of the same chunk.
+  /// The coding of workers' changes. senders: the number of workers that send changes of the same chunk.
   static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
-  /// The coding of changes of the weights, from a server to a worker. The loss of one encoding is added to the next,
-  /// whatever the codec's `ef` says, since a server computes the next change from the weights that the worker has.
+  /// The coding of weights, which a server sends as their change since its last answer to the worker. What one encoding
+  /// loses is part of the next change, whatever the codec's `ef` says, since the server computes this change from the
+  /// weights that the worker has decoded.
   static Coding of_weights(const compression::CodecChoicePtr&);
   /// The reason why a server sends weights as fp32 although changes are encoded; empty: weights are encoded too.
   static std::string why_dense_weights(const compression::CodecChoice&);
@@ -88,25 +94,28 @@ class Coding {
   static std::string refusal(const compression::CodecChoicePtr&);
 
   bool encodes(std::size_t n) const;
-  /// True where the length of such a chunk depends on its numbers.
+  /// True if the length of an encoded chunk of n numbers depends on the numbers.
   bool variable(std::size_t n) const { return encodes(n) && codec_->variable(); }
+  /// True if this holds for any chunk of the server.
   bool variable(const Sharding&, std::uint32_t server) const;
-  /// The exact length; where `variable`, an upper bound.
+  /// The bytes that are sent for a chunk of n numbers; if `variable`, an upper bound.
   std::size_t wire_bytes(std::size_t n) const { return encodes(n) ? codec_->wire_bytes(n) : n * sizeof(float); }
+  /// The same for all chunks of the server together.
   std::size_t wire_bytes(const Sharding&, std::uint32_t server) const;
-  /// The grain of chunks. It is 1 if a bucket is longer than the longest chunk, since the bucket then ends with its
-  /// chunk.
+  /// The grain for Sharding, by default that of the codec. If this is longer than the longest chunk (as for codecs of
+  /// whole tensors), the grain is 1, since the codec then works on whole chunks.
   std::size_t grain() const;
-  /// The encoder of a chunk of n numbers, also of one that is sent as fp32. This object must outlive it.
+  /// The encoder of a chunk of n numbers, even if they are sent as fp32. This object must outlive the encoder.
   ChunkEncoder encoder(std::size_t n) const;
-  /// Decodes a message. Errors: logic_error for a message whose length does not fit so many numbers.
+  /// Decodes the payload of a message. Errors: logic_error if its length does not fit `out`.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
-  /// The n numbers of a message: in the message itself, or, where they are encoded, in `decoded`, which has room for
-  /// them. label: the label of the kernel.
+  /// Returns the n numbers of a message. If they are sent as fp32, they are read where they lie in the message; else
+  /// they are decoded to `decoded`, which has room for them. label: for the kernel that decodes.
   std::span<const float> numbers(ExecutionContext&, std::string_view label, std::span<const std::byte> wire,
                                  std::size_t n, std::span<float> decoded, const compression::Draw&) const;
-  /// Encodes or decodes a chunk of n numbers, `bytes` on the wire, and waits for it. With a codec this is a kernel;
-  /// otherwise it is a copy, which is part of the exchange.
+  /// Runs a function that encodes or decodes a chunk of n numbers to or from `bytes` bytes, and waits for it. If the
+  /// chunk is encoded, this is a kernel with its label and cost; otherwise it is a copy, which counts as part of the
+  /// exchange.
   void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
             const std::function<void()>&) const;
 
@@ -117,12 +126,13 @@ class Coding {
   std::size_t min_elements_;
 };
 
-/// How an axis is served, as the strategy chose it.
+/// How servers serve an axis, as the strategy chose it.
 struct ServiceOptions {
-  int servers = 0;  ///< the last so many ranks of an axis only serve; 0: the rank of every worker serves too
+  /// The last so many ranks of the axis are servers only. By convention 0 means that every rank is worker and server.
+  int servers = 0;
   std::uint64_t staleness = Admission::unbounded;
-  std::string optimizer = "sgd";  ///< optimizer of the weights; "add": changes are added to them
-  /// With staleness 0 only its scale is used, since all changes of a clock make one step.
+  std::string optimizer = "sgd";  ///< optimizer of the weights; "add": changes are added to the weights
+  /// With staleness 0 only the rule's `scale` is used, since all changes of a clock make one step.
   StepRule rule = {};
   compression::CodecChoicePtr codec = {};  ///< codec of changes, and of the weights that workers get
   std::uint64_t seed = 1;
@@ -136,10 +146,11 @@ struct ServicePlan {
   Coding changes = Coding(), weights = Coding();
 };
 
-/// The key of the random draws for a chunk of a change. Both sides know all parts of it.
+/// The key of the random draws for encoding a chunk of a change. Worker and server know all arguments.
 /// clock: the number of updates that the worker began before this one.
 compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
-/// The key for weights depends on their version, so that every reader, and every repetition, gets the same bits.
+/// The key of the random draws for encoding a chunk of weights. It depends on their version, not on the reader, so all
+/// readers get the same bits.
 compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version, std::size_t first);
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One chunk of the weights at its server: where its newest weights are, which changes make a step, and which workers
-// may read it.
+// One chunk of the weights at its server: where the newest weights are, which changes make a step, and which workers
+// may read the weights.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,25 +21,26 @@
 
 namespace gradmeter::dataparallel {
 
-/// The newest weights of a chunk are in the server's memory, or in that of a worker of its node. Such a worker offers
-/// the memory from which it reads the chunk while it waits for an answer. A step that includes the worker's change is
-/// then written there, and not to the server's memory, so that nobody copies the weights to the worker. The worker
-/// leaves them unchanged until it offers the memory again, so the next step may read them there. Messages are sent from
-/// the server's memory only. The server has two copies there: while somebody reads one, a step writes to the other. One
-/// thread uses it.
+/// Keeps the newest weights of a chunk, in the server's memory or in the memory of a worker on the server's node.
+/// A worker on the node that waits for an answer offers the memory in which it wants the chunk's weights. If the next
+/// step includes the worker's change, the step writes the new weights directly to this memory, so that nobody has to
+/// copy them to the worker. The worker leaves them unchanged until it offers the memory again, so the following step
+/// can read the weights there. Messages are sent only from the server's memory. It holds two copies: while a message
+/// leaves from one, a step writes to the other. One thread uses this object.
 class ChunkWeights {
  public:
-  /// memory: room for two copies, from which the fabric can send messages. local_worker: the worker on the server's own
-  /// rank; -1: none.
+  /// memory: room for two copies, in memory from which the fabric can send messages. first: the initial weights.
+  /// local_worker: the worker on the server's own rank; -1: none.
   ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker);
 
   std::span<const float> values() const { return newest_; }
-  /// True where a message may be sent from the server's memory now. It is false while readers of earlier weights hold
-  /// the other copy.
+  /// True if a message with the newest weights may be sent from the server's memory now. False while messages with
+  /// earlier weights leave from the copy that the next step would need.
   bool lends();
-  /// The values in the server's memory. Call it only when `lends` is true.
+  /// The newest weights in the server's memory; they are copied there if a worker's memory holds them. Requires
+  /// `lends`.
   std::span<const float> to_lend(ExecutionContext&);
-  /// Keeps the values that were lent unchanged until this message has left.
+  /// Says that this message leaves from what `to_lend` returned, which then stays unchanged until the message has left.
   void lend(Ticket t) { copies_[last_written_].readers.push_back(std::move(t)); }
 
   /// Says that the worker has sent a change, and neither reads nor writes this memory until it is answered. Empty: the
@@ -47,13 +48,15 @@ class ChunkWeights {
   void offer(int worker, std::span<float> memory);
   /// Says that the worker's change is part of the next step.
   void join_step(int worker) { place(worker).joins = true; }
-  /// Ends the offer of a worker that is being answered. Returns its memory if that holds the newest weights; else
-  /// empty.
+  /// Ends the offer of a worker that is being answered. Returns the worker's memory if it holds the newest weights,
+  /// else an empty span.
   std::span<float> withdraw(int worker);
-  /// Says that the worker may write to its memory from now on, because it ends or is answered by a message.
+  /// Says that the worker may write to its memory from now on, because it has finished or is answered by a message. If
+  /// its memory holds the newest weights, they are copied first.
   void forget(ExecutionContext&, int worker);
 
-  /// A step reads `from`, and writes `to` and the copies. `from` and `to` are the same, or do not overlap.
+  /// What a step reads and writes: it reads `from`, and writes the new weights to `to` and to all `copies`. `from` and
+  /// `to` are the same, or do not overlap.
   struct Step {
     std::span<const float> from = {};
     std::span<float> to = {};
@@ -69,10 +72,11 @@ class ChunkWeights {
     std::vector<Ticket> readers = {};  ///< messages that leave from this copy
     bool unread();
   };
+  /// The memory that a worker offers.
   struct WorkerPlace {
     std::span<float> memory = {};
-    bool joins = false;   ///< its worker's change is part of the next step
-    bool newest = false;  ///< it holds the newest weights
+    bool joins = false;   ///< the worker's change is part of the next step
+    bool newest = false;  ///< the memory holds the newest weights
     bool is_due() const { return joins && !memory.empty(); }
   };
   WorkerPlace& place(int worker) { return places_[static_cast<std::size_t>(worker)]; }
@@ -82,23 +86,23 @@ class ChunkWeights {
   const int local_worker_;
   std::size_t last_written_ = 0;  ///< index among the copies
   std::span<const float> newest_;
-  int owner_ = server_itself;        ///< the worker in whose memory the newest weights lie
+  int owner_ = server_itself;        ///< the worker in whose memory `newest_` lies
   std::vector<WorkerPlace> places_;  ///< by worker
 };
 
-/// Weights that a worker has asked for.
+/// A worker's request for weights.
 struct Read {
   int worker = 0;
-  MessageHeader header = {};  ///< header of the pull; for weights that a push asks for, that of an equal pull
-  double since = 0;           ///< time at which it arrived [s]
+  MessageHeader header = {};  ///< header of the pull; if a push made the request, the header of an equivalent pull
+  double since = 0;           ///< time at which the request arrived [s]
 };
 
-/// Memory that the chunks of a server share, one at a time. One thread uses it.
+/// Memory that the chunks of a server share. One thread uses it.
 class SpareMemory {
  public:
   std::vector<float> take(std::size_t n);
   void give_back(std::vector<float> v) { spare_.push_back(std::move(v)); }
-  /// Memory that all callers share; its content lasts until the next call.
+  /// Memory for n numbers that all callers share; its content lasts until the next call.
   std::span<float> scratch(std::size_t n);
 
  private:
@@ -106,35 +110,35 @@ class SpareMemory {
   std::vector<float> scratch_;
 };
 
-/// With staleness 0 the changes of a clock are added up in the order of ranks and applied as one. Otherwise each is
-/// applied when it arrives, or as the rule says. A step is one pass over the weights and the changes, which are read
-/// from their messages if these can be kept.
-/// Memory: two copies of the weights (ChunkWeights), and the optimizer's state. Where messages cannot be kept, also a
-/// sum, and with staleness 0 the changes whose turn has not come.
+/// Applies changes to one chunk, and decides which reads may be answered. With staleness 0 the changes of a clock are
+/// added up in rank order and applied as one. Otherwise each change is applied when it arrives, or as the StepRule
+/// says. A step is one pass over the weights and the changes; the changes are read from their messages, if the port can
+/// keep these. Memory: two copies of the weights (ChunkWeights), and the optimizer's state. If the port cannot keep
+/// messages, also a sum, and with staleness 0 copies of the changes that arrive before those of lower ranks.
 class ServedChunk {
  public:
-  /// weights, tensors: those of the whole flat buffer, of which it copies its chunk. memory: room for two copies, from
-  /// which the fabric can send messages. local_worker: the worker on the server's own rank; -1: none. Objects passed by
-  /// reference must outlive it.
+  /// weights, tensors: those of the whole flat buffer; the chunk is copied. memory, local_worker: as for ChunkWeights.
+  /// The plan and the spare memory must outlive this object.
   ServedChunk(const ServicePlan&, int local_worker, SpareMemory&, Range, std::span<const float> weights,
               std::span<const model::Tensor> tensors, std::span<float> memory);
 
-  std::size_t first() const { return range_.first; }  ///< index of its first element in the flat buffer
+  std::size_t first() const { return range_.first; }  ///< index of the chunk's first element in the flat buffer
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
   std::uint64_t version() const { return version_; }  ///< number of updates applied
-  /// The number of updates of every worker that the weights include.
+  /// The weights include at least the first so many updates of every worker that still trains.
   std::uint64_t slowest() const { return admission_.slowest(); }
 
-  /// Takes a worker's change from the message that the port returned last.
+  /// Takes a worker's change from `Message`, which must be the one that the port returned last.
   void take(ExecutionContext&, Port&, const Message&);
   void ask(const Read&);
-  /// Says that steps need not wait for this worker until it sends a change again.
+  /// Says that steps must not wait for this worker until it sends a change again.
   void rest(ExecutionContext&, int worker);
   /// Says that the worker has finished or died.
   void leave(ExecutionContext&, int worker);
 
-  /// Returns the earliest read that may be answered with these weights, which then counts as answered; empty: none.
+  /// Returns the earliest read that may be answered with the present weights, and counts it as answered; empty: there
+  /// is none.
   std::optional<Read> next_read(ExecutionContext&);
   /// Any thread may call it.
   Observations observed() const;
@@ -142,15 +146,16 @@ class ServedChunk {
  private:
   struct Change {
     int worker = 0;
-    std::uint64_t base = 0;  ///< version of the weights that it was computed from
-    float size = 0;          ///< size of its step
+    std::uint64_t base = 0;  ///< version of the weights from which the change was computed
+    float size = 0;          ///< step size
     std::span<const float> values = {};
     std::shared_ptr<const void> message = {};  ///< keeps the message that holds the values
-    /// Holds the values if no message does. If both are empty, they last until the port returns the next message.
+    /// Holds the values if no kept message does. If both members are empty, the values lie in a message that is valid
+    /// only until the port returns the next one.
     std::vector<float> memory = {};
     bool lasts() const { return message || !memory.empty(); }
   };
-  /// The changes of a step; all spans are equally long.
+  /// The changes that make a step; all spans are equally long.
   using Terms = std::span<const std::span<const float>>;
 
   bool may_read(const Read&) const;
@@ -176,21 +181,21 @@ class ServedChunk {
   const ServicePlan& plan_;
   SpareMemory& spare_;
   const Range range_;
-  const int group_;  ///< number of changes that make one step; with staleness 0 all changes of a clock make one
+  const int group_;  ///< number of changes that make one step; not used with staleness 0
   ChunkWeights weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Admission admission_;
   std::uint64_t version_ = 0;
   std::vector<Read> held_;  ///< reads that must still wait
 
-  std::vector<Change> terms_;    ///< changes whose sum makes the next step, added in this order
-  int summed_ = 0;               ///< number of changes that are in `terms_`
-  int next_ = 0;                 ///< with staleness 0: the worker whose turn it is
-  std::map<int, Change> early_;  ///< with staleness 0: changes whose turn has not come, by worker
+  std::vector<Change> terms_;    ///< changes whose sum makes the next step; the first may be a sum of earlier ones
+  int summed_ = 0;               ///< number of changes of which `terms_` is the sum
+  int next_ = 0;                 ///< with staleness 0: the worker whose change is added next
+  std::map<int, Change> early_;  ///< with staleness 0: changes that arrived before their turn, by worker
 
   std::optional<DelayCompensation> compensation_;
-  std::set<int> resting_;  ///< workers that steps do not wait for
-  /// By worker, where changes may be dropped: the least version that it may read.
+  std::set<int> resting_;  ///< workers for which steps do not wait
+  /// By worker, the least version that the worker may read; empty unless StepRule::fresh_only.
   std::vector<std::uint64_t> readable_;
 
   mutable std::mutex mutex_;  ///< guards the members below

@@ -27,16 +27,19 @@ class FaultyCalls {
   std::atomic<std::uint64_t> calls_{0};
 };
 
-/// A fabric with faults; it forwards everything else. Computations, also those of background tasks, last `slow` times
-/// as long, because the thread spins after the work. A faulty call has one wrong element in its result on this rank, at
-/// a place that depends on the call's number: 1 is added to the element, and where that changes nothing, or the type is
-/// not fp32, its lowest bit is flipped. Three kinds of calls can be faulty: collectives (a reduce-scatter in the rank's
-/// own block), received data, and messages with a payload that this rank posts, as a worker or a server. Calls with
-/// data are counted from 0 in the order of posting. To omit a contribution to an all-reduce or reduce-scatter, this
-/// rank contributes zeros; these calls have a count of their own.
+/// A fabric that forwards all calls and injects faults:
+/// - Slow rank: computations, also those of background tasks, last `slow` times as long, because the thread spins after
+///   the work.
+/// - Wrong results: a faulty call has one wrong element in its result on this rank; which one depends on the call's
+///   number. 1 is added to the element; if that changes nothing, or if the type is not fp32, its lowest bit is flipped.
+///   (In an encoded payload the lowest bit of the last byte is flipped.) Three kinds of calls can be faulty:
+///   collectives (a reduce-scatter in the rank's own block), receives, and messages with a payload that a port of this
+///   rank posts. These calls are counted together, from 0, in the order of posting.
+/// - Omitted contributions: this rank contributes zeros to all-reduces and reduce-scatters, which have a count of their
+///   own.
 class FaultInjector final : public ForwardingFabric {
  public:
-  /// Injects the faults that `injection` has for this rank of the world.
+  /// Injects the faults that `injection` has for `rank`, this rank in the world.
   FaultInjector(Fabric& inner, const core::Injection& injection, int rank);
 
   Ticket start(const FabricCall&) override;
@@ -54,7 +57,7 @@ class FaultInjector final : public ForwardingFabric {
   };
   double slow_;
   std::shared_ptr<FaultyCalls> calls_;
-  /// Counts all-reduces and reduce-scatters, to some of which this rank does not contribute; for the rank's own thread.
+  /// The all-reduces and reduce-scatters to which this rank does not contribute. Used by the rank's own thread alone.
   FaultyCalls omitted_;
   std::unordered_map<const Operation*, Fault> faults_;  ///< the faults of calls under way
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records a strategy from outside. The fabric takes the interval of every computation and call; the probe collects
-// these and decomposes steps by interval arithmetic: computation, communication, and the exposed part of communication.
-// So all strategies share one trace and one arithmetic, and none has a timer.
+// Records what a strategy does, from outside. The fabric notes when every computation and call begins and ends. The
+// probe collects these intervals and divides each step's time into computation, communication, and the part of
+// communication that no computation hides (exposed). So all strategies are measured alike, and none has a timer.
 #pragma once
 #include <deque>
 #include <mutex>
@@ -29,16 +29,18 @@ struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
-  ComputeLog waits = {};  ///< the worker's waits for a call or a message, each labelled by what it waited for
+  ComputeLog waits = {};  ///< the worker's waits for calls and messages; the label says what was awaited
   std::vector<LayerMark> layers = {};
-  std::size_t submitted = 0;  ///< number of computations
+  std::size_t submitted = 0;  ///< number of computations submitted
 };
 
 /// The times of one call in a step [s], from the begin of the step.
 struct CallTimes {
   double posted = 0, started = 0, finished = 0;
-  double wire = 0;  ///< time since the last rank began the call; if that is unknown, since this rank began it
-  /// Time outside computation and outside all earlier calls, which adds up to the step's exposed time.
+  /// Time from when the last rank began the call (if that is unknown: from when this rank began it) until it finished.
+  double wire = 0;
+  /// The part of the call's time that overlaps neither computation nor an earlier call. Over all calls of a step these
+  /// parts add up to the step's `exposed`.
   double exposed = 0;
 };
 
@@ -47,25 +49,26 @@ struct Decomposition {
   double step = 0, compute = 0;
   double communication = 0;  ///< length of the time in which at least one call is under way
   double exposed = 0;        ///< the part of communication in which nothing is computed
-  double overlap = 0;        ///< time in which both are under way
+  double overlap = 0;        ///< time in which both a computation and a call are under way
   /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
   double skew = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
-  bool bytes_known = true;  ///< false: a vendor's call, whose bytes are not counted, was among them
+  bool bytes_known = true;  ///< false: the step has a vendor's call, whose bytes are not counted
   double encode = 0, decode = 0;
   double waited = 0;   ///< time of the worker's waits
   double handled = 0;  ///< time in which the worker posts, takes and copies messages, outside kernels and waits
   std::vector<CallTimes> calls = {};
 };
 
-/// `last_start[i]`: the time at which the last rank started call i, by this rank's clock; empty: skew is not known (0).
+/// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
+/// known, and `skew` is 0.
 Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 
-/// All that a rank has sent in steps, including its server's answers to messages of steps. Two kinds of messages
-/// outside steps are not counted: those with evaluation weights, and those that end a connection.
+/// All that a rank has sent in steps, including its server's answers to messages of steps. Messages outside steps,
+/// which carry evaluation weights or end a connection, are not counted.
 struct Totals {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
-  bool bytes_known = true;  ///< false: a vendor's call was among them
+  bool bytes_known = true;  ///< false: there were vendor's calls, whose bytes are not counted
   void add(const Completion&);
 };
 
@@ -76,9 +79,9 @@ class BackgroundLog {
   void keep(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
-  /// Returns the record of what was completed since the last call.
+  /// Returns the record of all that was completed since `take` was called last.
   StepRecord take();
-  /// Counts a call whose record is in a step already.
+  /// Adds to the totals a call that already has its record in a step.
   void add_done(const Completion&);
   Totals totals();
   bool idle();
@@ -103,20 +106,21 @@ class Probe final : public ForwardingFabric {
 
   /// Calls that are posted between begin and end belong to the step; those outside belong to none.
   void begin_step();
-  /// Ends the step without waiting for a device. Calls of a device that are not done yet will belong to the step in
-  /// which they complete.
+  /// Ends the step without waiting for a device. Calls that are not done yet will belong to the step in which they
+  /// complete.
   void leave_step();
-  /// Waits for all work. Returns the records of the steps that `leave_step` has ended since the last call, in their
-  /// order. Their labels stay valid until the next `begin_step`.
+  /// Waits for all work. Returns the records, in order, of the steps that `leave_step` has ended since `take_steps` was
+  /// called last. The labels in them stay valid until the next `begin_step`.
   std::vector<StepRecord> take_steps();
   /// Ends the step and waits for its work. The returned record stays valid until the next `begin_step`.
   const StepRecord& end_step();
-  /// Returns the record of background tasks since the last call, if it is kept.
+  /// Returns the record of background tasks since the last call of this function. It is empty unless
+  /// `keep_background` was called.
   StepRecord take_background() { return background_log_.take(); }
   void keep_background(bool yes) { background_log_.keep(yes); }
   /// The totals of all steps so far, over calls that are done.
   Totals totals();
-  /// True where no call of any step is under way, whether the worker's or a background task's.
+  /// True if no call of any step is under way, neither the worker's nor a background task's.
   bool idle();
 
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
@@ -138,8 +142,8 @@ class Probe final : public ForwardingFabric {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
-  /// Steps whose work may be under way, the present one last. It is a deque, since the fabric writes times to its
-  /// elements.
+  /// Steps whose work may be under way, the present one last. It is a deque, whose elements keep their addresses, since
+  /// the fabric writes times to them.
   std::deque<StepRecord> steps_;
   StepRecord ended_;             ///< what `end_step` has returned
   std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not yet done when it ended

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the calls of chosen steps against all ranks' inputs. They are calls of the measured run, with its own data.
+// Checks the results of calls against all ranks' inputs, during the measured run and on its own data, but only in
+// chosen steps.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,36 +15,37 @@
 
 namespace gradmeter::dataparallel {
 
-// Short sums of long buffers, by which ranks check a collective's result against its inputs without another
-// collective of that size (projection.cpp).
+// Checksums of a few numbers, by which ranks check a collective's result against its inputs without another collective
+// of that size (projection.cpp).
 
-/// The product of x with pseudo-random weights, and |x|^2. Weight i depends on seed and i alone; its sign is random and
-/// its size from 1/2 to below 1. So projections add up as the vectors do (Freivalds 1977), and one element that is
-/// wrong by e changes the projection by e/2 at least. If all weights had one size, half of all errors that are equal in
-/// two places would cancel out.
+/// The scalar product of x with pseudo-random weights, and |x|^2. Weight i depends on the seed and on i alone; its sign
+/// is random, and its size is from 1/2 to below 1. So the product of a sum of vectors is the sum of their products
+/// (Freivalds 1977), and one element that is wrong by e changes the product by at least e/2. The sizes vary, because
+/// with equal sizes two equal errors would cancel out in half of all cases.
 struct Projection {
   double product = 0, square = 0;
 };
 /// The projection of x, where x[0] has weight number `first`. Cost: one pass.
 Projection project(std::span<const float> x, std::uint64_t seed, std::uint64_t first = 0);
 
-/// The sum over 32-bit words of word · odd key, modulo 2^64. Every change of one word changes it; a change of several
-/// words does so except with a chance of one in 2^32. Hashes of parts add up if `first` is the key number of each
-/// part's first word. Words of 0 add nothing. The bytes after the last whole word count as one word. Cost: one pass.
+/// The sum, modulo 2^64, of all 32-bit words, each multiplied by an odd key of its own. A change of one word always
+/// changes the hash; a change of several words leaves it unchanged with a probability of 2^-32. Words of 0 add nothing.
+/// The bytes after the last whole word count as one word. The hash of a buffer is the sum of the hashes of its parts,
+/// if `first` is the index in the buffer of each part's first word. Cost: one pass.
 std::uint64_t linear_hash(std::span<const std::byte> bytes, std::uint64_t seed, std::uint64_t first = 0);
 
-/// Checks the bits of messages on arrival. Its ports write a hash of header and payload into a message's header, and
-/// check it when the message arrives. A worker's port writes hashes while the verifier is armed. A server's port does
-/// so for workers whose last message had a hash, so that answers to verified messages are verified too. Any thread may
-/// use it. It must outlive its ports.
+/// Checks the bits of messages. The sending port writes a hash of header and payload to the header, and the receiving
+/// port checks it. A worker's port writes hashes while the verifier is armed. A server's port does so in messages to
+/// workers whose last message had a hash, so that answers to verified messages are verified too. Any thread may use
+/// this object, which must outlive its ports.
 class MessageVerifier {
  public:
   Ports wrap(Ports, std::function<bool()> worker_is_armed);
-  /// The numbers of verified messages with a payload that the worker has posted and received so far.
+  /// How many verified messages with a payload the worker has posted, and has received, so far.
   std::uint64_t posted() const { return posted_; }
   std::uint64_t received() const { return received_; }
-  /// Describes the first message since the last call that arrived with other bits than were sent; empty: there was
-  /// none.
+  /// Describes the first message since the last call of this function whose bits were wrong on arrival; empty: there
+  /// was none.
   std::string take_fault();
 
  private:
@@ -54,50 +56,55 @@ class MessageVerifier {
   std::string fault_;
 };
 
-/// A fabric that forwards everything. While it is armed, each rank takes a projection of each call's input and output
-/// (see `project`). Nothing else is sent in the step; `verdict` adds up the inputs' projections later.
+/// A fabric that forwards everything. While it is armed, each rank computes checksums of every call's input and output
+/// (`project`, or `linear_hash` for copies). No further data are sent during the step: `verdict` adds up the checksums
+/// of all ranks' inputs later, and compares the sum with the output's.
 ///
-/// All-reduce and reduce-scatter of fp32: with w the weights, |w·y − Σ w·x_r| must be within what rounding explains.
-/// The rounding error of a sum of P elements is at most √P·u·Σ|x_r| with a probability of practically 1 (Higham & Mary,
-/// SISC 2019). The weights are independent of these errors, so they add up like a random walk: 16·√P·u·Σ‖x_r‖ (divided
-/// by P for an average; u = 2^-24) is beyond 8 standard deviations. Weights are at least a half, so an error of one
-/// element is sure to be found if it is at least four times that: 1.1e-4 for two ranks' gradients of length 10 each.
-/// All-gather, broadcast and all messages copy, so the bits must be the same (linear_hash). A message of a verified
-/// step may be received after the step, if the receive says so (Fabric::receive_of_last_step).
-/// All-reduces with a codec must have the same bits on all ranks. They must also be the sum of all ranks' inputs and of
-/// the differences that encoding makes (allreduce::CodingDifference), as each rank reports them. That holds for all
-/// codecs up to the rounding of fp32, with and without feedback, since the rank that encodes knows exactly what is
-/// lost, or kept for later. The tolerance is twice that of sums, applied to inputs, losses and what is kept. Whether a
-/// codec loses more than it may can only be checked with known data.
+/// All-reduce and reduce-scatter of fp32: let x_r be the input of rank r, y the output and w the weights. Then
+/// |w·y − Σ w·x_r| must not be larger than rounding explains. The rounding error of an element of a sum over P ranks is
+/// at most √P·u·Σ|x_r| with a probability of practically 1 (u = 2^-24; Higham & Mary, SISC 2019). The weights are
+/// independent of these errors, so the errors of all elements add up like a random walk. The tolerance,
+/// 16·√P·u·Σ‖x_r‖ (for an average divided by P), is beyond 8 standard deviations of this walk. Weights are at least
+/// 1/2, so a wrong element is sure to be found if its error is at least four times the tolerance: 1.1e-4 for the
+/// gradients of two ranks with norms of 10. All-gather, broadcast and all messages copy, so the output must have the
+/// bits of the input. A message of a verified step may be received after the step, if the receive says so
+/// (Fabric::receive_of_last_step). All-reduce with a codec: the output must have the same bits on all ranks. It must
+/// also be the sum of all ranks' inputs and of the differences that encoding makes, as each rank reports them
+/// (allreduce::CodingDifference). This holds up to the rounding of fp32 for all codecs, with and without error
+/// feedback, since the rank that encodes knows exactly what is lost, or kept for the next step. The tolerance is twice
+/// that of a sum, and its norms are those of inputs and differences. Whether a codec loses more than it may is not
+/// checked here, since that requires known data.
 ///
-/// Cost: nothing unless it is armed; else two passes over inputs and outputs. A rank keeps a few numbers for a call,
-/// and P for a reduce-scatter and for messages. With a codec it keeps as many numbers as the call has elements, and
-/// where these are encoded hop by hop without feedback, twice as many again.
+/// Cost: nothing unless armed; else two passes over inputs and outputs. Memory on a rank: a few numbers for each call;
+/// P numbers for a reduce-scatter and for messages. For an all-reduce with a codec, as many numbers as it has elements,
+/// and three times as many if a schedule encodes on every hop without error feedback.
 class Verifier final : public ForwardingFabric {
  public:
-  /// coded: all-reduces with a tensor layout use a codec. `world`: all ranks; it must outlive this object.
+  /// world: the communicator of all ranks, which must outlive this object. coded: all-reduces with a tensor layout use
+  /// a codec.
   Verifier(Fabric& inner, const runtime::Communicator& world, bool coded);
   ~Verifier() override;
   Verifier(const Verifier&) = delete;
   Verifier& operator=(const Verifier&) = delete;
 
-  /// For each group, verifies the next step in which the ranks of that group make calls. All ranks must call it before
-  /// the same step.
+  /// From now on, verifies for each group the next step in which ranks of the group make calls. All ranks must call it
+  /// before the same step.
   void arm();
-  /// Allows infinite and NaN gradients, since steps with them are skipped. Only a result without them is then a fault.
+  /// Allows gradients that are infinite or NaN, for runs that skip steps with such gradients. A fault is then only a
+  /// finite result of inputs that are not finite: its rank would not skip the step.
   void allow_overflow() { may_overflow_ = true; }
   void disarm();
-  /// number: the name of the step in the text of a fault.
+  /// number: the step's number, for the text of a fault.
   void begin_step(std::uint64_t number);
   void end_step();
-  /// True where any call of the last step was verified on this rank, so that its time is not a usual step's.
+  /// True if any call of the last step was verified on this rank, which made that step slower than others.
   bool verified_last_step() const { return verified_last_; }
-  /// True where this group has made verified calls since `arm`.
+  /// True if this group has made verified calls since `arm`.
   bool verified(Group g) const { return !armed_.at(static_cast<std::size_t>(g.id)); }
-  /// True where messages with a payload have been verified in both directions since the beginning.
+  /// True if the worker has posted and received verified messages with a payload.
   bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }
-  /// Collective over all ranks, once this rank has waited for all its calls. Returns in one line what was wrong in the
-  /// steps verified since the last call; empty: nothing.
+  /// Collective over all ranks; this rank must have waited for all its calls. Returns one line about the first fault in
+  /// the steps that were verified since `verdict` was called last; empty: there was no fault.
   std::string verdict();
 
   Group split(int color, int key) override;
@@ -130,8 +137,9 @@ class Verifier final : public ForwardingFabric {
   bool coded_;
   bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
   std::uint64_t step_ = 0, messages_before_ = 0;
-  std::vector<char> armed_, called_;  ///< by group: whether a verified step is wanted; whether this step has made calls
-  std::vector<char> verified_step_;   ///< by group: whether the last step that ended was verified
+  /// By group: whether its next step with calls is to be verified; whether it has made calls in this step.
+  std::vector<char> armed_, called_;
+  std::vector<char> verified_step_;  ///< by group: whether the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
   std::unordered_map<const Operation*, Call> under_way_;
   std::string fault_;  ///< the first fault on this rank

@@ -20,11 +20,11 @@
 
 namespace gradmeter::dataparallel {
 
-/// The thread that moves bytes. on_wait: the thread that waits, so that nothing moves while it computes. thread: a
+/// Which thread moves bytes. on_wait: the thread that waits for a call, so nothing moves while it computes. thread: a
 /// progress thread.
 enum class ProgressMode { on_wait, thread };
 
-/// A call as the engine sees it: something that it starts and advances.
+/// A call as the engine sees it: the engine starts it, and advances it until `advance` returns true.
 class EngineOperation : public Operation {
  public:
   EngineOperation(const char* label, int order, runtime::EventPtr ready)
@@ -44,7 +44,8 @@ class EngineOperation : public Operation {
  private:
   friend class Engine;
   const char* label_;
-  /// Calls with the same order run one after another; those with a negative one start in sequence and may overlap.
+  /// Calls with the same order start in the sequence in which they were submitted. Orders of 0 and more (collectives of
+  /// one group): a call starts when the one before is done. Negative orders (messages): calls may overlap.
   int order_;
   runtime::EventPtr ready_;
   bool started_ = false;
@@ -54,8 +55,9 @@ using EngineTicket = std::shared_ptr<EngineOperation>;
 
 class Messenger;
 
-/// Every `wait` after the progress thread's first error throws that error. The destructor abandons calls that are under
-/// way, but lets messages leave first, because tasks usually end with one.
+/// Runs the calls of one rank. After an error in the progress thread, every `wait` throws this error (the first, if
+/// there are several). The destructor abandons calls that are under way. But it lets posted messages leave first,
+/// because tasks usually end by posting one.
 class Engine {
  public:
   Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
@@ -67,10 +69,10 @@ class Engine {
   void wait(EngineOperation&);
   ProgressMode mode() const { return mode_; }
 
-  /// Polls the messenger in every pass from now on, since messages arrive at any time. Allowed only with a progress
-  /// thread. The messenger must outlive the engine.
+  /// From now on, the progress thread polls this messenger too, since messages arrive at any time. Errors:
+  /// std::logic_error without a progress thread. The messenger must outlive the engine.
   void attach(Messenger&);
-  /// Takes an error of a background task, which every wait on this engine then throws. Any thread may call it.
+  /// Reports an error of a background task; every later `wait` throws it. Any thread may call this function.
   void report(std::exception_ptr);
   /// As long as the returned object lives, the progress thread moves nothing, so that other measurements have the
   /// machine to themselves.
@@ -78,7 +80,7 @@ class Engine {
 
  private:
   void pause(bool);
-  bool poll();  ///< makes one pass over what is under way; true when anything moved
+  bool poll();  ///< makes one pass over all calls and messengers; true when anything moved
   bool poll_one(EngineOperation&);
   void note_waiting(const EngineOperation&);
   void take_submitted();
@@ -90,18 +92,18 @@ class Engine {
   void run();   ///< the loop of the progress thread
 
   ProgressMode mode_;
-  runtime::Backoff backoff_;  ///< used by the moving thread alone
+  runtime::Backoff backoff_;  ///< used only by the thread that moves bytes
   runtime::Activity& activity_;
   std::mutex mutex_;
   std::condition_variable work_;
-  /// Calls that the computing thread has submitted and the moving thread has not yet taken.
+  /// Calls that were submitted and that the progress thread has not taken yet.
   std::vector<EngineTicket> submitted_;
-  std::deque<EngineTicket> active_;     ///< used by the moving thread alone
-  std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not yet taken
+  std::deque<EngineTicket> active_;     ///< calls under way; used only by the thread that moves bytes
+  std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not taken yet
   std::vector<Messenger*> messengers_;  ///< changed by the progress thread alone, and under the lock
   std::exception_ptr reported_;
   int pauses_ = 0;       ///< number of pauses that have begun and not ended
-  bool parked_ = false;  ///< the progress thread sleeps until it is notified
+  bool parked_ = false;  ///< the progress thread sleeps until `work_` is notified
   std::condition_variable parking_;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
@@ -111,10 +113,11 @@ class Engine {
 
 // The operations that a fabric over ranks submits to its engine: a collective, a send or a receive.
 
-/// Runs one call of a collective that other operations share, one after another. Its `order` is that of its group.
+/// One call of a collective. Several operations may share the collective, because they have the same `order`, that of
+/// their group, and so run one after another.
 class CollectiveOperation final : public EngineOperation {
  public:
-  /// `label` and `world_ranks` (of the group's members) must outlive it.
+  /// world_ranks: the ranks in the world of the group's members. It and `label` must outlive the operation.
   CollectiveOperation(const char* label, int order, runtime::EventPtr ready, allreduce::Collective& a,
                       allreduce::Call call, const std::vector<int>& world_ranks)
       : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
@@ -133,12 +136,12 @@ class CollectiveOperation final : public EngineOperation {
   std::optional<allreduce::CodingTime> coding_before_;
 };
 
-/// A send or a receive. Messages wait neither for collectives nor for each other, since their transport is a separate
-/// one.
+/// A send or a receive. It does not wait for collectives, since messages have a transport of their own. It starts after
+/// all earlier sends to (or receives from) the same peer have started, and waits for no other message.
 class MessageOperation final : public EngineOperation {
  public:
-  /// `in` and `out` are as in FabricCall: a send sends `in`, a receive writes to `out`, and the other one is empty.
-  /// `world_ranks` (of the group's members) must outlive it.
+  /// A send sends `in`, and `out` is empty. A receive writes to `out`, and `in` is empty. world_ranks: the ranks in the
+  /// world of the group's members; it must outlive the operation.
   MessageOperation(CallKind, runtime::EventPtr ready, runtime::Transport&, int peer, std::span<const std::byte> in,
                    std::span<std::byte> out, const std::vector<int>& world_ranks);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over real ranks: both ports of a rank, and the polling that moves what they send and receive.
+// Messages over real ranks: both ports of a rank (a worker's and a server's), and the polling that moves their
+// messages.
 #pragma once
 #include <array>
 #include <atomic>
@@ -64,14 +65,14 @@ struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
   Role from = Role::worker;
   int to = 0;
-  std::span<std::byte> header = {}, draft = {};  ///< an empty draft means that the payload is in the sender's memory
+  std::span<std::byte> header = {}, draft = {};  ///< if the draft is empty, the payload is in the sender's own memory
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
   bool started = false;
 };
 
-/// Messages on their way out of both ports of a rank, with the memory for their headers and drafts.
-/// Memory: from the arena, headers for every rank and a few drafts (`port_memory_bytes`).
+/// The messages that both ports of a rank have posted and that have not left yet. The memory for their headers and
+/// drafts comes from the arena (`port_memory_bytes`).
 class SendQueue {
  public:
   SendQueue(runtime::Transport&, runtime::Arena&, const PortOptions&);
@@ -80,15 +81,16 @@ class SendQueue {
   // The functions up to `finish` are called under the messenger's mutex.
   /// Returns memory as Port::draft does. A draft that was never posted is returned again.
   std::optional<std::span<std::byte>> draft(Role from, int to, std::size_t bytes);
-  /// Prepares a message with this payload, or if it is null, with the last draft to that rank. Without room, the result
-  /// has no ticket.
+  /// Prepares a message with this payload or, if it is null, with the draft that was made last for that rank. If there
+  /// is no room, the result has no ticket.
   OutgoingMessage prepare(Role from, int to, const MessageHeader&, std::span<const std::byte> payload,
                           const char* label);
   void post(OutgoingMessage);
   /// Frees the memory of a message that has left.
   void finish(const OutgoingMessage&);
 
-  // The polling thread calls `take_posted` under the mutex, and `move` without it.
+  // The polling thread calls `take_posted` under the mutex, and `move` without the mutex.
+  /// Takes over the messages that were posted since the last poll.
   void take_posted();
   /// Starts what was posted, and calls `left` with each message that has left. Returns whether anything moved.
   bool move(const std::function<void(const OutgoingMessage&)>& left);
@@ -97,7 +99,7 @@ class SendQueue {
   /// The memory that one port has for one receiver.
   struct Destination {
     std::vector<std::span<std::byte>> headers;  ///< headers that are free
-    std::span<std::byte> draft;                 ///< a draft that was asked for, and not yet posted
+    std::span<std::byte> draft;                 ///< a draft that has not been posted yet; empty: there is none
   };
   Destination& destination(Role from, int to) { return destinations_[from][static_cast<std::size_t>(to)]; }
   void check_length(std::size_t bytes) const;
@@ -105,10 +107,10 @@ class SendQueue {
 
   runtime::Transport& transport_;
   const std::size_t payload_bytes_;
-  ByRole<std::vector<Destination>> destinations_;     ///< by sending role, then by receiver
-  ByRole<std::vector<std::span<std::byte>>> drafts_;  ///< by sending role: free drafts
-  std::vector<OutgoingMessage> posted_;               ///< messages that no poll has seen yet
-  std::deque<OutgoingMessage> leaving_;               ///< messages that the poll moves
+  ByRole<std::vector<Destination>> destinations_;     ///< by the sending port's role, then by receiver
+  ByRole<std::vector<std::span<std::byte>>> drafts_;  ///< free drafts, by the sending port's role
+  std::vector<OutgoingMessage> posted_;               ///< messages that no poll has taken over yet
+  std::deque<OutgoingMessage> leaving_;               ///< messages that the poll is sending
   std::atomic<int> unsent_{0};
 };
 
@@ -119,20 +121,21 @@ struct IncomingMessage {
   MessageHeader header = {};
   const std::byte* payload = nullptr;  ///< null: the payload has not arrived
   runtime::MessageHandle handle = {};
-  bool landing = false;                ///< the transport has been told where to put its payload
+  bool landing = false;                ///< true: the transport has been told where to put the payload
   std::vector<std::byte> buffer = {};  ///< holds the payload, unless the transport reads the peer's memory
-  OutgoingMessage own = {};            ///< the outgoing message, where the rank has sent to itself
+  OutgoingMessage own = {};            ///< the outgoing message, if the rank has sent to itself
 };
 
-/// Messages that come to both ports of a rank: it receives headers from every other rank, and payloads. Only the thread
-/// that polls uses it.
-/// Memory: a header for every rank, and at most `held_payloads` buffers a port, made when they are needed.
+/// The messages that come to both ports of a rank. It is ready for a header from every other rank at any time, and
+/// receives a payload after its header. Only the thread that polls uses it.
+/// Memory: a header for every rank, and at most `held_payloads` buffers for each port, made when they are needed.
 class ReceiveQueue {
  public:
   ReceiveQueue(runtime::Transport&, const PortOptions&);
-  /// Calls `deliver` with each message that has arrived, those of one sender in order. Returns whether there were any.
+  /// Calls `deliver` with each message that has arrived; those of one sender come in order. Returns whether there were
+  /// any.
   bool move(const std::function<void(IncomingMessage&)>& deliver);
-  /// Tells the sender that the message was read, and uses its memory again.
+  /// Tells the sender that the message was read, and frees the memory that held it.
   void release(IncomingMessage&);
 
  private:
@@ -140,7 +143,7 @@ class ReceiveQueue {
   struct Source {
     int from = 0;
     Role to = Role::worker;
-    MessageHeader header = {};  ///< the header that the next message will land in
+    MessageHeader header = {};  ///< memory for the next message's header
     runtime::MessageHandle handle = {};
     /// Messages whose payloads have not arrived, and the messages behind them.
     std::deque<IncomingMessage> coming = {};
@@ -153,36 +156,38 @@ class ReceiveQueue {
   runtime::Transport& transport_;
   const std::size_t payload_bytes_;
   std::vector<Source> sources_;
-  ByRole<std::vector<std::vector<std::byte>>> free_buffers_;  ///< by reading role
+  ByRole<std::vector<std::vector<std::byte>>> free_buffers_;  ///< by the receiving port's role
   ByRole<std::size_t> buffers_made_;
 };
 
-/// Tasks write and read through ports under a mutex. `poll` moves the bytes. It is called by a thread that posts or
-/// waits, and by the engine's thread while all others compute, so a sender never waits for a receiver that is busy
-/// computing. A payload is sent from the sender's own memory. The receiver makes room for it when its header arrives.
+/// Tasks write and read messages through ports, under a mutex; `poll` moves the bytes. A thread that posts or waits
+/// polls, and so does the engine's thread while all others compute. So a sender never waits for a receiver that is busy
+/// computing. A payload is sent from the sender's memory as it is; the receiver makes room for it when its header has
+/// arrived.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
-  /// activity: where workers note what they wait for, with the member's rank in the world.
+  /// activity: where workers note what they wait for. world_ranks: the ranks in the world of the group's members, for
+  /// these notes.
   Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks, runtime::SpinPolicy);
 
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
 
-  /// Makes one pass; true when anything moved. Any thread may call it; it returns at once where another thread polls.
+  /// Makes one pass; true when anything moved. Any thread may call it; it returns at once if another thread is polling.
   bool poll();
-  /// True where no message waits to leave.
+  /// True if no message waits to leave.
   bool idle() const { return send_queue_.idle(); }
-  /// Sleeps until something may have arrived, or for a short time. needed: called right before the sleep; if it returns
-  /// true there is other work, and no sleep. Another thread may poll meanwhile.
+  /// Sleeps until something may have arrived, but at most for a short time. needed: called right before the sleep; if
+  /// it returns true, there is other work, and the function returns at once. Another thread may poll meanwhile.
   void sleep_until_rung(const std::function<bool()>& needed);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();
   /// True: nothing moves from now on, whichever thread polls. False: messages move again.
   void pause(bool);
-  /// Says that the engine has failed or ends, so that nothing will make progress any more. Every task that waits for a
-  /// message gets this error.
+  /// Says that the engine has failed, so that nothing will make progress any more. Every task that waits for a message
+  /// gets this error.
   void fail(const std::exception_ptr&);
   std::unique_ptr<Port> port(Role);
 
@@ -192,7 +197,7 @@ class Messenger {
     std::deque<IncomingMessage> arrived;
     std::optional<IncomingMessage> reading;
     bool room_wanted = false, room = false;
-    bool worker_takes_messages = false;  ///< a worker that waits takes the messages that arrive
+    bool worker_takes_messages = false;  ///< true: a waiting worker takes the messages of this inbox as they arrive
     std::unordered_map<int, int> kept;   ///< number of kept messages, by sender
     std::exception_ptr error;
     std::condition_variable changed;
@@ -216,8 +221,8 @@ class Messenger {
 
   std::mutex mutex_;  ///< guards the members below, except those that only the poll uses
   SendQueue send_queue_;
-  ByRole<Inbox> inboxes_;              ///< by reading role
-  std::vector<IncomingMessage> read_;  ///< messages that were read, for the next poll to release
+  ByRole<Inbox> inboxes_;              ///< by the receiving port's role
+  std::vector<IncomingMessage> read_;  ///< messages that were read, which the next poll releases
   bool engine_sleeps_ = false;         ///< the engine's thread sleeps until the doorbell rings
   bool worker_polls_ = false;          ///< a worker polls, so that the engine's thread need not be woken
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fabric over real ranks: schedules over a transport, or the vendor's collectives, and the host's clock.
+// The fabric over real ranks: collectives by schedules over a transport or by the vendor's library, and the host's
+// clock.
 #pragma once
 #include <map>
 #include <memory>
@@ -20,25 +21,25 @@ using runtime::TransportKind;
 struct RankFabricOptions {
   /// How collectives are exchanged; the fabric fills in the group's ranks. A ring is used if the algorithm is null or
   /// does not apply. The codec is for all-reduces with a tensor layout. Copies, sums and the codec's work are submitted
-  /// to `queue`, on its device; null: the engine does them at once.
+  /// to `exchange.queue`; if that is null, the engine does them at once on the host.
   allreduce::ExchangeSpec exchange = {};
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
   runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
   std::size_t memory_bytes = 0;                    ///< for models, strategies' `memory` and messages
-  bool scatters = false;                           ///< reduce_scatter and all_gather will be called
+  bool scatters = false;                           ///< true: reduce_scatter and all_gather will be called
   int background_threads = 1;                      ///< threads of a background task's kernels
-  /// Number of groups that make collectives, counting that of all ranks; each has memory of its own.
+  /// Number of groups that make collectives, including that of all ranks. Each has memory of its own.
   int groups = 3;
   /// Queue of this rank's computations, which outlives the fabric; null: the host's.
   runtime::Queue* queue = nullptr;
-  core::MessageFaults message_faults = {};  ///< faults that are injected into its messages
+  core::MessageFaults message_faults = {};  ///< faults that are injected into the fabric's messages
   int world_rank = 0;                       ///< this rank in the world, for `message_faults`
 };
 
-/// Collective over the communicator, as are `split` and the destructor.
-/// Errors: UsageError when shm is asked for over several nodes; BackendError when memory is short.
+/// The constructor, `split` and the destructor are collective over the communicator.
+/// Errors: UsageError if the transport shm is asked for over several nodes; BackendError if memory is short.
 class RankFabric final : public Fabric {
  public:
   RankFabric(const runtime::Communicator&, const RankFabricOptions&, runtime::Activity&);
@@ -62,14 +63,14 @@ class RankFabric final : public Fabric {
   void stamp(double& to) override;
   double now() const override { return runtime::host_clock(); }
 
-  /// Memory that the transport moves best, and the only memory that shm can move. Models keep their gradients here.
+  /// The memory that the transport moves best; shm can move no other. Models keep their gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
-  /// The length of message at which the group's collectives cut buffers [bytes].
+  /// The length of the messages into which the group's collectives cut buffers [bytes].
   std::size_t message_bytes(Group g) const;
-  /// As long as the returned object lives nothing moves. All ranks must have completed the calls that they wait for.
+  /// Nothing moves as long as the returned object lives. Every rank must have completed its calls before.
   std::shared_ptr<void> pause_progress() { return engine_->pause_progress(); }
-  /// Drops the codec's state from earlier calls.
+  /// Drops the state that the codec keeps from earlier calls.
   void forget();
 
   /// The bytes that these options will make resident on this rank, for --dry-run.
@@ -83,14 +84,14 @@ class RankFabric final : public Fabric {
   struct LoggedWork;
   void run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log);
   void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin, ComputeLog& log);
-  /// Writes the times of marks to logs and stamps. All work must be done. `here` is the event at its end, reached at
-  /// `now`.
+  /// Writes the times of marked work to logs and stamps. All submitted work must be done. `here` is an event behind it,
+  /// which was reached at the time `now`.
   void read_marks(const runtime::Event& here, double now);
-  /// Locks the log where two threads write to it: that of the device's queue, and that which makes exchanges. With the
-  /// host's queue these are one thread, and no lock is taken.
+  /// Locks the log if two threads write to it: the device's queue and the thread that makes exchanges. With the host's
+  /// queue there is only one thread, and no lock is taken.
   std::unique_lock<std::mutex> log_lock();
   allreduce::Collective& collective(CommGroup&, const FabricCall&);
-  /// True where the call's buffers must be copied to and from memory that transports reach.
+  /// True if the call's buffers must be copied to and from memory that transports reach.
   bool is_staged(const FabricCall&);
 
   RankFabricOptions options_;
@@ -100,7 +101,8 @@ class RankFabric final : public Fabric {
   runtime::Queue* queue_;
   std::mutex log_mutex_;
   ComputeLog* log_ = nullptr;
-  /// Work since the last `synchronise` that a device times by its own clock, and the log that its time belongs to.
+  /// Work since the last `synchronise` that a device times by its own clock, and the log to which its time will be
+  /// added.
   struct Marked {
     std::string_view label;
     runtime::EventPtr begin, end;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in virtual time: they begin when the last member has called, and run the same schedules as real ranks.
+// Collectives in virtual time. A collective begins when the last member of its group has called, and runs the same
+// schedule as over real ranks.
 #pragma once
 #include <map>
 #include <span>
@@ -17,11 +18,11 @@ class SimCollectives {
  public:
   explicit SimCollectives(SimContext& context)
       : context_(context), free_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
-  /// Makes the call of one worker in a collective.
+  /// Makes one worker's call of a collective.
   Ticket join(int worker, const FabricCall&);
 
  private:
-  /// A collective call that waits for its members.
+  /// A collective that not all members of its group have called yet.
   struct PendingCollective {
     CallKind kind = CallKind::all_reduce;
     int root = 0;
@@ -36,18 +37,18 @@ class SimCollectives {
   /// The cost of encoding with a codec.
   struct CodecCost {
     core::CodecRates rates;
-    double share;  ///< bytes on the wire for each byte of the numbers
+    double share;  ///< encoded bytes for each byte of fp32
   };
   const allreduce::Algorithm& algorithm(std::uint32_t ranks, CallKind, int root);
   CodecCost codec_cost(std::size_t elements) const;
   std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
                                    const allreduce::Slices&, std::vector<double> begin) const;
   void complete(PendingCollective&);
-  /// True where a member dies before it has done its part. No member's call then completes.
+  /// True if a member dies before it has done its part. Then no member's call completes.
   bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
 
   SimContext& context_;
-  /// By worker: the time at which its last collective ends, since it makes one at a time.
+  /// By worker: the time at which its last collective ends. Its next one begins no earlier.
   std::vector<double> free_;
   std::map<std::pair<int, int>, std::uint64_t> calls_;
   std::map<std::pair<int, std::uint64_t>, PendingCollective> open_;

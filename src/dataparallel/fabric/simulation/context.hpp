@@ -24,10 +24,10 @@ struct MessageQueue;
 /// A message on the network.
 struct Packet {
   int from = 0;                   ///< rank in the world
-  std::uint64_t number = 0;       ///< number among all packets so far, which decides ties, so that runs repeat
-  double head = 0, tail = 0;      ///< when its first and its last byte would arrive at a free port
+  std::uint64_t number = 0;       ///< number among all packets; orders packets of the same time and sender
+  double head = 0, tail = 0;      ///< when its first and its last byte would arrive if the receiver's port were free
   double port_time_s = 0;         ///< how long it occupies the port
-  MessageQueue* queue = nullptr;  ///< queue in which it arrives
+  MessageQueue* queue = nullptr;  ///< the queue in which it arrives
   bool is_failure_notice = false;
   MessageHeader header = {};
   std::shared_ptr<const std::vector<std::byte>> payload = {};
@@ -37,15 +37,15 @@ struct Packet {
 struct MessageQueue {
   explicit MessageQueue(int rank) : owner(rank) {}
   const int owner;  ///< rank in the world
-  /// Packets by arrival time. That time does not change any more, but may be in the future.
+  /// Packets by arrival time, sender and number. An arrival time does not change any more, but may be in the future.
   std::map<std::tuple<double, int, std::uint64_t>, Packet> arrivals;
-  int reader = -1;  ///< thread that sleeps until a packet comes; -1: none
+  int reader = -1;  ///< the thread that sleeps until a packet comes; -1: none
 };
 
-/// The ranks' network ports. A rank sends one message at a time, in the order of posting, and receives one at a time,
-/// in the order in which their first bytes arrive. Collectives use transports of their own. Only the running thread may
-/// call it. Source of the cost: Hockney's model, with both ports of a rank serialised; nodes' ports and the trunk are
-/// shared (`core::LinksInUse`).
+/// The ranks' network ports, for messages; collectives do not use them. A rank sends one message at a time, in the
+/// order of posting, and receives one message at a time, in the order in which the first bytes arrive. Only the running
+/// thread may use it. Source of the cost: Hockney's model, with both directions of a rank serialised; a node's port and
+/// the trunk are shared (`core::LinksInUse`).
 class SimNetwork {
  public:
   SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
@@ -54,20 +54,21 @@ class SimNetwork {
         incoming_(static_cast<std::size_t>(ranks)) {}
 
   using Passage = core::LinksInUse::Passage;
-  /// Occupies the sender's port and the links for a message. from, to: ranks in the world.
+  /// Occupies the sender's port and the links for a message that is posted now. from, to: ranks in the world.
   Passage send(int from, int to, std::size_t bytes);
   /// The time at which the sender's port is free again [s].
   static double left(const Passage& p) { return p.begin + p.seconds; }
-  /// Delivers a message to this queue after the passage that `send` returned, plus `delay` for an injected fault [s].
+  /// Delivers a packet after the passage that `send` returned. delay: further time for an injected fault [s].
   void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
-  /// Delivers a packet at this time, after all others of that time, without using the link.
+  /// Delivers a packet at this time, after all others of the same time and sender, without using the link.
   void deliver_at(MessageQueue&, Packet, double time);
   /// Delivers a packet now, without using the link.
   void put(MessageQueue&, Packet);
 
-  /// Fixes the arrival times of packets whose first byte has arrived, since no later packet can come before them.
+  /// Fixes the arrival times of packets whose first byte has arrived at the owner's port, since no packet that is sent
+  /// later can overtake them.
   void settle(MessageQueue&);
-  /// The time at which the queue's first packet will arrive, as known now [s]; `forever`: none is on its way.
+  /// The time at which the queue's first packet will arrive, by what is known now [s]; `forever`: none is on its way.
   double expected(const MessageQueue&) const;
 
  private:
@@ -95,7 +96,8 @@ class SimOperation : public Operation {
       : scheduler_(scheduler), thread_(scheduler.running_thread()), label_(std::move(label)) {
     completion_.posted = scheduler.now(thread_);
   }
-  /// Compares with the time of the thread that asks, since a background task may have posted the call and ended.
+  /// True if the call has finished by the clock of the thread that asks. (The thread that posted the call may be a
+  /// background task that has ended.)
   bool done() const override {
     return complete_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
   }
@@ -108,8 +110,7 @@ class SimOperation : public Operation {
   double posted() const { return completion_.posted; }
   int thread() const { return thread_; }
 
-  /// Completes the call at that time, which may be in the future. Wakes the thread that waits for the call, if there is
-  /// one.
+  /// Completes the call. Its times may be in the future. Wakes the thread that waits for the call, if there is one.
   void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
     completion_.started = started;
     completion_.finished = finished;
@@ -120,8 +121,8 @@ class SimOperation : public Operation {
   }
   virtual void wait() {
     while (!complete_) sleep(EventScheduler::forever);
-    // Blocks until the finish time itself. A difference of times would be rounded, and the call must be done when this
-    // returns.
+    // Blocks until the very time `finished`. To advance the clock by a rounded difference of times could end too early,
+    // and the call must be done when `wait` returns.
     while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
   }
 
@@ -151,7 +152,7 @@ class Groups {
   int position(Group, int worker) const;
   /// The worker that has this rank in the group. Errors: std::logic_error when there is none.
   int worker(Group, int rank) const;
-  /// Makes the `split` call of one worker; returns when all workers have called.
+  /// Makes one worker's call of `split`; returns when all workers have called.
   Group split(int worker, int color, int key);
 
  private:
@@ -168,7 +169,7 @@ class Groups {
 
 struct SimContext {
   SimContext(int workers, SimMachine);
-  /// The time at which that rank of the world fails; `EventScheduler::forever` for ranks that do not.
+  /// The time at which this rank in the world fails; `EventScheduler::forever`: never.
   double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
   const core::Machine& machine() const { return simulated.machine; }
   double now() const { return scheduler.now(scheduler.running_thread()); }
@@ -178,7 +179,7 @@ struct SimContext {
   SimNetwork network;
   Groups groups;
   std::vector<double> failure_times;
-  std::vector<double> cores_free;  ///< when each shared core is [s]
+  std::vector<double> cores_free;  ///< when each shared core becomes free [s]
 };
 
 }  // namespace gradmeter::dataparallel

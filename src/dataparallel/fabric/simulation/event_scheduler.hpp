@@ -17,8 +17,8 @@
 namespace gradmeter::dataparallel {
 
 /// Times are in virtual seconds. Threads are numbered: the ranks first, then spawned threads in the order of spawning.
-/// Only the running thread makes calls, except `run`; it calls `advance` and `block` for itself.
-/// Cost: a switch is O(log threads) and a wake-up by the operating system.
+/// Except for `run`, only the running thread calls these functions; it may call `advance` and `block` only for itself.
+/// Cost: a switch takes O(log threads) and a wake-up by the operating system.
 class EventScheduler {
  public:
   static constexpr double forever = std::numeric_limits<double>::infinity();
@@ -28,32 +28,33 @@ class EventScheduler {
 
   explicit EventScheduler(int threads);
 
-  /// Runs body(rank) on as many threads as there are ranks; returns when these and all spawned threads are done. The
-  /// first exception that a body throws is rethrown; the other threads then end with `Stopped`. Errors:
-  /// std::logic_error on a deadlock, with a text that says who waits, and who was stopped before.
+  /// Runs body(rank) for every rank, each on its own thread; returns when these and all spawned threads have ended. If
+  /// a body throws, all other threads end with `Stopped`, and the exception is rethrown. Errors: std::logic_error on a
+  /// deadlock, with a text that says which threads wait, and which were stopped before.
   void run(const std::function<void(int rank)>& body);
-  /// Starts another thread, at the caller's time, and returns its number. It has the caller's stop time. `name` is for
-  /// the text of a deadlock.
+  /// Starts another thread, with the caller's clock and stop time, and returns its number. `name` is for the text of a
+  /// deadlock.
   int spawn(std::string name, std::function<void()> body);
 
   double now(int thread) const { return threads_[static_cast<std::size_t>(thread)].clock; }
   int running_thread() const { return running_thread_; }
-  /// Adds time to this thread's clock; threads with earlier clocks run before it continues.
+  /// Adds time to this thread's clock; threads with earlier clocks run before this one continues.
   void advance(int thread, double seconds);
-  /// Sleeps until `wake` is called for this thread, or until the time `until`; `why` says what it waits for.
+  /// Sleeps until `wake` is called for this thread, or until the time `until`; `why` says what the thread waits for.
   void block(int thread, std::string why, double until = forever);
-  /// Wakes a blocked thread at `time`, or at its own clock, whichever is later. If there are several calls, the
-  /// earliest time counts. It has no effect on a thread that does not sleep.
+  /// Wakes a blocked thread at `time`, or at its own clock, whichever is later. If a thread is woken several times, the
+  /// earliest counts. Waking a thread that does not sleep has no effect.
   void wake(int thread, double time);
 
-  /// Ends a thread, by `Stopped`, when it reaches this time. It may be called for a thread that has not begun or that
-  /// sleeps, and by a thread for itself.
+  /// Sets the stop time of a thread, at which `Stopped` ends it. The thread may be the caller, or one that sleeps or
+  /// has not begun.
   void stop_at(int thread, double time);
-  /// Ends a spawned thread where it sleeps, and waits until it has ended, so that it ends before objects that it uses
-  /// are destroyed. It ends at once if the run has failed. Does nothing if the thread has ended already.
+  /// Ends a spawned thread in its sleep and waits until it has ended, so that objects that it uses can be destroyed. If
+  /// the run has failed, the thread ends by itself and is only waited for. Does nothing if it has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Notes an exception that no thread has taken yet. The next deadlock throws it instead, as its likely cause.
+  /// Notes an exception that no thread has caught yet. If there is a deadlock later, `run` throws this exception, its
+  /// likely cause, instead of a logic_error.
   void suspect(std::exception_ptr e);
 
  private:
@@ -62,11 +63,11 @@ class EventScheduler {
     std::condition_variable turn, end;
     State state = State::runnable;
     double clock = 0;
-    double wakes = 0;       ///< time at which it runs next, unless it is woken earlier
-    double stop = forever;  ///< its stop time
-    bool stopped = false;   ///< true: it ended at its stop time
+    double wakes = 0;       ///< time at which the thread runs next, unless it is woken earlier
+    double stop = forever;  ///< stop time
+    bool stopped = false;   ///< true: the thread ended at its stop time
     std::string name, why;
-    std::vector<int> awaited_by;  ///< threads that wait in `stop` for its end
+    std::vector<int> awaited_by;  ///< threads that wait in `stop` for this thread's end
     std::thread thread;
   };
   Thread& at(int thread) { return threads_[static_cast<std::size_t>(thread)]; }
@@ -81,8 +82,9 @@ class EventScheduler {
 
   std::mutex mutex_;
   const std::size_t ranks_;
-  std::deque<Thread> threads_;              ///< by number; a deque keeps their addresses
-  std::set<std::pair<double, int>> queue_;  ///< the first one runs next; threads that sleep for ever are not in it
+  std::deque<Thread> threads_;  ///< by number; in a deque, threads keep their addresses
+  /// The times at which threads run next; the first one is next. Threads that sleep for ever are not in it.
+  std::set<std::pair<double, int>> queue_;
   int running_thread_ = 0;
   std::exception_ptr error_, suspect_;
 };

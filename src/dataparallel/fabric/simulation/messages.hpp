@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages in virtual time: sends and receives of a fabric, and ports.
+// Messages in virtual time: the sends and receives of a fabric, and the messages of ports.
 #pragma once
 #include <deque>
 #include <map>
@@ -32,15 +32,15 @@ class PointToPoint {
   void match(Channel&);
 
   SimContext& context_;
-  std::map<std::tuple<int, int, int>, Channel> channels_;  ///< by group and the two workers
+  std::map<std::tuple<int, int, int>, Channel> channels_;  ///< by group, sender and receiver
 };
 
-/// The state that the ports of one `open` share.
+/// The state that all ports share that one collective `open` makes.
 struct PortSet {
   PortOptions options = {};
   std::vector<int> members = {};                        ///< workers in rank order
   std::deque<MessageQueue> workers = {}, servers = {};  ///< by rank in the group
-  /// Ports that are no longer needed, recorded where messages may get lost.
+  /// Ports that were closed; recorded only if messages may get lost.
   std::set<std::pair<Role, int>> closed = {};
   std::deque<MessageQueue>& queues(Role r) { return r == Role::worker ? workers : servers; }
 };
@@ -49,11 +49,11 @@ struct PortSet {
 class SimMessenger {
  public:
   explicit SimMessenger(SimContext& context) : context_(context) {}
-  /// Makes the `open` call of one worker. It does not wait for the others, since messages may arrive before a receiver
-  /// opens.
+  /// Makes one worker's call of `open`. It does not wait for the other workers, since messages may arrive before their
+  /// receiver has called.
   Ports open(Group, int worker, PortOptions);
-  /// The time at which the last message that this thread has posted leaves [s]. The entry is erased, since numbers of
-  /// threads are reused.
+  /// The time at which the last message that this thread has posted leaves [s]; 0: it has posted none. The entry is
+  /// erased, since numbers of threads are reused.
   double take_last_send_end(int thread);
 
  private:
