@@ -66,10 +66,10 @@ struct Verdict {
 
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
 /// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows these errors, with u the unit
-/// roundoff. Sums: in any order (ranks − 1)·u·Σ|x| (Jeannerod & Rump 2013), or with `rounds_once` (ranks −
-/// 1)·2^-24·Σ|x| and one u. Averages: two roundings more than sums. Products: a relative error of one u for each rank
-/// whose factor is not ±1, and one more u. Min, max and integers: none. Cost: O(ranks · n), so ranks may check one part
-/// each.
+/// roundoff. Sums: (ranks − 1)·u·Σ|x|, whatever the order (Jeannerod & Rump 2013); with `rounds_once`
+/// ((ranks − 1)·2^-24 + u)·Σ|x|. Averages: two roundings more than sums. Products: a relative error of one u for each
+/// rank whose factor is not ±1, and one more u. Min, max and integers: none. Cost: O(ranks · n), so ranks may check one
+/// part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
@@ -92,7 +92,8 @@ struct KnownCollective {
   std::size_t root = 0;   ///< the root of a broadcast
 };
 
-/// Writes this rank's contribution, before the call. Other elements get a value that no result has.
+/// Writes this rank's contribution, before the call. Elements of `in` that contribute nothing get a value that no
+/// result has.
 void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Gives this rank's contribution the data's stamp (see `restamp` of known data), before a later call on the same data.
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);

@@ -66,16 +66,16 @@ struct Comparison {
   std::size_t count(Verdict) const;
 };
 
-/// faster, slower: the 95 % interval excludes 1, and so does the test adjusted for all points (q ≤ 0.05). same: the
-/// interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other points are undecided;
-/// so is a point whose launches on one side come from several machines or builds, since these differ by more than
-/// launches do. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ), and
-/// for predicted points.
+/// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
+/// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other
+/// points are undecided; so is a point whose launches on one side come from several machines or builds, since these
+/// differ by more than launches do. Errors: UsageError if no point is on both sides (it names the factors in which the
+/// sides differ), and for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point does not pass a lower bound on its ratio: the 95 % interval lies below the bound, contains it
-/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it
-/// passes.
+/// The reason why a point's ratio is not shown to be above `bar`: the 95 % interval lies below the bar, contains it or
+/// is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it is
+/// shown to be.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

@@ -26,13 +26,13 @@ enum class FindingKind : std::uint8_t {
   shared_cores,      ///< more busy threads than cores, other processes, or ranks that slow each other down
   slow_rank,         ///< a rank that takes longer than the others to compute, or for its calls
   slow_host,         ///< a host whose links are slower than those of the others
-  slow_link,         ///< a link that is slower than its two hosts explain
-  disturbance,       ///< a soak's disturbances, drift and long windows
+  slow_link,         ///< a link that is slower than expected from its two hosts
+  disturbance,       ///< disturbances, drift and long windows in a soak (links timed for hours, analysis/links.hpp)
   change,            ///< the effect of changing one factor's value, with all other factors equal
   fastest_exchange,  ///< the fastest algorithm of one collective at one size
   small_batch,       ///< a larger mini-batch raises efficiency by much, as disjoint 95 % intervals show
   lost_to,           ///< the causes of a step's lost time
-  nothing_wrong,     ///< points that were examined without any of the findings above
+  nothing_wrong,     ///< an experiment in which none of the above was found
   efficiency,        ///< a curve of efficiency over the mini-batch
   accuracy,          ///< the accuracy that training reached
   crossover,         ///< links on which a codec pays

@@ -80,8 +80,8 @@ int better_direction(core::Metric);
 core::Metric find_metric(const std::string& name);
 core::Factor find_factor(const std::string& name);
 
-// The conditions, beside the points' factors, in which two sides' launches differ, and whether their order in time
-// confounds them.
+// The conditions, beside the points' factors, in which two sides' launches differ, and whether the order of launches in
+// time may explain a difference.
 
 /// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, libraries, environment, GPUs.
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
@@ -115,12 +115,13 @@ struct MergedPoint {
 };
 
 /// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
-/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches. A 95 %
-/// interval is replaced by that over launches (by none if a value is not positive), also an interval in metrics of its
-/// own (efficiency_ci95_low). A true or false metric is true if any launch has true. What bounds a step (`bound_by`) is
-/// decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the launches name it.
-/// Other whole numbers and texts are those of the last launch. A point of one launch stays as it is, without its
-/// samples. Cost: O(n log n).
+/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches, except
+/// for a count of samples, which becomes the sum. A 95 % interval becomes the interval over launches, or is left out if
+/// the value of a launch is missing or not positive; the same holds where the ends of an interval are metrics
+/// themselves (efficiency_ci95_low). A boolean metric is true if it is true in any launch. What bounds a step
+/// (`bound_by`) is decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the
+/// launches name it. Other whole numbers, texts and the timeline are those of the last launch. A point of one launch
+/// stays as it is, without its samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 

@@ -19,14 +19,15 @@ struct LinkFinding {
   bool latency = false;     ///< true: the finding is about latency; false: about bandwidth
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
-  /// How far its time (half a round trip, or a window) exceeds the usual time, in robust deviations. The usual time is
-  /// the median of the hosts' medians, or with fewer than four hosts, the median of all links' times. A robust
-  /// deviation is 1.4826 times the median absolute deviation of links' times from those that the medians of their two
-  /// hosts explain, but at least 1 % of the usual time.
+  /// How far the time of the link or host (half a round trip, or a window) exceeds the usual time, in robust
+  /// deviations. The usual time is the median of the hosts' medians, or with fewer than four hosts, the median of all
+  /// links' times. A robust deviation is 1.4826 times the median, over all links, of |a link's time − the time expected
+  /// from its two hosts|, but at least 1 % of the usual time. Here the expected time allows for all hosts as
+  /// `link_findings` does for slow ones.
   /// For an asymmetry: the logarithm of the ratio of the two ways' times, each divided by its expected time (see
   /// `link_findings`), in robust deviations of this logarithm over all links.
   double deviations = 0;
-  /// Its time divided by the usual time; for an asymmetry, the ratio whose logarithm `deviations` counts.
+  /// The time divided by the usual time; for an asymmetry, the ratio whose logarithm is in `deviations`.
   double ratio = 1;
   std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }

@@ -23,9 +23,9 @@ inline runtime::Combine combine_of(Op op) {
   return op == Op::product ? runtime::Combine::product : runtime::Combine::sum;
 }
 
-// gloo's all-reduce, which PyTorch uses between processors.
+// gloo's all-reduce, which PyTorch uses for tensors in host memory.
 
-/// The library behind a vendor's row, as "gloo 0.5.0"; empty for the MPI library.
+/// The library behind a vendor's row with its version, "gloo 0.5.0"; empty for the MPI library.
 std::string library_of(const AlgorithmInfo&);
 
 /// The row `gloo:algorithm=ring` or bcube: all-reduce on any ranks. Refused where the program was built without gloo.
@@ -33,9 +33,9 @@ extern const AlgorithmInfo gloo_row;
 
 // The collectives of the MPI library, which are the baseline to beat.
 
-/// The MPI calls that are made. Where the number of ranks divides the count, blocks are exchanged by MPI_Allgather and
-/// MPI_Reduce_scatter_block, which a user would call. Otherwise MPI_Allgatherv and MPI_Reduce_scatter are called, which
-/// take blocks of any lengths.
+/// The MPI calls that are made. Where the number of ranks divides the count, an all-gather is MPI_Allgather and a
+/// reduce-scatter is MPI_Reduce_scatter_block, as a user would call them. Otherwise these are MPI_Allgatherv and
+/// MPI_Reduce_scatter, which take blocks of any lengths.
 enum class MpiMode : std::uint8_t {
   blocking,     ///< `advance` returns when the call is complete; most MPI libraries do this best
   nonblocking,  ///< `start` begins the call, and `advance` moves it on by MPI_Test
@@ -45,8 +45,8 @@ enum class MpiMode : std::uint8_t {
 /// MPI's collective of any kind. Blocks are cut by `block_begin` over the whole buffer. An average is a sum, then one
 /// pass that divides. Types that MPI lacks use operators made from our own `reduce`, which round after every operation.
 /// With MPI's own operators the vendor decides the results of NaN, of zeros of both signs in min and max, and of
-/// integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Counts above 2^30 elements are split into
-/// several calls where blocks stay whole (all-reduce, broadcast, send-receive). Errors: BackendError for other
+/// integers that overflow (Open MPI 4.1 saturates int8 where it has AVX). Collectives without blocks (all-reduce,
+/// broadcast, send-receive) are split into several calls above 2^30 elements. Errors: BackendError for other
 /// collectives above 2^31 - 1 elements, and for an all-to-all whose count is no multiple of the ranks.
 class MpiCollective final : public Collective {
  public:
@@ -166,7 +166,7 @@ class NcclCollective final : public StreamCollective {
 /// as NCCL_ALGO and NCCL_PROTO have them. A combination that NCCL does not have ends in NCCL's own error. LL128 is the
 /// user's risk: where the links do not support it, data is wrong. Refused where the program was built without NCCL.
 /// Source: NCCL 2.28, "Environment variables", NCCL_ALGO
-/// Binding ends in a BackendError without a queue of a GPU.
+/// Errors of binding: BackendError if the queue is not that of a GPU.
 extern const AlgorithmInfo nccl_row;
 
 }  // namespace gradmeter::allreduce

@@ -56,8 +56,8 @@ class CollectiveCaller {
       run(collective_);
     }
   }
-  /// Makes the fewest calls after which `out` holds one call's result: a whole iteration, where its calls are made as
-  /// one and every call reads the same input; else a single call.
+  /// Leaves the result of one call in `out`. Makes a single call, or a whole iteration if that is a graph. In place it
+  /// always makes a single call, since there each call of a graph would work on the result of the call before.
   void run_one() { run(iteration_ && !call_.in_place() ? *iteration_ : collective_); }
   std::size_t calls() const { return calls_; }
   /// The number of calls that `run_one` makes.
@@ -86,7 +86,8 @@ class CollectiveCaller {
 /// The call that the point makes on these buffers.
 allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
 
-/// How iterations are paced, and how their times become one time. Collective over `c`.
+/// How the ranks of `c` begin each iteration (`cadence`, with their common `clock`), and how the ranks' times of one
+/// iteration become one time (`reduction`). Objects made from a Pace are collective over `c`.
 struct Pace {
   const runtime::Communicator& c;
   runtime::SharedClock& clock;
@@ -123,7 +124,9 @@ class TimeTable {
 
 /// Work between timed calls, outside their times; empty: there is none.
 struct BetweenCalls {
-  std::function<void()> before;  ///< runs before each iteration, and before the iteration is paced
+  /// Runs before each timed part of an iteration, while the ranks have not yet met to begin that part (at a barrier or
+  /// a time window).
+  std::function<void()> before;
   /// Runs after a block's last call, before this rank communicates in any other way, so that the result is what the
   /// call itself has left.
   std::function<void()> after_last;
@@ -133,9 +136,9 @@ class CollectiveTask {
  public:
   virtual ~CollectiveTask() = default;
   void set_between(BetweenCalls b) { between_ = std::move(b); }
-  /// Runs iterations and returns their times [s], equal on all ranks. Iterations that a rank began too late for their
-  /// time window are left out, so there may be fewer times. keep: true if the times are samples. window_s: the length
-  /// of the time window of an iteration. Collective.
+  /// Runs iterations and returns for each the time of one call [s], the same on all ranks. Iterations that a rank began
+  /// too late for their time window are left out, so there may be fewer times. keep: true if the times are samples.
+  /// window_s: the length of the time window of an iteration. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
   /// This rank's own times for one call [s], including waits for other ranks, of the iterations kept since
   /// `take_own_times` was last called.

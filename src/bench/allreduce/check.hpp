@@ -27,9 +27,9 @@ void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
 /// Compares the result with known data, after the call. Collective over `c`.
 CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
                          std::span<const std::byte> result);
-/// Writes one worker's gradient as input, for a call with a codec.
+/// Writes one worker's gradient as input, for timed calls with a codec.
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
-/// Writes known data as input, for a call with a codec that is to be checked.
+/// Writes known data as input, for a checked call with a codec.
 void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
 /// Checks the result of a call with a codec. Collective over `c`, after the call. In the finding, `error` is what the
 /// codec has lost, which does not count as wrong. `wrong` counts the elements that differ from rank 0's; if the sum

@@ -39,7 +39,7 @@ class CollectiveBenchmark {
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
-  /// The least time that enough blocks for the point will take; known after the warm-up.
+  /// The estimated time of the fewest blocks that give a 95 % interval; known after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
   /// The key of the point's factors.
   std::string key() const { return row_.factors.key(); }
@@ -98,15 +98,17 @@ class CollectiveBenchmark {
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
-  std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last timed call's data, by which the data of calls differ
-  /// The values of the input's first element for the next calls, used in turn; empty: they are not computed yet.
+  std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; each iteration has another stamp
+  /// What is written to the start of the input before an iteration, used in turn: a first element, or for short known
+  /// data the whole input. Empty: data are not made in advance.
   std::vector<std::vector<std::byte>> stamps_;
   std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`
   std::size_t turn_ = 0;
   bool filled_ = false;  ///< true: the buffers hold this block's data
   bool notes_result_ = false;
-  std::uint64_t result_ = 0;           ///< hash of a call's result, taken when the call returned
-  std::optional<SentBytes> one_call_;  ///< empty: the algorithm is a vendor's
+  std::uint64_t result_ = 0;  ///< hash of a call's result, taken when the call returned
+  std::optional<SentBytes>
+      one_call_;  ///< bytes of the point's first call; empty: not known, as of a vendor's algorithm
   allreduce::CodingTime coding_before_;
   bool done_ = false;
 };

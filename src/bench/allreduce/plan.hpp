@@ -111,8 +111,8 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where each call multiplies the data by a factor, because a sum in place leaves its result as the next call's
-  /// data.
+  /// True where the data grow from call to call, because a sum in place leaves its result as the next call's data. This
+  /// matters only with a codec, since timed data without a codec are chosen such that they may grow.
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
@@ -132,12 +132,11 @@ std::vector<std::size_t> deepbench_sizes();
 /// The exchange spec of the point, for calls of up to `max_bytes` bytes.
 allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
 
-/// The factors in a point's row: those of the point and those of all points together.
+/// The factors in a point's row: its own, and those that all points of the sweep share.
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);
 
 /// The least time of any implementation over several nodes [s]: the bytes that a node must send, divided by the rate of
-/// its port; by convention 0 if there is only one node or the rate is not known. In an all-to-all, each of the node's
-/// ranks has a block for every other rank.
+/// its port; by convention 0 if there is only one node or the rate is not known. bytes: the size of one rank's buffer.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
 /// The wire bound of a point. An exchange with a codec consists of inner calls, whose bounds are added up; calls whose
 /// length depends on the data are left out.

@@ -9,23 +9,23 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one iteration has sent: by the rank that sent most (`most`), by all ranks together, and between
-/// nodes; and the bytes that the schedules require (`due`). All ranks have the same numbers.
+/// The bytes that one call has sent: by the rank that sent most (`most`), by all ranks together, and between nodes; and
+/// the bytes that the schedules require of all ranks (`due`). All ranks have the same numbers.
 struct SentBytes {
   std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
-  bool right = true;  ///< every rank sent as many bytes as its schedule requires
+  bool right = true;  ///< in all calls, every rank sent as many bytes as its schedule requires
 };
 
-/// Medians of the parts of an overlapped exchange.
+/// Medians of the times of the exchange alone and of the matrix product alone, in a measurement of their overlap.
 struct OverlapTimes {
   double exchange_s = 0, compute_s = 0;
 };
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  double low = 0;      ///< low end of the limit's 95 % interval; 0: times are not compared with the limit
-  std::string name;    ///< the name of a `Traffic`, or "wire"
-  core::BytesPerSecond link{};
+  double low = 0;    ///< low end of the limit's 95 % interval; by convention 0 if times are not compared with the limit
+  std::string name;  ///< the name of a `Traffic`, or "wire"
+  core::BytesPerSecond link{};  ///< the rate behind the limit "wire"; 0 for others
 };
 
 struct CollectiveFindings {

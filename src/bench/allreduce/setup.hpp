@@ -136,7 +136,7 @@ class CollectiveStage {
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);
   bool is_on_device() const { return queue_ != nullptr; }
-  /// All buffers of this kind, for the plain copy by which the limit of one node is measured.
+  /// The whole buffers of this kind, to register them with NCCL.
   CollectiveBuffers all_buffers(BufferKind);
   struct Bound {
     core::Status status = core::Status::ok;

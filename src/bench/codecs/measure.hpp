@@ -25,7 +25,8 @@ enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, red
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// The errors of a codec. `squared_error` is that of one encoding, as the mean over `draws` encodings.
+/// What one encoding loses: `squared_error`, the mean over `draws` encodings of the gradient, whose squared norm is
+/// `squared_norm`. `expected`: the same by theory.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
@@ -35,11 +36,11 @@ struct CodecError {
 
 struct CodecFindings {
   const CodecPoint& point;
-  const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps
+  const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps (below)
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
   CodecError error;
   std::array<core::Summary, codec_call_count> times{};  ///< empty summaries for calls that this codec does not have
-  std::span<const double> encode_times;                 ///< each single time of encode
+  std::span<const double> encode_times;                 ///< all samples of encode [s]
   Noise noise;
 };
 
@@ -76,7 +77,7 @@ struct CodecTask {
 };
 
 std::unique_ptr<CodecCalls> make_host_calls(const CodecTask&);
-/// Makes the calls on a device. Errors: UsageError where the codec has no form on the device; BackendError.
+/// Makes the calls on a device. Errors: UsageError where the codec cannot run on the device; BackendError.
 std::unique_ptr<CodecCalls> make_device_calls(const CodecTask&, runtime::Device&);
 /// The reason why the codec has no calls on the device; empty: it has.
 std::string device_calls_refusal(const compression::CodecChoice&, const runtime::Device&);
@@ -84,9 +85,10 @@ std::string device_calls_refusal(const compression::CodecChoice&, const runtime:
 // A codec that consists of collectives (dgc, powersgd, randomk) is measured by the steps that one rank makes for it.
 // These steps are timed as its encode and decode.
 
-/// The steps by which messages to servers are encoded and decoded, for one tensor of n elements, with the sender's
-/// state (a residual, momentum, a basis). That state changes from call to call as in training, so unlike other codecs
-/// this one is not immutable. decode takes an encoding that was made with the draw of the last encode.
+/// The steps for one tensor of n elements, as a worker encodes and decodes messages to a parameter server
+/// (dataparallel/server/chunk_codec.hpp), with the worker's state (a residual, momentum, a basis). The state changes
+/// from call to call as in training, so unlike other codecs this one is not immutable. `decode` takes an encoding that
+/// was made with the draw of the last `encode`.
 class CodecSteps final : public compression::Codec {
  public:
   /// senders: the number of ranks that a training with this codec would have.

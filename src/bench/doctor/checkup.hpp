@@ -30,7 +30,8 @@ struct Checkup {
   std::vector<Crowding> crowding;  ///< with one worker, with one for each core, with two for each core
   double copy_bytes_per_s = 0;
   Steadiness steadiness;
-  /// The time of an all-reduce of 8 bytes over the world (MPI_Allreduce, or that of threads); 0 for one rank.
+  /// The time of an all-reduce of 8 bytes over the world (by MPI_Allreduce, or between threads); 0 if there is one
+  /// rank.
   double small_all_reduce_s = 0;
   double barrier_s = 0;
   std::vector<CheckupProblem> findings;  ///< empty: nothing stands out

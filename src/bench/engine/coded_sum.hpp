@@ -14,16 +14,18 @@
 namespace gradmeter::bench {
 
 /// A worker's test gradient: Gaussian numbers that only this worker has, plus half of Gaussian numbers that all workers
-/// share. (The figures in brackets in results/compression.md are for such workers. If the two parts had equal variance,
-/// the sum would be longer, and its relative error smaller, by a factor of 0.53 on 8 ranks.)
+/// share. (The figures in brackets in results/compression.md are for such workers. If the shared numbers were not
+/// halved, the workers would agree more: their sum would be longer, and on 8 ranks its relative squared error would be
+/// 0.53 times as large.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// Draws the Gaussian numbers that only this worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
-/// share, times a magnitude that each rank draws from ranks to 2·ranks - 1; if contributions are encoded only once,
-/// every rank's magnitude is `ranks`, since ranks may then share a scale. Codecs that represent a bucket by its largest
-/// or mean magnitude encode such data without loss, however often sums are encoded again.
+/// share, times a magnitude, which is P + r for rank r of P ranks. If contributions are encoded only once, the
+/// magnitude is P on every rank: the codec may then use one scale for all ranks (terngrad with exchange=sum), and would
+/// lose some of unequal magnitudes. Codecs that represent a bucket by its largest or mean magnitude encode such data
+/// without loss, however often sums are encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
 /// One tensor that was summed.
@@ -56,12 +58,13 @@ struct CodedSum {
 };
 
 /// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
-/// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked:
+/// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked; n is
+/// the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
-///               standard deviations. Of every rank's own numbers (`draw_own_gradient`) a share of 3/4 to 5/4 must be
-///               in the sum, give or take six standard deviations of this share, each sqrt(error · |exact|^2)/n. A
-///               dropped contribution is found if these six deviations are under 3/4 (qsgd4 over direct on 8 ranks:
-///               from some 200 elements on).
+///               standard deviations. For every rank, 3/4 to 5/4 of its own numbers (`draw_own_gradient`) must be found
+///               in the sum, with a further tolerance of six standard deviations of this share; one standard deviation
+///               is about sqrt(CodedSum::lost)/n. A dropped contribution is found if the six are under 3/4 (qsgd4 over
+///               direct on 8 ranks: from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32. Where sums are encoded again on the
 ///               way, only the error is checked, against the worst case.
 ///   chosen      The result must be the exact sum, within fp32, at the elements that arrived; these are as many as the
@@ -69,8 +72,9 @@ struct CodedSum {
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
 /// For signs and a codec that keeps them, the result must be the known sum within fp32, whatever the codec lets arrive.
-/// Three elements may differ, and as many more as rounding may put on a wrong level. A dropped contribution is found
-/// where it is more than 3/n of the sum: up to some 200 ranks for the 1024 elements that a codec takes at least.
+/// The difference over all elements may be as large as three elements, plus those that rounding may put on a wrong
+/// level. So a dropped contribution is found if it makes up more than 3/n of the sum. With 1024 elements, the fewest
+/// that a codec encodes, that holds on up to some 200 ranks.
 /// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 

@@ -26,7 +26,7 @@ struct Invocation {
   /// The whole command as one line, for result files; quoted such that a shell reads the same words from it.
   std::string command_line;
   ProcessWatch process;
-  int rank = 0;                                   ///< this rank's number by the launcher, known before MPI is started
+  int rank = 0;                                   ///< this rank's number from the launcher, known before MPI starts
   const runtime::Communicator* world = nullptr;   ///< null for a command that runs without ranks
   CommandOutput* output = nullptr;                ///< the result file, if the command writes one
   std::span<const Command* const> commands = {};  ///< all commands of the program

@@ -21,13 +21,13 @@ struct OpenedDevice {
   std::string note;
   std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
 };
-/// Opens a device for each rank: one of those on its node that the rank sees. Collective over the world.
-/// Errors: core::Unavailable in one line when a rank has none, or the program was built without CUDA.
+/// Opens a device for each rank, one that the rank sees on its node. Collective over the world.
+/// Errors: core::Unavailable in one line when a rank sees none, or the program was built without CUDA.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// Opens the first device that this process sees, for a process that measures alone.
 OpenedDevice open_device(const std::string& name);
-/// Returns a listener that passes rows on. Rows that an emulated device has timed get status mistrusted; others get the
-/// note, if there is one, as their reason.
+/// Returns a listener that passes rows on, and changes new rows with status ok: on an emulated device their status
+/// becomes mistrusted; on other devices the note, if there is one, is added to their reason.
 RowListener checking(RowListener, const runtime::Device&, const std::string& note = {});
 
 }  // namespace gradmeter::bench

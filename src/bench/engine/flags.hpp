@@ -193,7 +193,7 @@ void add_legend_flag(FlagList&);
 report::Legend read_legend(const Flags&);
 
 /// The width of a line of standard output [cells]: unlimited with --wide; else COLUMNS where it is set; else the width
-/// of the terminal; 80 where there is no terminal, or one that does not know its size (a pipe, mpirun's own).
+/// of the terminal. It is 80 where there is no terminal (a pipe), or one that does not know its size (as under mpirun).
 std::size_t table_width(const Flags&);
 
 }  // namespace gradmeter::bench

@@ -41,7 +41,7 @@ class PortProbe {
   /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank; there are at least two
   /// nodes.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
-  /// Measures one round, which takes up to some tens of milliseconds. Nothing else may move meanwhile.
+  /// Measures one round, which takes up to some tens of milliseconds. No other data may be moved meanwhile.
   void round();
   /// The rate of all ranks of a node together, the same on all ranks; 0 before the first round.
   core::BytesPerSecond rate() const { return {best_}; }
@@ -69,7 +69,7 @@ class LinkProbe {
  public:
   /// Collective over `c`, which must outlive it. fake_nodes: as in NetworkOptions.
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
-  /// Measures one round. Collective. Nothing else may move meanwhile.
+  /// Measures one round. Collective. No other data may be moved meanwhile.
   void round();
   /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node; by convention of core::Machine 0 if
   /// several ranks are all on one node. within_node: the bandwidth at which the best rank reads a peer's memory, if

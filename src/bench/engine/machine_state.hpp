@@ -92,8 +92,8 @@ struct UsedBlocks {
 };
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
-/// The machine's state in some turns. first: the canary round in which they began. round_of: for each turn, the canary
-/// round that decides its state, which is the latest one.
+/// The machine's state in some turns. first: the number of canary rounds that were run before the first turn. round_of:
+/// for each turn, the index of the canary round that decides its state, which is the latest round before the turn.
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.

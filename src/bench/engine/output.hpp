@@ -13,9 +13,9 @@
 
 namespace gradmeter::bench {
 
-/// --out, --force, --append and --resume, of a command that measures.
+/// Adds --out, --force, --append and --resume, for commands that measure.
 void add_output_flags(FlagList&);
-/// The same without --resume, of a command that has its rows at once.
+/// Adds the same without --resume, for commands that write rows without measuring (import, predict).
 void add_result_file_flags(FlagList&);
 
 struct OutputFlags {

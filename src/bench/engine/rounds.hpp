@@ -25,8 +25,8 @@ struct RoundOptions {
   std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
   std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
   /// The least number of iterations that are discarded at the start of a block, since other points have used the caches
-  /// in between. If an iteration takes over 50 ms, one refills the caches, so only one is discarded; of iterations over
-  /// 1 s none is.
+  /// in between. If an iteration takes over 50 ms, a single iteration refills the caches, so only one is discarded; if
+  /// it takes over 1 s, none is discarded.
   std::size_t discarded = 2;
   /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
   /// time, and the caches settle.

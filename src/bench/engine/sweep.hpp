@@ -130,8 +130,8 @@ class Experiment {
 /// samples.
 using Turn = std::function<bool()>;
 /// Calls all turns in rotation until all have enough samples. So a quiet or a noisy spell of the machine affects all of
-/// them alike. is_over: called after each rotation; `enough` says whether all have enough samples; true ends the turns.
-/// Empty: the turns end when all have enough samples.
+/// them alike. is_over: called after each rotation, with whether all have enough samples; the turns end when it returns
+/// true. If is_over is empty, the turns end when all have enough samples.
 void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.
@@ -141,8 +141,8 @@ std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const
 /// An equal part of the budget for each of so many points; `usual` without a budget.
 core::Seconds equal_share(const std::optional<TimeBudget>&, std::size_t points, core::Seconds usual);
 void refuse(core::Point& row, core::Status, std::string why);
-/// Sets the status of a point of a single process that cannot be measured. unsupported: the reason; empty: it is
-/// supported. needs, free: memory [bytes]; free is 0 where it is unknown.
+/// For a point that a single process measures: refuses it if it is unsupported or needs too much memory. unsupported:
+/// the reason; empty: it is supported. needs, free: memory [bytes]; free is 0 where it is unknown.
 void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row);
 /// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");

@@ -47,9 +47,9 @@ class KernelLimits {
   /// On a host the peak is at most kernels::most_of_fma times the rate of bare multiply-adds, and at least that rate in
   /// fp32 (and in bf16 where the host computes it in fp32).
   core::FlopsPerSecond peak(kernels::Precision);
-  /// The reason why the peak of this precision is 0, and rows are wrong even if their own calls are right: on some
-  /// rank, a product that measures the peak had a wrong result. Empty: all results were right, or no peak was asked
-  /// for.
+  /// Says that on some rank a product by which this peak was measured had a wrong result. The peak is then 0, and the
+  /// rows of this precision are wrong even if their own calls are right. Empty: all results were right, or the peak was
+  /// not asked for.
   std::string fault(kernels::Precision) const;
   /// Must be called after a call was faster than its bound. Measures the peak or the memory rate behind this bound
   /// again, in the machine's present state, and keeps the higher of the old and the new rate.
@@ -90,8 +90,9 @@ class DeviceClock {
 
   /// Takes `samples` samples of `calls` calls each, and returns for each sample the time of one call [s]. `call`
   /// submits one call to the queue. The host submits samples while earlier work still keeps the device busy, so that
-  /// its own pace does not show in the times, but at most as many at once as the device accepts without blocking the
-  /// host. Without `cold`, the calls of one sample are captured as a graph, which is submitted again for every sample.
+  /// the host's pace does not show in the times. It submits only as many at once as the device accepts without blocking
+  /// the host. Without `cold`, the calls of one sample are captured as a graph, which is submitted again for every
+  /// sample.
   /// If the calls cannot be captured, a call that is shorter than its submission appears to take as long as its
   /// submission. With `cold`, the device clears more memory than its caches hold before each sample, outside the
   /// measured time. `before` is called once, before the first call.

@@ -75,8 +75,8 @@ core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
-  /// The operand sets (for a point on a device only one set), and copies of one set in float64, for bf16 also in fp32,
-  /// for the check.
+  /// The operand sets (one set if the point runs on a device), and the check's copy of one set in float64; for bf16
+  /// also a copy in fp32.
   std::size_t host = 0;
   std::size_t device = 0;  ///< the operand sets of a point on a device
 };

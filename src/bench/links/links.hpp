@@ -24,10 +24,11 @@ namespace gradmeter::bench {
 ///   one-way           every pair by itself, first one way, then the other: latency and bandwidth of each link
 ///   both-ways         every pair, both ways at once (OSU's osu_bibw)
 ///   multi-pair        1, 2, 4 … ranks of the first half to as many of the second (osu_mbw_mr)
-///   bisection         all ranks of the first half with those of the second, both ways at once
+///   bisection         each rank of the first half and its partner in the second, both ways at once
 ///   bisection-random  the same with halves and pairs drawn anew for every window
 ///                     (Hoefler, Schneider & Lumsdaine, CLUSTER 2008)
-///   groups            rings in groups of ranks that are halved, to find slow ranks where pairs are too many
+///   groups            the ranks of each group, in a ring; slow groups are halved until slow ranks are found
+///                     (group_search.hpp), for worlds with too many pairs to measure each
 enum class LinkPattern : std::uint8_t { one_way, both_ways, multi_pair, bisection, bisection_random, groups };
 std::string_view name(LinkPattern);
 std::vector<LinkPattern> link_patterns();
@@ -36,7 +37,8 @@ struct LinkFactors {
   std::vector<LinkPattern> patterns{LinkPattern::one_way, LinkPattern::bisection};
   std::vector<std::size_t> sizes{std::size_t{128} << 10};  ///< bytes of a message
   std::size_t outstanding = 16;                            ///< number of messages of a window
-  int pairs_at_once = 0;  ///< most pairs that exchange at once in a round of the tournament; by convention 0: all
+  /// The most pairs that exchange at once in a round of the tournament (tournament.hpp); by convention 0: all.
+  int pairs_at_once = 0;
   runtime::TransportKind transport = runtime::TransportKind::mpi;
   std::string interconnect;
   core::Injection injection;
@@ -64,7 +66,7 @@ core::Factors to_factors(const LinkFactors&, const LinkPoint&, const NodeMap&);
 
 struct LinkOptions {
   LinkFactors factors;
-  core::StoppingRule rule;                ///< rule for the time of a window
+  core::StoppingRule rule;                ///< decides when the time of a window is known well enough
   std::optional<TimeBudget> time_budget;  ///< for all points together
 };
 

@@ -30,8 +30,8 @@ struct ComparedBlocks {
   std::vector<const StepBlock*> base;     ///< strategy `independent` on one rank
   std::vector<const StepBlock*> control;  ///< strategy `independent` on the point's ranks
   std::vector<const StepBlock*> point;
-  double ideal = 1;  ///< the divisor of the base's times: 1, or in strong scaling the number of ranks
-  bool lock_step = true;
+  double ideal = 1;        ///< the divisor of the base's times: 1, or in strong scaling the number of ranks
+  bool lock_step = true;   ///< StepMeter::Source::lock_step of the point
   bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
 };
 /// Pairs the blocks of those rounds in which all three points have one.
@@ -70,7 +70,8 @@ struct Causes {
   Estimate wait = {};  ///< time in which r* waits for ranks that have not begun a call
   /// Exposed communication (StepParts::exposed) − wait; without lock step, the time in which workers handle messages.
   Estimate wire = {};
-  Estimate other = {};    ///< time outside kernels and calls − the base's, and kernels that only the point has
+  /// Time outside kernels and calls − the same of the base, plus the time of kernels that only the point has.
+  Estimate other = {};
   Estimate exposed = {};  ///< step − control's step
   Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
   /// The rank that computes longest in at least two thirds of the control's blocks, if the interval of `straggle` is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a point to compare how well points learn: its accuracy after a given number of samples, and after a given
-// time.
+// Trains a point, to compare how well points learn: measures its accuracy after a given number of samples, and after a
+// given time.
 #pragma once
 #include <optional>
 #include <string>

@@ -68,10 +68,10 @@ struct Measurement {
   core::Stop stop = core::Stop::none;
   double warmup_s = 0;  ///< first-use costs: connections, page faults; kept out of the samples
   std::size_t warmup_samples = 0;
-  std::size_t dropped = 0;   ///< samples that missed their window
+  std::size_t dropped = 0;   ///< number of samples that some rank began too late for their time window
   std::size_t verified = 0;  ///< number of steps whose exchange was checked; they are no samples
   bool wait_known = true;    ///< false: the clocks' uncertainty exceeds the wait
-  bool bytes_right = true;   ///< every rank sent the sum of its schedule's messages
+  bool bytes_right = true;   ///< every rank sent as many bytes as its schedule requires
   std::string fault;         ///< what a check found wrong; empty: nothing
 
   /// A copy without the blocks whose `round` is one of `rounds`, which ascend.
