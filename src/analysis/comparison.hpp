@@ -73,9 +73,9 @@ struct Comparison {
 /// sides differ), and for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
-/// The reason why a point's ratio is not shown to be above `bar`: the 95 % interval lies below the bar, contains it or
-/// is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty if it is
-/// shown to be.
+/// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it
+/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty: the whole
+/// interval lies above the bar, and nothing else is the matter.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

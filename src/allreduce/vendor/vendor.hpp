@@ -166,7 +166,7 @@ class NcclCollective final : public StreamCollective {
 /// as NCCL_ALGO and NCCL_PROTO have them. A combination that NCCL does not have ends in NCCL's own error. LL128 is the
 /// user's risk: where the links do not support it, data is wrong. Refused where the program was built without NCCL.
 /// Source: NCCL 2.28, "Environment variables", NCCL_ALGO
-/// Errors of binding: BackendError if the queue is not that of a GPU.
+/// Errors of binding: BackendError if there is no queue of a GPU.
 extern const AlgorithmInfo nccl_row;
 
 }  // namespace gradmeter::allreduce

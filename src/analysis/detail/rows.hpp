@@ -61,7 +61,7 @@ class MergedRows {
   std::size_t origins() const { return origin_labels_.size(); }
   /// The command that measures the row in five more launches (`repeat_command`).
   std::string again(const MergedRow&) const;
-  /// The facts that tell the origin from the others: "node1, commit 1a2b".
+  /// The facts by which the origin differs from the others: "node1, commit 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
   /// The rows of an experiment that are ok and wanted, in groups. A group's rows agree in origin and in all factors but

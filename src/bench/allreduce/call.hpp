@@ -87,7 +87,7 @@ class CollectiveCaller {
 allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
 
 /// How the ranks of `c` begin each iteration (`cadence`, with their common `clock`), and how the ranks' times of one
-/// iteration become one time (`reduction`). Objects made from a Pace are collective over `c`.
+/// iteration become one time (`reduction`). Measurements with a Pace are collective over `c`.
 struct Pace {
   const runtime::Communicator& c;
   runtime::SharedClock& clock;

@@ -107,8 +107,8 @@ class CollectiveBenchmark {
   bool filled_ = false;  ///< true: the buffers hold this block's data
   bool notes_result_ = false;
   std::uint64_t result_ = 0;  ///< hash of a call's result, taken when the call returned
-  std::optional<SentBytes>
-      one_call_;  ///< bytes of the point's first call; empty: not known, as of a vendor's algorithm
+  /// The bytes that the point's first call has sent; empty: not known, as for a vendor's algorithm.
+  std::optional<SentBytes> one_call_;
   allreduce::CodingTime coding_before_;
   bool done_ = false;
 };

@@ -111,8 +111,8 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where the data grow from call to call, because a sum in place leaves its result as the next call's data. This
-  /// matters only with a codec, since timed data without a codec are chosen such that they may grow.
+  /// True where the data must be drawn anew after some calls, since a sum in place leaves its result as the next call's
+  /// data, which therefore grow. Only with a codec: other timed data may grow (`fill_for_timing`).
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
@@ -137,6 +137,7 @@ core::Factors to_factors(const CollectivePoint&, const NodeMap&, const Collectiv
 
 /// The least time of any implementation over several nodes [s]: the bytes that a node must send, divided by the rate of
 /// its port; by convention 0 if there is only one node or the rate is not known. bytes: the size of one rank's buffer.
+/// In an all-to-all, every rank of the node sends a block to every rank of the other nodes.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
 /// The wire bound of a point. An exchange with a codec consists of inner calls, whose bounds are added up; calls whose
 /// length depends on the data are left out.

@@ -23,8 +23,10 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  double low = 0;    ///< low end of the limit's 95 % interval; by convention 0 if times are not compared with the limit
-  std::string name;  ///< the name of a `Traffic`, or "wire"
+  /// A row whose 95 % interval lies wholly below this is mistrusted: the low end of the limit's own interval; for
+  /// "wire", the limit less a tolerance. By convention 0 if times are not compared with the limit.
+  double low = 0;
+  std::string name;             ///< the name of a `Traffic`, or "wire"
   core::BytesPerSecond link{};  ///< the rate behind the limit "wire"; 0 for others
 };
 
@@ -46,8 +48,8 @@ struct CollectiveFindings {
 
 /// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
-/// Fills in the limit of the group, once it is known. A row is mistrusted if its whole 95 % interval is below that of
-/// the limit.
+/// Fills in the limit of the group, once it is known. A row is mistrusted if its whole 95 % interval is below
+/// CollectiveLimit::low.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

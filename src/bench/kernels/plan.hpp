@@ -95,7 +95,7 @@ struct TimeShare {
 
 /// `least`: the least times of the points still to come [s], the next one first. If the sum of the least times fits
 /// into `rest`, the next point gets its least time and an equal share of what is left over. If the sum does not fit,
-/// the longest points are skipped until the others fit, and the next point gets its least time only, or is one of the
+/// the longest points are skipped until the others fit, and the next point gets only its least time, or is itself
 /// skipped. If the next point's least time is more than an equal part of `rest`, the sum must fit into half of `rest`,
 /// since the prediction for a long point may be far too short. Cost: O(n log n).
 TimeShare share_out(core::Seconds rest, std::span<const double> least);

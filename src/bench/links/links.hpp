@@ -55,7 +55,7 @@ struct LinkPoint {
   LinkPattern pattern;
   std::size_t size_bytes;
   int from = -1, to = -1;  ///< the ranks of one link; both-ways: from < to
-  int pairs = 1;           ///< pairs at the same time; groups: 0
+  int pairs = 1;           ///< number of pairs that exchange at the same time; by convention 0 for groups
 };
 /// The points of one group on so many ranks. Cost: O(ranks²) for links.
 std::vector<LinkPoint> plan_links(const LinkFactors&, const LinkGroup&, int ranks);

@@ -33,7 +33,7 @@ struct OwnLink {
 struct LinkPassesOptions {
   LinkPattern pattern = LinkPattern::one_way;  ///< or both_ways
   std::size_t size_bytes = 0, outstanding = 1;
-  int pairs_at_once = 0;  ///< the most pairs of a round that exchange at once; 0: all
+  int pairs_at_once = 0;  ///< the most pairs of a round that exchange at once; by convention 0: all
   core::StoppingRule rule;
 };
 

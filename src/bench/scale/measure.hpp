@@ -42,8 +42,8 @@ struct KernelTimes {
 /// One block of samples. Only the first rank knows the figures by rank.
 struct StepBlock {
   std::size_t round = 0;  ///< number of earlier blocks, those that gave no samples included
-  /// In lock step, the median over samples of the slowest rank's time [s]; otherwise, of the harmonic mean of the
-  /// workers' times.
+  /// The median of the samples [s]. A sample is the time of the slowest rank, or without lock step the harmonic mean of
+  /// the workers' times.
   double step = 0;
   StepParts parts = {};
   int longest = 0;                   ///< the rank that computed longest

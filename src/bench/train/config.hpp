@@ -51,7 +51,7 @@ struct TrainingConfig {
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< [bytes], or automatic_bucket
   std::string optimizer = "sgd";
-  std::string update = "fp32";  ///< format of the weights; a name in `optimizer` may give it too
+  std::string update = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
   dataparallel::LossScaling loss_scale = {};
   /// True: gradients have the number format of the operations' results, in which they are also exchanged.
   bool own_gradients = false;
@@ -123,7 +123,7 @@ allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
 std::string refusal(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// The bytes that one rank will have resident, without the data set. Requires that `refusal` is empty.
 std::size_t resident_bytes(const TrainingConfig&, const DataFacts&, int ranks);
-/// The part of the resident bytes that is in /dev/shm over all ranks of a node, where these are processes.
+/// The part of the resident bytes that is in /dev/shm, summed over the ranks of a node; for ranks that are processes.
 std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// The part of the resident bytes that the training takes: weights, gradients, activations, states of optimizers,
 /// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.

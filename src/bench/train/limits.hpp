@@ -75,7 +75,9 @@ struct StepBound {
   core::Seconds compute{};   ///< time of the step's operations at the library's best
   core::Seconds roofline{};  ///< time at the hardware's best, which is never more than `compute`
   core::Seconds exchange{};
-  core::Machine machine{};  ///< flops_per_s: the slowest rank's best; has links and ports where anything is exchanged
+  /// The best rates measured: flops_per_s is that of the slowest rank; links and ports are known where anything is
+  /// exchanged.
+  core::Machine machine{};
 
   core::Seconds seconds() const { return std::max(compute, exchange); }
   std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
