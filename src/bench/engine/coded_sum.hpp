@@ -23,9 +23,9 @@ void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
 /// share, times a magnitude, which is P + r for rank r of P ranks. If contributions are encoded only once, the
-/// magnitude is P on every rank: the codec may then use one scale for all ranks (terngrad with exchange=sum), and would
-/// lose some of unequal magnitudes. Codecs that represent a bucket by its largest or mean magnitude encode such data
-/// without loss, however often sums are encoded again.
+/// magnitude is P on every rank: the codec may then use one scale for all ranks (terngrad with exchange=sum), with
+/// which only equal magnitudes are free of loss. Codecs that represent a bucket by its largest or mean magnitude encode
+/// such data without loss, however often sums are encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
 /// One tensor that was summed.

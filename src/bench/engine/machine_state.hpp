@@ -46,8 +46,8 @@ class CanaryTimes {
 /// from all caches, so that each line comes from memory. Each takes some tens of microseconds, and shows a neighbour's
 /// load. A round runs the work five times on all ranks at once. A rank's time is the median of its five, so that one
 /// interruption (with many ranks there is always one) does not count as the machine's state.
-/// Cost: about a millisecond a round. Training loses under 0.8 MiB of each core's L2 and of its share of the last-level
-/// cache; the discarded steps of a block load that again.
+/// Cost: about a millisecond a round. A round displaces under 0.8 MiB of a training's data from each core's L2 and from
+/// its share of the last-level cache; the discarded steps of a block load them again.
 class Canary {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. Ranks of the world outside `c` take no part.

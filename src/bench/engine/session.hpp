@@ -72,8 +72,8 @@ class Session {
   /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
   std::size_t memory_per_node() const { return memory_per_node_; }
-  /// The free shared memory for the windows of a node's ranks, beside MPI's own segments [bytes]. Unlimited where ranks
-  /// are threads.
+  /// The shared memory that is free for the arenas of a node's ranks, beside MPI's own segments [bytes]. Unlimited
+  /// where ranks are threads.
   std::size_t shm_per_node() const { return shm_per_node_; }
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.

@@ -34,8 +34,8 @@ class KernelBenchmark {
   /// `warm`: true if a check has run before.
   double probe(bool warm);
   /// Takes samples until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even long
-  /// calls must keep, with fewer samples than the rule asks for; if it has no time for a second call, the probe is the
-  /// only sample. If a check ran before, results of timed calls are checked too, each at a cost of about
+  /// calls must keep, with fewer samples than the rule asks for; if there is no time for a second call, the probe is
+  /// the only sample. If a check ran before, results of timed calls are checked too, each at a cost of about
   /// `flops_at_most` FLOP: one sample drawn at random in the first block that counts; one in each later block, unless
   /// such checks have taken more than a tenth of the time so far; and one after the last block, if that block had no
   /// check or the kernel was built anew in between.

@@ -41,9 +41,9 @@ struct LearningConfig {
   std::size_t batch = 1;
   std::string text = {};  ///< "momentum:mu=0.9, lr 0.01, linear:batch=64 to 0.04, warm-up 0.1 epochs"
 };
-/// Takes the strategy's usual step size and optimizer, or sgd where the codec has momentum. If no rule is asked for,
-/// the step size is linear in the batch, or with optimizers like Adam in its square root (Krizhevsky 2014; Hoffer et
-/// al. 2017; Malladi et al., NeurIPS 2022). For strategies without gradients it is constant.
+/// Takes the strategy's usual step size and optimizer, but sgd if the codec has momentum of its own. If no rule is
+/// asked for, the step size is linear in the batch, or with optimizers like Adam in its square root (Krizhevsky 2014;
+/// Hoffer et al. 2017; Malladi et al., NeurIPS 2022). For strategies without gradients it is constant.
 LearningConfig learning_config(TrainingConfig, std::size_t batch_global, const LearningRule&);
 
 /// Builds a training and runs it by the plan. Collective over `c`. Errors: Interrupted.
