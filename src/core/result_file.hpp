@@ -138,7 +138,7 @@ FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std:
 // Follows a result file that another process may be writing.
 
 /// The state of the lock that a ResultWriter holds on its file. unknown: the file system has no locks, or there is no
-/// file. `none` means little on a network file system, since not all of them show locks of other machines.
+/// file. `none` means little on a network file system, since some of these do not show the locks of other machines.
 enum class WriterLock : std::uint8_t { held, none, unknown };
 /// Takes the lock for a moment to see whether it is free. A writer that starts in this moment waits until it is.
 WriterLock writer_lock(const std::filesystem::path&);
