@@ -26,8 +26,8 @@ struct Matrix {
 /// the factors are then smallest.
 Matrix square_matrix(std::size_t count);
 
-/// True if the factors together have at most half as many elements as the matrix: 2·rank·(rows + columns) <=
-/// rows·columns. Other tensors are not compressed.
+/// True if 2·rank·(rows + columns) <= rows·columns: the factors together have at most half as many elements as the
+/// matrix. Other tensors are not compressed.
 bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank);
 /// The reason why a matrix of this shape cannot have factors of this rank, and which ranks are possible; empty: this
 /// rank is possible.

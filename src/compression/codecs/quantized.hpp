@@ -28,8 +28,8 @@ std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 
 /// True where, for Gaussian elements, the mean squared error of random rounding is larger than the elements' variance.
-/// With variance 1, and a step N/s between levels that is larger than nearly all elements, this error is (N/s)·E|x| -
-/// 1.
+/// With variance 1, this error is (N/s)·E|x| - 1 if N/s, the distance between levels, is larger than nearly all
+/// elements.
 bool qsgd_expands(const core::ParsedName&);
 
 /// One random bit an element.
@@ -49,9 +49,8 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 ///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as the number has bits behind
 ///         its leading 1, then that 1, then those bits. The stream is padded to 16 bytes. wire_bytes(n) is the length
 ///         of an encoding in which each q is ±s.
-/// Error:  without bias. A bucket x that decodes to C has the mean squared error E|C-x|^2 = N^2/s^2 · sum f(1-f), where
-/// f
-///         is the fractional part of s·|x|/N.
+/// Error:  without bias. For a bucket x that decodes to C: E|C-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional
+///         part of s·|x|/N.
 /// Errors: BackendError when an encoding was damaged on its way.
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);

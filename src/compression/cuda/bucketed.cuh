@@ -315,7 +315,7 @@ __device__ inline std::size_t first_of_lane(std::uint32_t piece) {
 template <class Rule>
 __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, const LaunchDraws& draws,
                                   std::byte* codes) {
-  // Two lanes share a byte of codes of one bit. Behind the first address all offsets are constants.
+  // With one-bit codes, two lanes share a byte. The address of each step is `to` plus a constant.
   constexpr unsigned group = Rule::bits == 1 ? 8 : 4, step = static_cast<unsigned>(step_elements);
   std::byte* to = codes + mine / group * (group * Rule::bits / 8);
   const auto at = static_cast<unsigned>(mine % group);

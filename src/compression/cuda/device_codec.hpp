@@ -102,7 +102,7 @@ enum class Scatter : unsigned char { assign, add, clear };
 /// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
 /// outside the memory. All elements then become NaN, since a kernel cannot throw. Cost: with `clear`, and with `add`
-/// where `addend` is `out`, the k elements; else n more.
+/// where `addend` is `out`, k elements; else n elements more.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 
