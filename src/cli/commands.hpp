@@ -10,7 +10,7 @@
 
 namespace gradmeter::cli {
 
-using namespace bench;  // commands use the engine's types, in whatever folder their source is
+using namespace bench;  // gives commands the engine's types, such as Flags, by their short names
 
 /// The names that `gradmeter list KIND` shows; empty for an unknown kind.
 std::vector<std::string> member_names(std::string_view kind);

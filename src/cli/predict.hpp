@@ -15,7 +15,7 @@
 namespace gradmeter::cli {
 
 inline constexpr std::uint64_t most_ranks = 65536;
-/// "8,64", "1..65536" (powers of two). Errors: UsageError.
+/// Reads a list ("8,64") or the powers of two in a range ("1..65536"). Errors: UsageError.
 std::vector<std::uint64_t> parse_ranks(const std::string&);
 
 /// A point of the experiment `predict`, without factors. Nothing takes it for a measurement: readers of measurements
@@ -36,8 +36,8 @@ void add_own_flags(FlagList&);
 bool concerns_own_files(const Flags&);
 /// The scores of --score: one for the collectives of each file, and one for its steps. Errors: UsageError.
 std::vector<predict::Score> own_scores(const Flags&);
-/// Calibrates without the largest number of ranks, and prints the error of the prediction for it. Then calibrates with
-/// all, prints what is predicted for --ranks, and writes --out. Errors: UsageError.
+/// First calibrates without the measurements on the largest number of ranks, and prints how well these are predicted.
+/// Then calibrates with all measurements, prints what is predicted for --ranks, and writes --out. Errors: UsageError.
 int predict_from_own(const Flags&, const Invocation&);
 
 }  // namespace gradmeter::cli

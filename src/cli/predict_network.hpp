@@ -38,7 +38,7 @@ struct NetworkRow {
     if (!(p->flops > 0) || !(peak() > 0)) return std::nullopt;
     return p->flops / p->seconds / ranks() / peak();
   }
-  // The parts in the words of `scale`.
+  // The parts of the step's time, named as in the output of `gradmeter scale`.
   double wire_s() const { return p->parts.tensor_exchange + p->parts.data_exchange; }
   double wait_s() const { return p->parts.pipeline_wait; }
   double other_s() const { return p->parts.update + p->parts.fixed; }
@@ -46,9 +46,9 @@ struct NetworkRow {
   std::optional<double> price_of_a_million() const;  ///< [USD] for a million samples
 };
 
-/// Sets the codec, with its bits for each gradient, and the time of encoding and decoding, as a number of passes over
-/// memory. This number follows from the machine's rates for the codec; without such rates, it is that of reading and
-/// writing once each way. Errors: UsageError.
+/// Sets the step's codec, its bits for each gradient, and the time of encoding and decoding, counted in passes over
+/// memory. This count follows from the machine's rates for the codec. Without such rates, encoding and decoding each
+/// count as one read of their input and one write of their output. Errors: UsageError.
 void take_codec(const std::string& name, AskedStep&);
 /// Errors: UsageError for a strategy that is neither sync, sharded, independent, model-averaging nor bmuf.
 void take_strategy(const std::string& name, AskedStep&);

@@ -17,12 +17,12 @@ std::vector<std::filesystem::path> files_of(const std::string& word);
 
 /// The most points that a command reads. All are in memory at once, up to 10 KB each, so up to 4 GB.
 inline constexpr std::size_t most_points = 400'000;
-/// Counts the lines of files that are large enough to hold too many points, before any file is read. Errors: UsageError
-/// where all files together have more than `most_points`.
+/// Called before any file is parsed: if the files are large enough to hold too many points, counts their lines. Errors:
+/// UsageError if they have more than `most_points` lines together.
 void refuse_too_many(const std::vector<std::string>& words);
 
-/// The runs in the files that a word names, without raw times. Parts of files that are torn or left out are reported on
-/// standard error. Errors: UsageError where there is no run.
+/// The runs in the files that a word names, without raw times. A torn last line, and lines that cannot be used, are
+/// reported on standard error. Errors: UsageError where there is no run.
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
 
 /// Writes to a file, or with "-" to standard output. Errors: UsageError where the file cannot be opened, BackendError

@@ -52,12 +52,11 @@ struct WireLayout {
 /// The grain of a codec whose spans must not be cut, because its encoding depends on all elements of a tensor together.
 inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::max();
 
-/// A codec is immutable, and any number of threads may use it.
-/// An encoding has no header and is little-endian. With a `layout` it has all scales first (padded to 16 bytes), then
-/// the codes of b bits, that of element i from bit i·b on, least significant bit first (padded to 16 bytes). A bucket
-/// with an input that is not finite decodes to NaN as a whole (casts confine the NaN to its element). Spans may be
-/// empty, and wire memory needs no alignment. Source and destination of a call must not overlap, except that the
-/// `addend` of decode_add may be `out` itself.
+/// A codec is immutable, and any number of threads may use it. An encoding has no header and is little-endian. With a
+/// `layout` it has all scales first (padded to 16 bytes), then the codes of b bits each: the code of element i begins
+/// at bit i·b, least significant bit first (padded to 16 bytes). If an input is not finite, its whole bucket decodes to
+/// NaN; with casts, only the element itself is affected. Spans may be empty, and wire memory needs no alignment. Source
+/// and destination of a call must not overlap, except that the `addend` of decode_add may be `out` itself.
 class Codec {
  public:
   explicit Codec(std::string name) : name_(std::move(name)) {}
@@ -115,7 +114,7 @@ class Reducer {
 
   const Codec& codec_;
   std::optional<WireLayout> layout_;
-  std::size_t tile_ = 0;  ///< [elements], a multiple of the bucket, whose codes are a multiple of 16 bytes
+  std::size_t tile_ = 0;  ///< [elements]; a multiple of the bucket; a tile's codes fill whole units of 16 bytes
   std::vector<float> sum_;
   std::vector<std::byte> wire_;
 };

@@ -42,7 +42,7 @@ enum class Arrives : std::uint8_t {
 Arrives arrives(const core::ParsedName& codec);
 
 /// True if the mean error measured over `draws` encodings agrees with the prediction: within six standard deviations of
-/// such a mean and 0.1 %, or at most 0.1 % above a bound. The 0.1 % are for draws of few bits and for sums in fp32.
+/// such a mean and 0.1 %, or at most 0.1 % above a bound. The 0.1 % allow for draws of few bits and for sums in fp32.
 bool agrees(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

@@ -53,8 +53,8 @@ using CodecChoicePtr = std::shared_ptr<const CodecChoice>;
 /// which encode nothing.
 /// Errors: UsageError that lists the codecs, or the allowed values of the parameter.
 CodecChoicePtr find_codec(std::string_view name);
-/// Finds the codecs of a list of such names, separated by commas. A codec that is listed twice is returned once. Null
-/// stands for "none". The name "all" stands for "none" and every row of the table. Errors: UsageError.
+/// Finds the codecs of a list of such names, separated by commas. A codec that is listed twice is returned once. In the
+/// result, null stands for "none". In the list, "all" stands for "none" and every row of the table. Errors: UsageError.
 std::vector<CodecChoicePtr> find_codecs(std::string_view list);
 /// Returns the codecs unchanged, for sweeps, which time them at their final density. Errors: UsageError if a user asked
 /// for a density warm-up of some steps (codecs/dgc.hpp), which only training has.

@@ -27,8 +27,8 @@ struct RecordedGradient {
 
 /// Writes the file: "GMGRAD1\n"; one line of JSON {"model", "step", "elements", "tensors": [{"name", "shape", "offset",
 /// "count"}]}, tensors ascending and disjoint; then the whole flat gradient, including the padding between tensors, as
-/// `elements` little-endian fp32 values.
-/// These are `values`; head.values is ignored. `replace`: an existing file is replaced.
+/// `elements` little-endian fp32 values. The gradient written is `values`; head.values is ignored. `replace`: an
+/// existing file is replaced.
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);

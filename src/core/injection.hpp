@@ -83,7 +83,8 @@ struct Injection {
     int rank_of(int ranks) const { return rank.value_or(ranks - 1); }
   };
   std::optional<Slow> slow;
-  /// From that call on, one element is wrong in the result of each collective and in each message sent or received.
+  /// From that call on, one element is wrong in what each call gives this rank: a collective's result, or a received
+  /// message. Of messages through a port, those that this rank posts are wrong instead.
   std::optional<FromCall> flip;
   /// From that call on, the rank contributes zeros to all-reduces and reduce-scatters, so all ranks agree on a wrong
   /// sum. Here `call` counts only all-reduces and reduce-scatters.

@@ -161,8 +161,8 @@ class LinksInUse {
  private:
   std::size_t node_of(std::uint32_t rank);
 
-  // The members hold the time at which each link becomes free [s].
   const Machine& machine_;
+  // The times at which links become free [s].
   std::vector<double> out_;                 ///< by rank
   std::vector<double> port_out_, port_in_;  ///< by node, up to the last node that sent or received
   double trunk_ = 0;

@@ -29,8 +29,8 @@ void print(fmt::format_string<T...> format, T&&... arguments) {
 }
 
 /// Makes text from outside fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that a
-/// terminal would obey, that turn the direction of writing, or that XML does not allow become U+FFFD: other control
-/// characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
+/// terminal would obey, that turn the direction of writing, or that XML does not allow become U+FFFD. These are the
+/// remaining control characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
 std::string printable(std::string_view text);
 /// Does what `printable` does, but keeps line ends and tabs.
 std::string printable_lines(std::string_view text);

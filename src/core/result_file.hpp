@@ -75,12 +75,12 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
 enum class OpenMode { create, overwrite, resume };
 
 /// Appends lines to a result file. When `append` returns, the kernel has accepted the line; the file is synchronised
-/// with the disk at most once a second, and at the end. If a write fails with an error of a network file system that
-/// may pass, it is repeated for up to a minute. Before each line the writer checks what has become of the file. If the
-/// file was renamed, the writer goes on and reports the new name. If it was removed, it is created again with all
-/// lines. If it was cut short, that is an error. `create` refuses an existing file (the UsageError names --force and
-/// --resume); `resume` drops a torn last line first. Errors: UsageError if the file cannot be opened, or another job is
-/// writing it; BackendError if a write fails, or if written lines have disappeared.
+/// with the disk at most once a second, and at the end. If a write fails with an error that may be temporary, as on a
+/// network file system, the write is repeated for up to a minute. Before each line the writer checks what has become of
+/// the file. If the file was renamed, the writer goes on and reports the new name. If it was removed, it is created
+/// again with all lines. If it was cut short, that is an error. `create` refuses an existing file (the UsageError names
+/// --force and --resume); `resume` drops a torn last line first. Errors: UsageError if the file cannot be opened, or
+/// another job is writing it; BackendError if a write fails, or if written lines have disappeared.
 class ResultWriter {
  public:
   ResultWriter(const std::filesystem::path&, OpenMode);
@@ -92,8 +92,8 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// Appends the end of a run whose process is about to be killed. Any thread may call it. If another line is being
-  /// written, waits for it for at most 0.2 s, and else writes nothing.
+  /// Appends the end of a run whose process is about to be killed. Any thread may call it. Writes nothing if another
+  /// line is still being written after 0.2 s.
   void append_at_once(const RunEnd&) noexcept;
   /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if that fails.
   void finish();
@@ -138,7 +138,7 @@ FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std:
 // Follows a result file that another process may be writing.
 
 /// The state of the lock that a ResultWriter holds on its file. unknown: the file system has no locks, or there is no
-/// file. `none` means little on a network file system, since not all of them show locks of other machines.
+/// file. `none` means little on a network file system, since some of these do not show the locks of other machines.
 enum class WriterLock : std::uint8_t { held, none, unknown };
 /// Takes the lock for a moment to see whether it is free. A writer that starts in this moment waits until it is.
 WriterLock writer_lock(const std::filesystem::path&);

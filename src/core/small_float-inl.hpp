@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts vectors of 16-bit and 8-bit floats to fp32 (decode) and back (encode). The conversions use integer
-// arithmetic, because Highway's own truncate on some instruction sets and round on others, and lose infinities. If the
-// processor has instructions that convert fp16, these are used instead, also for fp8. The reference for the results
-// is core/element.hpp. The file is included once for each instruction set, hence its unusual include guard.
+// arithmetic, because Highway's conversion functions truncate on some instruction sets and round on others, and lose
+// infinities. If the processor has instructions that convert fp16, these are used instead, also for fp8. The reference
+// for the results is core/element.hpp. The file is included once for each instruction set, hence its unusual include
+// guard.
 #if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_SMALL_FLOAT_INL
 #undef GRADMETER_SMALL_FLOAT_INL
@@ -114,7 +115,7 @@ struct UpperHalf {
   }
 };
 
-/// Adds to the conversions C the moves of codes from memory to lanes of 32 bits (fetch) and back (put).
+/// The conversions of C, and functions that load codes from memory into lanes of 32 bits (fetch) and store them (put).
 template <class C>
 struct Exact : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -133,10 +134,11 @@ using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These instruction sets convert between fp16 and fp32, rounding to nearest even. The fp8 formats are fp16 with fewer
-// bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16.
-// The sum of two fp8 numbers stays correctly rounded if it is rounded to fp16 first: fp16 has at least the 2p + 2 bits
-// that this takes if fp8 has p (Figueroa 1995), and fp8's subnormals are multiples of fp16's. Rounding to fp16 first is
-// wrong for the product of two fp8 numbers, and for a number that was already rounded to fp32.
+// bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16. A
+// sum of two fp8 numbers may be rounded to fp16 first and then to fp8, with the same result as if rounded once: for
+// numbers of p bits this takes an intermediate format of 2p + 2 bits (Figueroa 1995), which fp16 has, and fp8's
+// subnormals are multiples of fp16's. For the product of two fp8 numbers, and for a number that was already rounded to
+// fp32, the result may be wrong.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;
@@ -188,8 +190,8 @@ struct FastE4m3 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) {
     const Halves nan = hn::Set(U16(), 0x7f), magnitude = hn::And(v, nan);
     const Halves bits = hn::Add(hn::ShiftLeft<7>(v), hn::ShiftLeft<7>(hn::And(v, hn::Set(U16(), 0x80))));
-    // The first shift moves the sign from bit 7 to bit 14. Adding the same bit again carries it to bit 15 and leaves
-    // bit 14 clear.
+    // In `bits`, the first shift moves the sign from bit 7 to bit 14. Adding the same bit again carries it to bit 15
+    // and leaves bit 14 clear.
     return from_halves(hn::IfThenElse(hn::Eq(magnitude, nan), hn::Set(U16(), 0x7e00), bits));
   }
   static HWY_INLINE Halves encode(Floats v) {

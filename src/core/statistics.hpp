@@ -54,8 +54,8 @@ double median(std::span<const double> samples);
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
 /// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine. A 95 %
-/// interval that takes them for independent is far too narrow: of 20 pairs of equal points, 8 had disjoint intervals.
-/// So the interval is computed from the medians of the blocks, which are spread over the run.
+/// interval that takes them for independent is far too narrow: when 20 points were measured twice, 8 had intervals that
+/// did not overlap. So the interval is computed from the medians of the blocks, which are spread over the run.
 class Blocks {
  public:
   /// Errors: UsageError when a sample is not finite. An empty block is ignored.

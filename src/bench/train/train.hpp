@@ -14,7 +14,8 @@
 
 namespace gradmeter::bench {
 
-/// A request to write data that rank 0 holds before one step to a file, for gradmeter codecs and other programs.
+/// A request to write the gradients or weights of rank 0 to a file, as they are before one step. `gradmeter codecs` and
+/// other programs read such files.
 struct Dump {
   std::string path;
   std::optional<std::size_t> step;  ///< empty: the usual step for such data (see TrainOptions)
@@ -29,9 +30,9 @@ struct TrainOptions {
   double warmup_epochs = 1;      ///< the epochs over which the step size grows
   std::optional<double> target;  ///< stop at this validation accuracy [0, 1]
   std::optional<std::size_t> max_steps;
-  /// Gradients before the exchange; usually of step 100, or the last of a shorter run.
+  /// Rank 0's gradient of a step, before the exchange. The usual step is number 100, or the last step of a shorter run.
   std::optional<Dump> dump_gradients;
-  std::optional<Dump> dump_weights;  ///< weights, usually those before step 0
+  std::optional<Dump> dump_weights;  ///< rank 0's weights; the usual step is 0, before which they are the initial ones
   /// Number of steps between samples of the gradient's noise; empty: no samples.
   std::optional<std::size_t> noise_every;
   std::optional<TraceRequest> trace;
@@ -39,7 +40,7 @@ struct TrainOptions {
 };
 
 struct TrainListener {
-  /// Called on rank 0 before the first row, with the number of rows; with a target, with the largest possible number.
+  /// Called on rank 0 before the first row. rows: the number of rows to come; if there is a target, at most so many.
   std::function<void(std::size_t rows)> planned = {};
   std::function<void(const core::Point&)> row;                                     ///< called on rank 0
   std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< called on rank 0
@@ -52,12 +53,12 @@ struct TrainResult {
   double validation_loss = 0;  ///< per label of the validation set [nats]
   double seconds = 0;          ///< training time without evaluation [s]
   std::size_t steps = 0;
-  bool traced = false;                ///< true: a trace was asked for and has a step
-  bool gradients_dumped = false;      ///< true: they were asked for and written
-  bool weights_dumped = false;        ///< true: they were asked for and written
+  bool traced = false;                ///< true: a trace was asked for, and has at least one step
+  bool gradients_dumped = false;      ///< true: a file of gradients was asked for and written
+  bool weights_dumped = false;        ///< true: a file of weights was asked for and written
   bool reached = false;               ///< true: there is a target, and it was reached
   std::optional<double> noise_scale;  ///< noise scale of the last epoch [samples]
-  /// False where software rounds, or a device is emulated, since times then mean nothing.
+  /// False if software emulates the precision or the device, since times then mean nothing.
   bool has_times = true;
   /// True if all ranks held equal weights, or if the strategy does not promise equal weights.
   bool weights_equal = true;
@@ -67,10 +68,11 @@ struct TrainResult {
 /// Errors: UsageError where the noise of gradients is asked for and cannot be measured.
 void check_noise_scale(const TrainOptions&, int ranks);
 
-/// Collective over the session's world. The listener gets a row for each epoch (with the mean loss of the epoch's
-/// samples), and for each logged step (with the mean loss of that step's global batch, before its update).
-/// Errors: UsageError for data or a model that do not fit, and where the noise scale cannot be measured; WrongResult
-/// for a loss that is NaN or infinite; Interrupted.
+/// Trains as the options say. Collective over the session's world. The listener gets a row for each epoch (with the
+/// mean loss of the epoch's samples), and for each logged step (with the mean loss of that step's global batch, before
+/// its update).
+/// Errors: UsageError if the data and the model do not fit each other, or if the noise scale cannot be measured;
+/// WrongResult for a loss that is NaN or infinite; Interrupted.
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
 
 std::string train_header();

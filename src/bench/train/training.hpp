@@ -21,7 +21,8 @@
 
 namespace gradmeter::bench {
 
-/// The result of a test exchange. error: the relative squared error of the sum, with a codec.
+/// The result of a test exchange. error: the relative squared error of the sum; empty if no sum with a codec was
+/// tested.
 struct ExchangeCheck {
   std::string fault = {};  ///< what is wrong; empty: nothing
   std::optional<double> error = {};
@@ -35,11 +36,12 @@ struct TrainingTotals {
   dataparallel::Observations observed = {};
   std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
   bool bytes_known = true;
-  /// The longest time that a rank has spent in steps, with warm-up and discarded steps, since these made updates too
-  /// [s].
+  /// The longest time that a rank has spent in steps [s], including warm-up and discarded steps, since these made
+  /// updates too.
   double seconds = 0;
-  /// True where the bytes sent are those of the forecast, or, without a forecast, the sum of the calls' own messages,
-  /// and are not above the forecast's upper bound, if it has one.
+  /// True if the expected bytes were sent: those of the forecast if it is exact, else those to which the messages of
+  /// the calls add up, which must then not exceed the forecast's upper bound, if it has one. Also true if the bytes
+  /// sent are not known.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
@@ -56,8 +58,9 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
-/// Collective over the communicator, which must outlive this object. A rank that only serves makes the same calls. An
-/// automatic bucket size is measured before anything of this training exists, so that the search leaves no state in it.
+/// Construction is collective over the communicator, which must outlive this object. A rank that only serves calls the
+/// same functions as a worker. An automatic bucket size is measured before anything of this training exists, so that
+/// the search leaves no state in it.
 class Training {
  public:
   Training(Session&, const runtime::Communicator&, const model::DataSplit&, const TrainingConfig&);
@@ -65,10 +68,10 @@ class Training {
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  /// Loads this worker's part of batch `step`, so that the step itself need not. It is not collective.
+  /// Loads this worker's part of batch number `step`, so that the step itself need not load it. Not collective.
   void prepare(std::size_t step);
   /// Draws this worker's samples of an epoch in advance, since each built-in digit takes 11 us to draw. Meant for the
-  /// first epoch; in later epochs each step draws its own samples. It is not collective.
+  /// first epoch; in later epochs each step draws its own samples. Not collective.
   void draw_epoch(std::size_t first_step);
   /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted; `get` of the
   /// outcome and `take_records` wait for it.
@@ -91,7 +94,7 @@ class Training {
   std::size_t batch_global() const { return layout_.batch_global(config_); }
   const Layout& layout() const { return layout_; }
 
-  /// True where ranks exchange messages at any time, and workers may be at different steps.
+  /// True if the strategy exchanges messages at any time, so that workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
   /// Returns when all ranks have called it and have nothing of their own under way, so that a common action after it
   /// does not wait for another rank's training. Collective.
@@ -190,7 +193,7 @@ class Training {
   std::size_t served_steps_ = 0;  ///< steps of a rank that only serves, since the last `take_records`
 };
 
-// The data set of a job: each rank draws it for itself, or it is read from files once a node.
+// The data set of a job. Drawn data and text are made by each rank for itself; images are read from files once a node.
 
 /// Collective over `world`; so is the destruction of the last copy of the result. All ranks of a node have equal data.
 /// Cost: a node reads and holds images once; text is read and held by every rank; for data that are drawn, see
@@ -200,7 +203,8 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
 
 // Implements `--bucket auto`: the bucket size that is fastest here, measured by steps of the same training.
 
-/// Candidate sizes [bytes], which all make different buckets: one bucket for all (0), then 256 KiB to 25 MiB.
+/// The bucket sizes to try [bytes], from 256 KiB to 25 MiB, and by convention 0 for one bucket that holds all tensors.
+/// Of sizes that cut the tensors into the same buckets, only the first is returned.
 std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
 
 /// The index of the candidate with the shortest median. times: by candidate, the times of its steps on the slowest rank

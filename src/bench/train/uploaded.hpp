@@ -13,8 +13,8 @@
 
 namespace gradmeter::bench {
 
-/// The largest number of places (pinned buffers of `bytes` bytes, each for one upload): enough for the steps that a
-/// host submits ahead, but together at most 64 MiB, or two places where these are larger.
+/// The largest number of places (pinned buffers of `bytes` bytes, each for one upload): 16, enough for the steps that a
+/// host submits ahead. If these take more than 64 MiB, as many as fit into 64 MiB, but at least 2.
 constexpr std::size_t most_places(std::size_t bytes) {
   constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
   return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
@@ -76,7 +76,7 @@ class Uploaded {
   runtime::Device& device_;
   std::size_t count_;
   runtime::OwnedBuffer memory_;
-  std::vector<Place> places_;  ///< the place at `next_` was used the longest time ago
+  std::vector<Place> places_;  ///< `next_` is the index of the least recently used place
   std::size_t next_ = 0;
   bool is_open_ = false;
 };

@@ -26,7 +26,7 @@ std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName&);
 /// Four bits in a logarithmic number system.
 /// Wire: 4 + 32/bucket bits an element: a sign, and three bits for one of the levels 0, N·2^-6, N·2^-5 … N, where N is
 /// the bucket's largest |x|. |x| is rounded at random to one of the levels l and h around it, without bias: the
-/// probability is linear in |x|. Error: Σ (|x| - l)(h - |x|).
+/// probability is linear in |x|. Mean squared error of a bucket: Σ (|x| - l)(h - |x|).
 /// Cost: 4.5 bytes of memory an element to encode or decode, 8.5 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Horváth et al., MSML 2022 (natural dithering: levels at powers of two), with the max norm.
@@ -35,9 +35,9 @@ std::unique_ptr<Codec> make_lns4(const core::ParsedName&);
 /// Natural compression: powers of two.
 /// Wire: 8 + 16/bucket bits an element. The scale is an int16 E = ceil(log2 max|x|). A code is a sign (bit 7) and c: 0
 /// is zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
-/// lowest power, to that power or to zero. Error: Σ (|x| - 2^e)(2^(e+1) - |x|), where 2^e is the power below |x|; at
-/// most ‖x‖²/8.
-/// A bucket that is not finite has E = -32768. A code of 2^128 decodes to the largest float.
+/// lowest power, to that power or to zero. Mean squared error of a bucket: Σ (|x| - 2^e)(2^(e+1) - |x|), where 2^e is
+/// the power below |x|; at most ‖x‖²/8. A bucket that is not finite has E = -32768. A code of 2^128 decodes to the
+/// largest float.
 /// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Horváth et al., "Natural compression for distributed deep learning", MSML 2022.

@@ -26,10 +26,11 @@ struct Matrix {
 /// the factors are then smallest.
 Matrix square_matrix(std::size_t count);
 
-/// True where the factors are at most half as long as the tensor: 2·rank·(m + n) <= m·n. Other tensors are not
-/// compressed.
+/// True if 2·rank·(rows + columns) <= rows·columns: the factors together have at most half as many elements as the
+/// matrix. Other tensors are not compressed.
 bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank);
-/// The reason why this matrix cannot have this rank, with the ranks that it may have; empty: it can have it.
+/// The reason why a matrix of this shape cannot have factors of this rank, and which ranks are possible; empty: this
+/// rank is possible.
 std::string low_rank_refusal(const Matrix&, std::size_t rank);
 
 /// Q for the first step: independent standard normal numbers, which depend on (seed, tensor) alone. As in the paper, Q
@@ -49,7 +50,8 @@ void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std:
 /// The factor that normalises a column; 0 for a column that depends on earlier ones. `before`: the column's length at
 /// first. `length`: its length after its components along the earlier columns have been subtracted.
 GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) {
-  // Below this share of its length, a column is only the rounding errors in fp32 of a dependent one.
+  // If no more than this share of a column's length is left, the column depends on earlier ones, and what is left is
+  // fp32 rounding error.
   constexpr double dependent = 1e-5;
   // A NaN in either number does not count as dependent, and a column of infinite length must become NaN, not zeros.
   if (length <= dependent * before && std::isfinite(before)) return 0;

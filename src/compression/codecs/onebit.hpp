@@ -56,8 +56,8 @@ struct SignRule {
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) { return code ? c.first : c.second; }
 };
 
-/// The means of a bucket with `ones` elements that are not negative and `zeros` negative ones; NaN where a sum is not
-/// finite.
+/// The means of a bucket, from its SignSums added up (`up`, `down`). `ones` of its elements are not negative, and
+/// `zeros` are negative. If a sum is not finite, both means are `not_finite`, a NaN.
 template <bool two>
 GRADMETER_HOST_DEVICE SignValues sign_means(double up, double down, std::size_t ones, std::size_t zeros,
                                             float not_finite) {

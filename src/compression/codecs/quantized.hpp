@@ -18,9 +18,9 @@ namespace gradmeter::compression {
 
 /// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N is the bucket's largest |x| (norm=max) or its Euclidean
 /// length (norm=l2). The code is q = sgn(x)·min(floor(s·|x|/N + u), s), where u is uniform in [0, 1), or 1/2
-/// (rounding=nearest). It decodes to N·q/s. Codes are in two's complement, without -2^(b-1). Error: with
-/// rounding=stochastic (N/s)²·Σ f(1-f), f = frac(s·|x|/N), without bias. Cost: 4 + b/8 bytes of memory an element to
-/// encode or decode, 8 + b/8 to decode and add.
+/// (rounding=nearest). It decodes to N·q/s. Codes are in two's complement, without -2^(b-1). Mean squared error with
+/// rounding=stochastic, which has no bias: (N/s)²·Σ f(1-f), where f is the fractional part of s·|x|/N. Cost: 4 + b/8
+/// bytes of memory an element to encode or decode, 8 + b/8 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Alistarh et al., NeurIPS 2017; the max norm as in Markov et al. (CGX), Middleware 2022.
 std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
@@ -28,12 +28,14 @@ std::unique_ptr<Codec> make_qsgd4(const core::ParsedName&);
 std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 
 /// True where, for Gaussian elements, the mean squared error of random rounding is larger than the elements' variance.
-/// For variance 1 this error is step·E|x| - 1, if one step, N/s, is larger than nearly all elements.
+/// With variance 1, this error is (N/s)·E|x| - 1 if N/s, the distance between levels, is larger than nearly all
+/// elements.
 bool qsgd_expands(const core::ParsedName&);
 
 /// One random bit an element.
 /// Wire: 1 + 32/bucket bits an element. N is the bucket's largest |x|. With probability (1 + x/N)/2 the bit is 1, which
-/// decodes to +N, else 0, which decodes to -N. Error: d·N² - ‖x‖² for a bucket of d elements, without bias.
+/// decodes to +N, else 0, which decodes to -N. The mean squared error of a bucket of d elements is d·N² - ‖x‖², without
+/// bias.
 /// Cost: 4.1 bytes of memory an element to encode or decode, 8.1 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Suresh et al., ICML 2017 (stochastic binary quantisation), between -N and N.
@@ -47,26 +49,28 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 ///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as the number has bits behind
 ///         its leading 1, then that 1, then those bits. The stream is padded to 16 bytes. wire_bytes(n) is the length
 ///         of an encoding in which each q is ±s.
-/// Error:  without bias; E|Q-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional part of s·|x|/N.
+/// Error:  without bias. For a bucket x that decodes to C: E|C-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional
+///         part of s·|x|/N.
 /// Errors: BackendError when an encoding was damaged on its way.
 /// Source: Alistarh et al., NeurIPS 2017, section 3; Elias, IEEE Trans. Inf. Theory 1975.
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
-/// True where the codec's error can be larger than the gradient itself. The mean squared error is largest where all |x|
-/// of a bucket are equal: it is then (sqrt(bucket)/s - 1)·|x|^2.
+/// True if the mean squared error of a bucket x can be larger than |x|^2. It is largest if all elements have the same
+/// magnitude, and is then (sqrt(bucket)/s - 1)·|x|^2.
 bool qsgd_elias_expands(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
 /// Wire: 16 bytes, of which the first four are the fp32 scale M, and 2 bits an element; nothing for an empty span. Each
 /// |x| is first clipped to at most clip·σ (clip=0: not at all), where σ is the root mean square of the span; M is then
 /// the largest |x|. Codes 00, 01, 11 stand for 0, +1, -1; a code is not zero with probability |x|/M. This is QSGD's
-/// rule for two bits and the max norm. Error of one encoding: M·‖x‖₁ - ‖x‖² where nothing is clipped; clipping adds a
-/// bias whose square is Σ (|x| - clip·σ)₊².
-/// Its grain is 1, but each call has its own scale, so codes depend on how a tensor is cut into spans.
+/// rule for two bits and the max norm. Mean squared error of one encoding: M·‖x‖₁ - ‖x‖² if nothing is clipped.
+/// Clipping adds a bias, whose square is Σ (|x| - clip·σ)₊². Its grain is 1, but each call has its own scale, so codes
+/// depend on how a tensor is cut into spans.
 /// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
-/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of three. gather: every rank gets
-/// all ranks' encodings. sra: a schedule exchanges encoded blocks. sum: codes are summed as integers of one byte with
-/// one scale for all ranks (see below), since the sum of P codes needs log2(2P + 1) bits.
+/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of gather (every rank gets all
+/// ranks' encodings), sra (a schedule exchanges encoded blocks) and sum (codes are summed as integers with one scale
+/// for all ranks, see below; since the sum of P codes needs log2(2P + 1) bits, each code is sent as one byte, which is
+/// enough for 127 ranks).
 /// Source: Wen et al., NeurIPS 2017.
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 

@@ -17,7 +17,7 @@
 
 namespace gradmeter::compression::detail {
 
-// Functions that read parameters for which the registry has no function.
+// Functions that read the parameters of sparse codecs. Those for other parameters are in compression/registry.hpp.
 
 /// A number from `least` to `most`, where `most` itself is allowed only if `closed`. Errors: UsageError that says what
 /// is allowed.
@@ -106,7 +106,7 @@ std::unique_ptr<Codec> make_topk(const core::ParsedName&);
 
 namespace gradmeter::compression::detail {
 
-/// Records in a wire that its value number `slot` is that of element i. A bitmap must be zero at first.
+/// Records in a wire that value number `slot` belongs to element i. If the wire has a bitmap, it must be zero at first.
 inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std::byte* wire) {
   const auto index = static_cast<std::uint32_t>(i);
   if (w.bitmap) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the bucketed codecs for any rule (detail/bucketed.hpp), from reading and writing floats and codes up
-// to the launches. A lane works on four neighbouring elements at a time, whose codes are in one word.
+// The kernels of the bucketed codecs for any rule (detail/bucketed.hpp), from functions that read and write floats and
+// codes up to functions that launch the kernels. A lane works on four neighbouring elements at a time, and holds their
+// codes in one word.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -81,14 +82,15 @@ inline bool whole_quads(const void* address) { return reinterpret_cast<std::uint
 
 // The numbers of an encoding kernel come from a tensor, or from the sum of encoded tensors.
 
-/// A lane's part of a piece: quad s begins 128·s + 4·lane elements behind the piece's first element.
+/// A lane's part of a piece (the elements that a warp works on at a time, cuda/bucketed.hpp): quad s begins 128·s +
+/// 4·lane elements behind the piece's first element.
 struct Piece {
   Quad quads[steps];
 };
 
 struct FromFloats {
-  /// For the launch bound of two blocks: two blocks of 640 threads leave each thread 48 registers, as do five blocks of
-  /// 256. No launch really has 640 threads a block.
+  /// The threads of a block in the kernel's launch bound, which asks for two such blocks on a multiprocessor. No launch
+  /// has such large blocks: the number leaves each thread 48 registers, so that five blocks of 256 threads fit.
   static constexpr unsigned most_threads = 640;
   const float* x;
   bool aligned;
@@ -153,20 +155,20 @@ struct FromWires {
   }
 };
 
-// The norm of a bucket by the warps that share it, with the host's bits.
+// The norm of a bucket, computed by the warps that share the bucket. Its bits are those that the host computes.
 
 inline constexpr std::uint32_t infinity_bits = 0x7f800000;
 
 __device__ inline std::uint32_t magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffff; }
 
-/// detail::max_norm's result from the largest magnitude as an integer: there NaN and infinity are larger than any
-/// number.
+/// The result of detail::max_norm, given the bits of the largest magnitude. As integers, the bits of NaN and infinity
+/// are larger than those of any number.
 __device__ inline float norm_of_bits(std::uint32_t most) {
   return most < infinity_bits ? __uint_as_float(most) : core::quiet_nan<float>();
 }
 
-/// Twice the bits of the largest magnitude. Signs are shifted out, not masked: the compiler can make a shift a product,
-/// which runs on other units than the comparisons do.
+/// Twice the bits of the largest magnitude. Signs are shifted out, not masked: the compiler can replace the shift by a
+/// multiplication, which runs on other units than the comparisons.
 __device__ inline std::uint32_t largest_doubled(const Quad& q) {
   std::uint32_t most = 0;
   for (const float v : q.v) most = core::greater(most, __float_as_uint(v) << 1);
@@ -277,7 +279,7 @@ __device__ float team_l2(const Source& source, const Place& place, unsigned team
   return root_of(sums[0]);
 }
 
-/// The draws of a launch. All its numbers share `keys`, unless they differ in their high words (`crosses`).
+/// The draws of a launch. All elements share `keys`, unless their numbers differ in the high word (`crosses`).
 struct LaunchDraws {
   LaunchDraws(const detail::Draws& draws, std::size_t n)
       : each(draws),
@@ -291,11 +293,11 @@ struct LaunchDraws {
   detail::Draws each;
   detail::DrawKeys keys;
   std::uint32_t low;  ///< element 0's number
-  bool crosses;       ///< true for one in 2^32 numbers: the high word changes within the launch
+  bool crosses;       ///< true if the high word changes within the launch, which happens once in 2^32 numbers
 };
 
-/// The number of leading pieces that are read and written without bounds: 0 where buckets do not consist of whole
-/// pieces.
+/// The number of leading pieces that are read and written without bounds checks. It is 0 unless a bucket is one whole
+/// piece for each of its warps, the source can read whole pieces, and the launch does not cross a high word.
 template <class Source>
 std::uint32_t whole_pieces(const Source& source, const WireShape& s, const LaunchDraws& draws) {
   const bool any = source.gives_whole_pieces() && s.bucket == s.team * piece_elements && !draws.crosses;
@@ -313,7 +315,7 @@ __device__ inline std::size_t first_of_lane(std::uint32_t piece) {
 template <class Rule>
 __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, const LaunchDraws& draws,
                                   std::byte* codes) {
-  // Two lanes share a byte of codes of one bit. Behind the first address all offsets are constants.
+  // With one-bit codes, two lanes share a byte. The address of each step is `to` plus a constant.
   constexpr unsigned group = Rule::bits == 1 ? 8 : 4, step = static_cast<unsigned>(step_elements);
   std::byte* to = codes + mine / group * (group * Rule::bits / 8);
   const auto at = static_cast<unsigned>(mine % group);
@@ -333,8 +335,8 @@ __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, 
   }
 }
 
-/// Writes the codes of the piece at `from`, which may be short. A lane reads a quad at a time, mostly from the cache,
-/// which takes few registers. `bucket`: the one whose scales decode the source's numbers.
+/// Writes the codes of the piece at `from`, which may be short. A lane holds only one quad at a time, to save
+/// registers, and mostly reads it from the cache. `bucket`: the bucket whose scales decode the source's numbers.
 template <class Rule, class Source>
 __device__ void write_piece(const Source& source, std::size_t bucket, float norm, std::size_t from, const Place& place,
                             const LaunchDraws& draws, std::byte* codes) {
@@ -364,8 +366,8 @@ __device__ void write_scale(float norm, std::uint32_t bucket, bool is_first, con
   if (padding < s.scale_bytes) wire[padding] = std::byte{0};
 }
 
-/// Encodes one whole piece on each warp. With norm=l2 the piece is loaded a second time, from the cache: the sum of
-/// squares leaves no registers to hold it.
+/// Encodes one whole piece on each warp. With norm=l2 the piece is loaded a second time, from the cache, since
+/// computing the sum of squares leaves no registers to hold the piece.
 template <class Rule, class Source>
 __device__ void encode_whole(const Source& source, std::uint32_t piece, const WireShape& shape, detail::Norm kind,
                              const LaunchDraws& draws, std::byte* wire) {

@@ -20,8 +20,9 @@ namespace gradmeter::compression::cuda {
 inline constexpr std::size_t step_elements = 128, steps = 4, piece_elements = step_elements * steps;
 /// The most warps that may share a bucket; a bucket with more pieces than this is read twice.
 inline constexpr std::size_t most_warps = 16;
-/// The number of pieces whose results one block joins: a power of two, so that groups are subtrees of detail::TreeSum.
-/// For a tensor of 64 MiB, a single block would take longer to join all results than the kernel that made them.
+/// The number of pieces in a group. A block joins the results of one group, since a single block for all pieces of a
+/// tensor of 64 MiB would take longer than the kernel that computes the results. The number is a power of two, so that
+/// groups are subtrees of detail::TreeSum.
 inline constexpr std::size_t group_pieces = 1024;
 
 /// The wire of n elements as kernels see it, with sizes that the host has computed. Codes are written up to element
@@ -35,7 +36,8 @@ struct WireShape {
         scale_bytes(l.scales(count)),
         team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
 
-  /// A bucket's length is a multiple of 64, so 32 bits can count units of 64 elements for every n that memory holds.
+  /// The index of the bucket of element i. A bucket's length is a multiple of 64, so 32 bits can count units of 64
+  /// elements for every n that memory holds.
   GRADMETER_HOST_DEVICE std::size_t bucket_of(std::size_t i) const {
     return static_cast<std::uint32_t>(i / 64) / static_cast<std::uint32_t>(bucket / 64);
   }

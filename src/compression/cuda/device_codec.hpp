@@ -24,10 +24,11 @@ using runtime::DeviceSpan;
 /// The most wires that one call can sum: a kernel's parameters hold no more addresses.
 inline constexpr std::size_t most_wires = 256;
 
-/// All work is queued on the stream, and memory must stay until the stream has passed it. Wires begin at multiples of
-/// 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have other bits than on the host.
-/// `workspace` [at least workspace_bytes(n), for `reduce` reduce_workspace_bytes(n), at a multiple of 256 bytes] may be
-/// reused once the stream has passed the call; its content does not matter. One workspace serves one call at a time.
+/// All work is queued on the stream, and memory must stay allocated until the stream has done the work. Wires begin at
+/// multiples of 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have other bits than on
+/// the host. `workspace` [at least workspace_bytes(n), for `reduce` reduce_workspace_bytes(n), at a multiple of 256
+/// bytes] may be reused once the stream has passed the call; its content does not matter. One workspace serves one call
+/// at a time.
 /// Errors: std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
 class DeviceCodec {
  public:
@@ -100,8 +101,8 @@ void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* wo
 enum class Scatter : unsigned char { assign, add, clear };
 /// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
-/// outside the memory. All elements then become NaN, since a kernel cannot throw. Cost: k elements, and n more where
-/// `out` does not hold the addend already.
+/// outside the memory. All elements then become NaN, since a kernel cannot throw. Cost: with `clear`, and with `add`
+/// where `addend` is `out`, k elements; else n elements more.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 
@@ -129,15 +130,15 @@ void clear_sent(DeviceSpan<const std::uint32_t> places, DeviceSpan<float> x, cud
 /// P = M·Q. One warp computes a row. Cost: one read of M.
 void multiply(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> q,
               DeviceSpan<float> p, cudaStream_t);
-/// Q = Mᵀ·P. One thread computes a column of M, since sums run over rows in order. Cost: a read of M for each four
-/// columns of P.
+/// Q = Mᵀ·P. One thread multiplies a column of M, since sums run over the rows in order. Cost: M is read once for every
+/// four columns of P.
 void multiply_transposed(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> p,
                          DeviceSpan<float> q, cudaStream_t);
 /// out = P·Qᵀ.
 void reconstruct(const Matrix&, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
                  DeviceSpan<float> out, cudaStream_t);
-/// One block works on the columns one after the other. More than 3,145,728 rows are refused, because their sums do not
-/// fit the block's shared memory.
+/// Makes the columns of P orthonormal. One block works on one column after the other. More than 3,145,728 rows are
+/// refused, because their partial sums do not fit the block's shared memory.
 void orthonormalise(const Matrix&, std::size_t rank, DeviceSpan<float> p, cudaStream_t);
 
 }  // namespace gradmeter::compression::cuda

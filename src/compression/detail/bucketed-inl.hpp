@@ -89,7 +89,8 @@ HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
   const I32 di;
   const hn::Repartition<std::int16_t, F32> d16;
   // A block of 16 bytes has four numbers of a, then four of b (`ab`), or of c and d (`cd`). In `both` bytes of `ab` and
-  // `cd` alternate; in `sorted` those of `ab` come first. The last look-up puts blocks in order.
+  // `cd` alternate; in `sorted` those of `ab` come first. The last look-up moves groups of four bytes, so that all of
+  // `a` come first, then all of `b`, `c` and `d`.
   const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(di, a), hn::BitCast(di, b));
   const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(di, c), hn::BitCast(di, d));
   const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));
@@ -243,8 +244,8 @@ HWY_INLINE void encode_units(const VectorCoefficients& encoder, const float* x, 
   for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
-/// Writes the codes of a span's last elements, which are fewer than bucket_unit; zeros take the place of the missing
-/// ones. `to` must be zero at first.
+/// Writes the codes of a span's last elements, which are fewer than bucket_unit. The elements are padded with zeros up
+/// to bucket_unit; the codes of the padding are not written.
 template <class Rule>
 HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const float> x, detail::DrawKeys keys,
                             std::uint32_t low, std::byte* to) {

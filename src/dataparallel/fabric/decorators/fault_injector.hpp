@@ -14,7 +14,7 @@ namespace gradmeter::dataparallel {
 /// Says which calls of one rank are faulty: all calls from a given number on. Any thread may use it.
 class FaultyCalls {
  public:
-  /// first: the number of the first faulty call; null: no call is faulty.
+  /// first: the number of the first faulty call; empty: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
   /// Counts a call that has data. Returns its number if the call is to be faulty.
   std::optional<std::uint64_t> next() {

@@ -44,7 +44,8 @@ struct CallTimes {
   double exposed = 0;
 };
 
-/// The parts of a step [s]. compute + exposed + idle = step, where idle is neither computation nor a call.
+/// The parts of a step [s]. step = compute + exposed + idle, where `idle` (no member) is the time with neither a
+/// computation nor a call under way.
 struct Decomposition {
   double step = 0, compute = 0;
   double communication = 0;  ///< length of the time in which at least one call is under way

@@ -90,8 +90,8 @@ class Verifier final : public ForwardingFabric {
   /// From now on, verifies for each group the next step in which ranks of the group make calls. All ranks must call it
   /// before the same step.
   void arm();
-  /// Allows gradients that are infinite or NaN, for runs that skip steps with such gradients. A fault is then only a
-  /// finite result of inputs that are not finite: its rank would not skip the step.
+  /// Allows gradients that are infinite or NaN, for runs that skip steps with such gradients. If inputs are not finite,
+  /// only a finite result is then a fault, since a rank that gets it would not skip the step.
   void allow_overflow() { may_overflow_ = true; }
   void disarm();
   /// number: the step's number, for the text of a fault.
