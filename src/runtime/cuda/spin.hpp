@@ -10,7 +10,7 @@
 namespace gradmeter::gpu {
 
 #ifdef GRADMETER_CUDA_EMULATED
-/// Turns of a waiting loop after which it looks again at the words that may end it.
+/// The turns of a waiting loop from one check whether it must give up to the next. It polls its flag in every turn.
 inline constexpr unsigned turns_between_looks = 4;
 inline std::uint32_t look_at(std::uint32_t* at) { return std::atomic_ref(*at).load(std::memory_order_relaxed); }
 inline std::uint64_t nanoseconds() {
@@ -18,8 +18,9 @@ inline std::uint64_t nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 #else
-/// Turns of a waiting loop after which it looks again at the words that may end it: some tens of microseconds, since
-/// reading the host's memory takes one or two.
+/// The turns of a waiting loop from one check whether it must give up (other words, a clock) to the next. It polls its
+/// flag in every turn. So many turns take some tens of microseconds, since reading a word in the host's memory takes
+/// one or two.
 inline constexpr unsigned turns_between_looks = 1024;
 /// Reads a word that another thread, GPU or the host may be writing. It implies no order of memory accesses.
 __device__ inline std::uint32_t look_at(std::uint32_t* at) {
