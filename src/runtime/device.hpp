@@ -66,8 +66,8 @@ using StoredWork = std::function<void()>;
 
 /// A piece of work as it is passed to `Queue::submit`: only a reference to a callable, so that a queue that runs it at
 /// once allocates nothing. What the callable refers to must live until the work is done: buffers, and objects that
-/// compute. Locals of the caller are allowed only if the caller waits for the work, as `at_once` does, or by way of
-/// `stored`.
+/// compute. Locals of the caller are allowed only if the caller waits for the work, as `at_once` does, or if the
+/// callable has a member `stored`.
 class Work {
  public:
   template <class Callable>

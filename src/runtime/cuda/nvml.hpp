@@ -37,8 +37,8 @@ struct NvmlFunctions;
 /// Reads NVML for the GPU on which a rank computes, after each measured block. Any thread may use it.
 class GpuGauge {
  public:
-  /// Loads the library. bus_id: the GPU, as cudaDeviceGetPCIBusId gives it ("0000:65:00.0"), because NVML numbers
-  /// devices in another order than CUDA.
+  /// Loads the library. bus_id: the GPU, as cudaDeviceGetPCIBusId gives it ("0000:65:00.0"), because NVML may
+  /// number devices in another order than CUDA.
   /// Errors: none; if the library, a driver or a function is missing, `problem` says so in one line.
   explicit GpuGauge(std::string bus_id, const char* library = "libnvidia-ml.so.1");
   ~GpuGauge();

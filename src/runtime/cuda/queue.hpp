@@ -41,11 +41,11 @@ class EventPool {
 class HostView final : public DeviceAccess {
  public:
   HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
-  /// Waits for the stream, and copies from the device those of the bytes that the copy does not yet hold. Errors:
+  /// Waits for the stream, then transfers those of the bytes that the pinned copy does not hold yet. Errors:
   /// std::logic_error for an address that is not the device's; BackendError.
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
-  /// Queues transfers of all bytes that host code may have written back to the device. The next `host_address` copies
-  /// from the device again.
+  /// Queues transfers to the device of all bytes that host code may have written. The next `host_address` copies from
+  /// the device again.
   void flush() const;
   /// The stream for kernels. `flush` comes first, so that kernels see what host code has written.
   cudaStream_t stream() const {

@@ -9,7 +9,7 @@
 namespace gradmeter::runtime {
 
 /// Draws by how many bytes a buffer of this size is to begin later: whole pages, fewer than 16, and no more than the
-/// buffer has itself. Each call draws anew.
+/// buffer itself has. Each call draws anew.
 std::size_t draw_page_offset(std::size_t bytes);
 
 /// Allocates memory for a buffer, aligned to cache lines, without writing to it. Errors: std::bad_alloc.

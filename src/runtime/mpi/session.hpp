@@ -65,9 +65,9 @@ enum class ForcedAllReduce : int {
   rabenseifner = 6
 };
 
-/// Sets an environment variable, before MPI starts: Open MPI accepts forced algorithms only if it is told at its start
-/// that they may come. As long as none is forced, Open MPI decides as usual. If the user has set the variable, the
-/// user's value stays.
+/// Sets an environment variable by which Open MPI learns that algorithms may be forced later. Must be called before MPI
+/// starts. As long as none is forced, Open MPI decides as usual. If the user has set the variable, the user's value
+/// stays.
 void listen_to_forced_algorithms();
 
 /// Why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session: empty for Open

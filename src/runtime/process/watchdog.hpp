@@ -151,8 +151,8 @@ class Watchdog {
   /// Watches this rank until `forget`, after which `activity` is not used any more. With a time-out of 0 or less
   /// nothing is watched. Any thread may call it.
   void watch(const Activity& activity, int rank, core::Seconds timeout);
-  /// Stops watching. If the watchdog has already printed this rank's line, it then does not end the process, unless
-  /// another rank stands still.
+  /// Stops watching. If the watchdog has already printed this rank's line, it does not end the process because of this
+  /// rank any more.
   void forget(const Activity& activity);
 
  private:
