@@ -42,8 +42,8 @@ struct TensorLayout {
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
-  /// If not null: a difference of as many zeros as the buffer has elements, which a call with a codec fills in. This
-  /// does not change the bits of the result.
+  /// If not null: a call with a codec writes its CodingDifference here. Before the call, `values` holds one zero for
+  /// each element of the buffer. The bits of the result are the same with and without it.
   CodingDifference* difference = nullptr;
 };
 
@@ -110,11 +110,13 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// True where calls take buffers in the memory of the queue's device. Otherwise they take host memory, or the memory
-  /// through which transports reach a device's buffers.
+  /// True where `Call::in` and `Call::out` must be buffers of the queue's device. Otherwise they are host memory, or
+  /// the host addresses at which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where calls read and write the memory of the device itself. False where transports move a device's buffers
-  /// through host memory.
+  /// True where a call reads its input from the device's memory and leaves the result there (perhaps by copies through
+  /// host memory, as StagedCollective makes them). False where it works on the copy of a device's buffers that
+  /// transports reach: the caller updates this copy before a call (`Queue::to_transport`), and the device after it
+  /// (`from_transport`).
   virtual bool reads_device() const { return false; }
   /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
   /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal

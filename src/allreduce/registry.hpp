@@ -40,13 +40,13 @@ class AlgorithmChoice {
   /// The reason why this transport does not suit the algorithm: the transport is for messages of a device's memory, and
   /// the algorithm sends none. Empty: it suits.
   std::string transport_refusal(runtime::TransportKind) const;
-  /// True if, bound with a device's queue, it moves and sums the device's memory itself; other algorithms are given
-  /// host memory.
+  /// True if the algorithm, bound with a device's queue, itself moves and sums the device's memory; other algorithms
+  /// are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
-  /// The reason why it cannot serve these ranks; empty: it can.
+  /// The reason why the algorithm cannot serve these ranks; empty: it can.
   std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
   /// The reason why these faults cannot be injected: the algorithm sends no messages by our transports. Empty: they can
   /// be, or there are none.

@@ -17,7 +17,7 @@
 
 namespace gradmeter::runtime {
 
-/// A buffer and the memory behind it, which is freed with the last copy.
+/// A buffer and the memory behind it, which is freed with the last copy of this object.
 struct OwnedBuffer {
   Buffer buffer = no_floats;
   std::shared_ptr<void> memory = {};
@@ -34,26 +34,26 @@ class Device {
   /// Gives this device a view of process memory that transports reach, so that its queues can work on that memory. The
   /// memory stays the caller's, and must outlive the result.
   virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
-  /// Makes copies between this device and `memory` of this process as fast as possible while the result lives. Null:
-  /// all memory is equally fast.
+  /// Page-locks `memory` of this process while the result lives, so that copies between it and this device are as fast
+  /// as possible. Null: this device has no use for that.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
   /// Whether this device is a stand-in for tests: its results are right, but its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach only a copy of its memory, which `DeviceAccess::to_transport` and `from_transport`
-  /// update.
+  /// Whether transports reach only a copy of the device's memory, which `DeviceAccess::to_transport` and
+  /// `from_transport` update.
   virtual bool is_staged() const { return false; }
   /// The address at which transports reach a buffer of this device or of the host.
   virtual std::byte* transport_address(const Buffer&) const = 0;
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
-  /// Makes a queue for one task, to be used by the calling thread. Its work runs in parallel with that of other queues.
+  /// Makes a queue for one task, to be used by the calling thread. Work of different queues runs in parallel.
   virtual std::unique_ptr<Queue> make_queue() = 0;
-  /// The size of its largest cache; 0: unknown.
+  /// The size of the device's largest cache; 0: unknown.
   virtual std::size_t last_cache_bytes() const { return 0; }
   /// The bytes that `allocate` may still give, unless other programs take them; 0: unknown.
   virtual std::size_t free_bytes() const { return 0; }
 };
 
-/// The memory of this process.
+/// The host as a device. Its memory is that of this process.
 Device& host_device();
 
 /// The cost of a piece of work: floating-point operations, and bytes moved to and from memory.
@@ -64,9 +64,10 @@ struct Cost {
 
 using StoredWork = std::function<void()>;
 
-/// A piece of work as its submitter has it: a reference to a callable, so that a queue that runs it at once allocates
-/// nothing. What the callable refers to must live until the work is done, so it refers to buffers and to objects that
-/// compute, never to the caller's locals.
+/// A piece of work as it is passed to `Queue::submit`: only a reference to a callable, so that a queue that runs it at
+/// once allocates nothing. What the callable refers to must live until the work is done: buffers, and objects that
+/// compute. Locals of the caller are allowed only if the caller waits for the work, as `at_once` does, or if the
+/// callable has a member `stored`.
 class Work {
  public:
   template <class Callable>
@@ -115,7 +116,7 @@ class Queue {
   /// Submits work under a label, which is a literal ("forward.gemm"). The work is only the call of a kernel, so that
   /// the times of work add up to the time inside kernels. Buffers give access to their memory only within work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
-  /// Assigns work that is submitted from now on to this layer of the model, counted from 0, or with `no_layer` to none.
+  /// Work that is submitted from now on belongs to this layer of the model, counted from 0; with `no_layer`, to none.
   virtual void enter_layer(int) {}
   static constexpr int no_layer = -1;
   /// An event that is reached after all work submitted so far.
@@ -129,15 +130,16 @@ class Queue {
   /// again. Null: it cannot be captured, because the device cannot do that, or the host must do some of the work.
   virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) { return (void)body, nullptr; }
 
-  /// Runs work after all work submitted so far, and waits for it. It is for a few words that the caller reads or
-  /// writes, so the work may refer to locals. A queue of the host just runs it, and does not time it as a kernel.
+  /// Runs work after all work submitted so far, and waits until it is done, so the work may refer to the caller's
+  /// locals. Meant for short reads and writes by the host. A queue of the host just runs the work, and does not time it
+  /// as a kernel.
   void at_once(const Work& work) {
     if (&device() == &host_device()) return work();
     submit("host", {}, work);
     synchronise();
   }
-  /// Copies results of work to the memory that transports reach, and received data to the memory where work computes.
-  /// Does nothing where the two are the same.
+  /// to_transport copies results of work to the memory that transports reach; from_transport copies received data to
+  /// the memory where work computes. They do nothing where the two are the same.
   void to_transport(const ConstBuffer& b) {
     if (!has_twin(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
@@ -175,7 +177,8 @@ class Pending {
   /// Value-initialised until work sets it. The queue must outlive the calls of `get`.
   explicit Pending(Queue& queue) : queue_(&queue), value_(std::make_shared<T>()) {}
 
-  /// Where the work writes the value. The work captures it by value.
+  /// The memory in which the work writes the value. The work captures this pointer by value, so that the memory
+  /// outlives the work.
   std::shared_ptr<T> place() const { return value_; }
   /// Waits for all work submitted so far.
   const T& get() const {
@@ -189,7 +192,7 @@ class Pending {
 };
 
 /// A piece of work that was submitted once and is kept to be submitted again, for a sequence that recurs on the same
-/// memory. (A device's stream capture does the same for the device.)
+/// memory. (`Queue::capture` serves the same purpose by the device's own means.)
 struct RecordedWork {
   std::string_view label;
   Cost cost;

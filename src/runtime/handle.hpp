@@ -67,7 +67,7 @@ using Descriptor = Handle<DescriptorTraits>;  ///< a file descriptor that closes
 Descriptor checked_descriptor(int result, const char* call,
                               std::source_location where = std::source_location::current());
 
-/// Writes all of `text`, whatever interrupts or shortens single writes. False where the descriptor takes no more
+/// Writes all of `text`, even if single writes are interrupted or shortened. False where the descriptor takes no more
 /// (closed pipe).
 bool write_all(int descriptor, std::string_view text) noexcept;
 

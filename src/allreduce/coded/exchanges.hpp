@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the gradients of each codec are exchanged, where the executor alone cannot do it.
+// How gradients are exchanged with those codecs for which the executor alone does not suffice.
 #pragma once
 #include "allreduce/coded/coded.hpp"
 

@@ -107,8 +107,9 @@ class AlgorithmChoice;
 /// How buffers are exchanged: the one description from which an algorithm and a codec are chosen, forecast and bound.
 struct ExchangeSpec {
   Placement placement = Placement::in_place;
-  std::size_t max_bytes = 0;      ///< the longest buffer that will be given [bytes]
-  std::size_t message_bytes = 0;  ///< bytes of values in a message, before any codec; 0: as many as suit the transport
+  std::size_t max_bytes = 0;  ///< the longest buffer that will be given [bytes]
+  /// Bytes of values in a message, before any codec; by convention 0: as many as suit the transport.
+  std::size_t message_bytes = 0;
   /// The algorithm with which a codec is combined; null without a codec.
   std::shared_ptr<const AlgorithmChoice> algorithm = {};
   compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are
@@ -156,12 +157,12 @@ class Executor final : public Collective {
 
   /// The bytes that the constructor will take from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
-  /// slices: the slices into which a buffer is cut; message_bytes must be given. buffer_bytes: the bytes of the whole
-  /// buffer, encoded if there is a codec.
+  /// slices: the slices into which a buffer is cut; the spec must give message_bytes. buffer_bytes: the bytes of the
+  /// whole buffer, encoded if there is a codec.
   static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
   /// alternate_bytes: the bytes of Place::alternate for one slice, enough for any buffer up to max_bytes.
-  /// landing_bytes: the most bytes that are received for the reductions of one round. message_bytes must be given.
+  /// landing_bytes: the most bytes that are received for the reductions of one round. The spec must give message_bytes.
   static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
   static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
   /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.
@@ -191,8 +192,8 @@ class Executor final : public Collective {
   ExchangeSpec options_;
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
-  // True for a device that is staged. The scratch is then device memory. If messages pass through host memory, the
-  // device maps its scratch to memory of the host's arena.
+  // True for a device that is staged. The scratch is then device memory; if messages pass through host memory, each
+  // piece of this scratch has its twin in the host's arena (`Device::map`).
   bool on_device_ = false;
   std::shared_ptr<void> pinned_landings_;
   std::vector<runtime::OwnedBuffer> device_scratch_;

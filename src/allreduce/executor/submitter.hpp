@@ -18,8 +18,8 @@
 
 namespace gradmeter::allreduce {
 
-/// The functions that a plan's work calls: host functions, or launches of GPU kernels that give equal bits. Each works
-/// on memory that it can reach.
+/// The functions that a plan's work calls: host functions on host memory, or launches of GPU kernels on device memory,
+/// which give the same bits.
 struct SliceKernels {
   void (*copy)(std::byte* to, const std::byte* from, std::size_t n);
   void (*reduce)(core::Element, core::Element accumulate, Op, std::byte* to, std::span<const std::byte* const> sources,

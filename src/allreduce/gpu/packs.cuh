@@ -30,7 +30,7 @@ struct Plain {
   static __device__ Memory store(Value v) { return v; }
 };
 
-/// The format of a small float, which arithmetic takes as fp32.
+/// The format of a small float, with which arithmetic is done in fp32.
 template <class Code, core::SmallFormat format>
 struct Small {
   using Memory = Code;
@@ -65,7 +65,8 @@ __device__ T combine(T a, T b) {
   }
 }
 
-/// Replaces any NaN by the quiet NaN. It comes after the last operation, since a NaN's bits depend on the operands.
+/// Replaces any NaN by the quiet NaN. Must come after the last operation, since each operation makes a NaN whose bits
+/// depend on the operands.
 template <class T>
 __device__ T settled(T v) {
   if constexpr (std::is_floating_point_v<T>) return v == v ? v : core::quiet_nan<T>();
@@ -152,7 +153,7 @@ template <class Format, Op op>
 struct Combined {
   using T = typename Format::Memory;
   static constexpr std::size_t count = Pack<T>::count;
-  typename Format::Value v[count] = {};  // compilers cannot know that a source 0 comes first
+  typename Format::Value v[count] = {};  // initialised, because compilers cannot know that `take` begins with source 0
 
   /// Takes source k. wide: small floats are rounded at the end only.
   __device__ void take(const uint4& words, unsigned k, bool wide) { take(core::bits_as<Pack<T>>(words), k, wide); }

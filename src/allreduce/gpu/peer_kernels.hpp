@@ -64,6 +64,7 @@ struct PeerCall {
 /// Both of the following functions reduce n elements of `from`, which may be `to`; the elements are first copied to the
 /// window. Every rank must queue the same call, on windows of three places; a call has up to two barriers. Sums are in
 /// rank order, so all GPUs get equal bits, which are those of allreduce::reduce and finish. Errors: BackendError.
+///
 /// One shot: each GPU sums all elements. Cost: 1 barrier, (ranks+1)·n elements read, 2·n written.
 void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
                           std::byte* to, std::size_t n, cudaStream_t);
@@ -90,8 +91,9 @@ constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
 /// threads works on its own part of every step, and does not wait for the other blocks. in == out: in place. Blocks of
 /// the buffer are cut by `block_begin` over the whole buffer, and bits are those of the schedule `ring` in one slice.
 /// `root` matters only in a broadcast, whose data travel round the ring in pieces.
-/// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce, each of a barrier between neighbours and n/p
-/// elements read and written; broadcast: as many steps as pieces and p-2 more; send-receive: 1 barrier of all.
+/// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce; in each step a barrier between neighbours,
+/// and n/p elements read and written. A broadcast takes as many steps as pieces and p-2 more; send-receive takes one
+/// barrier among all GPUs.
 void ring_over_peers(CollectiveKind, core::Element, Op, const PeerCall&, unsigned root, const std::byte* in,
                      std::byte* out, std::size_t n, cudaStream_t);
 

@@ -36,7 +36,7 @@ SchedulePtr binomial_broadcast(std::uint32_t ranks, std::uint32_t root);
 /// In every round a binomial reduction halves the number of ranks that still hold a part of the sum. Any p; rank 0 ends
 /// with the finished sum. The buffer is one block. Sums are in rank order, since each addition joins the values of two
 /// neighbouring ranges of ranks. This schedule is a part of others: alone it completes no collective.
-/// Cost:   ceil(log2 p) rounds; p-1 messages; every other rank sends its buffer once.
+/// Cost:   ceil(log2 p) rounds; p-1 messages; every rank except rank 0 sends its buffer once.
 SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
 extern const AlgorithmInfo binomial_tree_row;
@@ -56,17 +56,19 @@ SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
 /// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
-/// for any p (ranks beyond the largest power of two q fold: they first give their buffer to a partner, and get the
-/// result last); reduce-scatter and all-gather for powers of two. Each element is summed once and copied, so bits are
-/// equal on all ranks.
-/// Cost:   2·log2 q rounds (two more when p > q); 2n(q-1)/q sent by each rank (n more by a folding partner).
+/// for any p: with q the largest power of two up to p, p-q ranks fold, that is, each first gives its buffer to a
+/// neighbour, takes no part, and gets the result from it last. Serves reduce-scatter and all-gather for powers of two.
+/// Each element is summed once and copied, so bits are equal on all ranks.
+/// Cost:   2·log2 q rounds (two more when p > q); a folded rank sends n, any other rank 2n(q-1)/q, and n more to a
+///         neighbour that has folded into it.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
 
 /// Recursive doubling: partners at distance 1, 2, 4 … exchange whole buffers; the fewest rounds, the most bytes. Any p;
-/// ranks beyond the largest power of two q fold into a neighbour first and get the answer last. Equal bits on all ranks
-/// because a two-operand sum is the same from both sides.
-/// Cost:   log2 q rounds (two more when p > q); log2 q buffers sent by each rank (one more by a folding partner).
+/// if p is no power of two, ranks fold as in rabenseifner. Bits are equal on all ranks because a two-operand sum is the
+/// same from both sides.
+/// Cost:   log2 q rounds (two more when p > q); a folded rank sends one buffer, any other rank log2 q, and one more to
+///         a neighbour that has folded into it.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr recursive_doubling(std::uint32_t ranks);
 extern const AlgorithmInfo recursive_doubling_row;

@@ -145,8 +145,8 @@ Groups grid_rows(std::uint32_t width);
 Groups grid_columns(std::uint32_t width);
 Groups first_grid_column(std::uint32_t width);
 
-/// Embeds a schedule as a part of a sequence. `ranks` and `blocks` are those of the whole sequence. Block b of group g
-/// stands for `width` blocks of the sequence, from block g·stride + b·width on.
+/// How a schedule is embedded as a part of a sequence. `ranks` and `blocks` are those of the whole sequence. Block b of
+/// group g stands for `width` blocks of the sequence, from block g·stride + b·width on.
 struct Embedding {
   std::uint32_t ranks, blocks;
   Groups groups;

@@ -48,14 +48,14 @@ class SelectedCollective final : public Collective {
 extern const AlgorithmInfo auto_row;
 
 /// The text of the table that `auto` ships with for this transport and number of ranks, restricted to algorithms that
-/// serve this request. Errors: UsageError when a range of sizes has none.
+/// serve this request. Errors: UsageError when no such algorithm is left for a range of sizes.
 std::string shipped_table(const Request&, runtime::TransportKind);
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
 
 /// The table that names, for each power of two from 1 KiB to 64 MiB, the algorithm whose slowest rank ends first by
 /// `hockney_finish_times`, among the algorithms with a schedule that can serve the request. Errors: UsageError when
-/// none can. Cost: O(steps of all schedules) a size.
+/// none can. Cost: O(steps of all schedules) for each size.
 std::string predicted_table(const core::Machine&, const Request&);
 
 /// Reads a machine's description. Errors: UsageError naming the file, where it cannot be read or does not describe one.

@@ -91,14 +91,14 @@ class ShmDirect final : public Collective {
   std::uint64_t due_ = 0;
 };
 
-/// Binding ends in a UsageError when the site's transport shares no memory.
+/// Errors of binding: UsageError when the site's transport shares no memory.
 extern const AlgorithmInfo shm_direct_row;
 
 // Copies by non-temporal stores, for results that are longer than the last-level cache (streaming_copy.cpp).
 
-/// Does what memcpy does, with stores that do not first read the lines they overwrite. It pays for buffers beyond the
-/// last-level cache, and is slower for smaller ones. Addresses may have any alignment. Other ranks see the stores after
-/// `end_streaming`. Cost: 2n bytes of memory traffic, where a plain copy causes 3n.
+/// Does what memcpy does, with stores that do not first read the lines they overwrite. This is faster for buffers
+/// longer than the last-level cache, and slower for shorter ones. Addresses may have any alignment. Other ranks see the
+/// stores after `end_streaming`. Cost: 2n bytes of memory traffic, where a plain copy causes 3n.
 void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes);
 void end_streaming();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of several GPUs behind one address, by NVLink's switches: a read there gives the sum over all GPUs, and a
-// store goes to all of them (NVLS, "NVLink SHARP"; Hopper and later).
+// Memory of several GPUs behind one address: NVLink's switches answer a read there with the sum over all GPUs, and pass
+// a store on to all of them (NVLS, "NVLink SHARP"; Hopper and later).
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -13,9 +13,9 @@ namespace gradmeter::runtime {
 
 class MulticastDriver;
 
-/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, at `own`. Behind
-/// an address of `all` are the bytes at the same offset of all parts; only multimem instructions may use it
-/// (multimem.cuh). New memory has undefined contents.
+/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, at `own`. An
+/// address in `all` stands for the same offset in all parts, and only multimem instructions may use it (multimem.cuh).
+/// New memory has undefined contents.
 /// Cost: the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
 /// Errors: core::Unavailable with the reason, the same on all ranks: GPUs that do not support it, a driver before CUDA
 /// 12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
@@ -24,7 +24,7 @@ class MulticastMemory {
  public:
   /// Collective over ranks of one node, each of which has a GPU of its own.
   MulticastMemory(const Communicator&, const CudaDevice&, std::size_t bytes);
-  /// Must be called after all ranks' work on the memory is done.
+  /// Must run only after all ranks' work on the memory is done.
   ~MulticastMemory();
   MulticastMemory(const MulticastMemory&) = delete;
   MulticastMemory& operator=(const MulticastMemory&) = delete;

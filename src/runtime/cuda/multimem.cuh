@@ -76,7 +76,8 @@ __device__ inline void store_to_all(std::byte* all, const uint4& v) {
                : "memory");
 #endif
 }
-/// Orders this thread's accesses to the same memory by the GPU's own address and by the multicast address.
+/// Keeps this thread's accesses to the same memory in order, even if some use the GPU's own address and others the
+/// multicast address.
 /// Source: PTX ISA, "Memory consistency model", proxies
 __device__ inline void order_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
 #endif

@@ -19,7 +19,7 @@ struct GpuState {
   std::optional<double> sm_clock_hz;
   std::optional<double> power_watts;  ///< power of the board; an average over a second on most devices since Ampere
   std::optional<double> temperature_celsius;
-  std::optional<std::uint64_t> clock_events;  ///< bits as clock_event_names lists them
+  std::optional<std::uint64_t> clock_events;  ///< bits that `clock_event_names` turns into text
   std::string problem;
 };
 
@@ -37,9 +37,9 @@ struct NvmlFunctions;
 /// Reads NVML for the GPU on which a rank computes, after each measured block. Any thread may use it.
 class GpuGauge {
  public:
-  /// Loads the library. bus_id: as cudaDeviceGetPCIBusId gives it, "0000:65:00.0", since CUDA's numbers differ from
-  /// NVML's.
-  /// Errors: none; without the library, a driver or a function, `problem` is one line.
+  /// Loads the library. bus_id: the GPU, as cudaDeviceGetPCIBusId gives it ("0000:65:00.0"), because NVML may
+  /// number devices in another order than CUDA.
+  /// Errors: none; if the library, a driver or a function is missing, `problem` says so in one line.
   explicit GpuGauge(std::string bus_id, const char* library = "libnvidia-ml.so.1");
   ~GpuGauge();
   GpuGauge(const GpuGauge&) = delete;
@@ -47,10 +47,10 @@ class GpuGauge {
 
   /// Why NVML cannot be used; empty: it can.
   const std::string& problem() const { return problem_; }
-  /// "NVML 13.580.65, driver 580.65.06"; empty with a problem.
+  /// "NVML 13.580.65, driver 580.65.06"; empty if there is a `problem`.
   std::string version() const;
-  /// Cost: some tens of microseconds to some milliseconds, depending on the driver. Errors: none; with a problem all
-  /// values are empty.
+  /// Cost: some tens of microseconds to some milliseconds, depending on the driver. Errors: none; if there is a
+  /// `problem`, all values are empty.
   GpuState read() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for a profiler's time line (Nsight Systems): NVTX ranges with the labels of a queue's work. It does nothing
-// without NVTX's headers, which come with the CUDA toolkit, and almost nothing while no profiler is attached.
+// Names for a profiler's time line (Nsight Systems): NVTX ranges with the labels of a queue's work. Without NVTX's
+// headers, which come with the CUDA toolkit, a range does nothing; while no profiler is attached, almost nothing.
 #pragma once
 #include <string_view>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of a GPU as a queue, and the host's view of the GPU's memory while its work runs: copies in pinned memory.
+// A stream of a GPU as a queue; and HostView, through which host code in a queue's work reads and writes the GPU's
+// memory (by copies in pinned memory).
 #pragma once
 #include <boost/icl/interval_set.hpp>
 
@@ -34,17 +35,19 @@ class EventPool {
   std::vector<std::unique_ptr<CudaEvent>> free_;
 };
 
-/// Gives one queue's work access to its device, for the queue's thread. For each allocation that host code asks for, it
-/// keeps a copy of the same size, for later requests too.
+/// Gives one queue's work access to its device, on the queue's thread. Host code gets a copy in pinned memory. A copy
+/// is as long as the whole allocation on the device and is kept for later requests, but only bytes that host code asks
+/// for are transferred.
 class HostView final : public DeviceAccess {
  public:
   HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
-  /// Waits for the stream, and copies what has not been copied yet. Errors: std::logic_error for an address that is not
-  /// the device's; BackendError.
+  /// Waits for the stream, then transfers those of the bytes that the pinned copy does not hold yet. Errors:
+  /// std::logic_error for an address that is not the device's; BackendError.
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
-  /// Queues copies of written memory back to the device. The next `host_address` copies from the device again.
+  /// Queues transfers to the device of all bytes that host code may have written. The next `host_address` copies from
+  /// the device again.
   void flush() const;
-  /// The stream for kernels, in which copies of what host code has written come first.
+  /// The stream for kernels. `flush` comes first, so that kernels see what host code has written.
   cudaStream_t stream() const {
     flush();
     return stream_.get();
@@ -54,12 +57,12 @@ class HostView final : public DeviceAccess {
   void to_transport(const std::byte* device_address, std::size_t bytes) const override;
   void from_transport(std::byte* device_address, std::size_t bytes) const override;
   EventPtr mark() const override;
-  /// An event at this point of the stream. It does not cover what host code has written since.
+  /// An event at this point of the stream. It does not cover writes of host code that `flush` has not yet queued.
   EventPtr event() const;
   /// Calls `then` when the stream is next waited for, in `synchronise` or `host_address`. Several functions are called
   /// in the order in which they were given.
   void when_done(StoredWork then) const { when_done_.push_back(std::move(then)); }
-  /// Calls the functions of `when_done`. All work must be done.
+  /// Calls the functions of `when_done`. The stream's work must be done.
   void run_when_done() const;
   /// How often host code has asked for memory so far.
   std::size_t requests() const { return requests_; }

@@ -10,7 +10,7 @@
 namespace gradmeter::gpu {
 
 #ifdef GRADMETER_CUDA_EMULATED
-/// Turns of a waiting loop after which it looks again at the words that may end it.
+/// A loop that waits for a flag reads the flag in every turn, and after this many turns also checks whether to give up.
 inline constexpr unsigned turns_between_looks = 4;
 inline std::uint32_t look_at(std::uint32_t* at) { return std::atomic_ref(*at).load(std::memory_order_relaxed); }
 inline std::uint64_t nanoseconds() {
@@ -18,8 +18,9 @@ inline std::uint64_t nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 #else
-/// Turns of a waiting loop after which it looks again at the words that may end it: some tens of microseconds, since
-/// reading the host's memory takes one or two.
+/// A loop that waits for a flag reads the flag in every turn. After this many turns, which take some tens of
+/// microseconds, it also checks whether to give up (by other words and a clock). It does so rarely because reading a
+/// word in the host's memory takes one or two microseconds.
 inline constexpr unsigned turns_between_looks = 1024;
 /// Reads a word that another thread, GPU or the host may be writing. It implies no order of memory accesses.
 __device__ inline std::uint32_t look_at(std::uint32_t* at) {

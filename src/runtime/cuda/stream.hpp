@@ -7,12 +7,12 @@
 
 namespace gradmeter::gpu {
 
-/// The queue's stream, for work of a CudaQueue on the thread that submits it. What host code of the same work has
+/// Within work of a CudaQueue, on the thread that submits it: the queue's stream. What host code of the same work has
 /// written to the device's memory is copied to the device first. Errors: std::logic_error outside such work.
 cudaStream_t stream();
 
-/// Calls `then` when the queue is next waited for (by its owner, or by work that asks for memory of the host), on the
-/// waiting thread. It is for reading words that the stream has copied to pinned memory. A host function in the stream
+/// Calls `then` on the thread that next waits for the queue: the queue's owner, or work in which host code asks for the
+/// device's memory. It is for reading words that the stream has copied to pinned memory. A host function in the stream
 /// would instead delay the kernels behind it. Errors: those of `stream`.
 void when_done(std::function<void()> then);
 

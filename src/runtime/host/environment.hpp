@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts from the environment: settings that change this program's times, and its launcher. Results never record the
-// whole environment, since it holds secrets.
+// Facts from environment variables: settings that change this program's times, and its launcher. Results never record
+// the whole environment, since it holds secrets.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,12 +22,14 @@ std::map<std::string, std::string> named_environment(const char* const* block = 
 /// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
 std::map<std::string, std::string> library_versions();
 
-/// The launcher of this process, judged by the environment alone, since it is needed before MPI runs, and where MPI
-/// does not recognise it.
+/// The launcher of this process, judged by environment variables alone: the launcher must be known before MPI runs, and
+/// even if MPI does not recognise it.
 struct Launcher {
   std::string name;  ///< "mpirun (Open MPI)", "mpiexec (MPICH)", "srun", "PMIx"; empty: a shell started this process
   int rank = 0;
-  int size = 1;  ///< number of ranks that it started; PMIx alone does not tell, so it is then a lower bound: rank + 1
+  /// The number of ranks that the launcher started. If only PMIx's variables are set, which do not tell this number, it
+  /// is a lower bound: rank + 1.
+  int size = 1;
 };
 
 /// Reads a variable as getenv does: null where it is not set.

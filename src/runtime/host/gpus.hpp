@@ -34,9 +34,10 @@ struct CudaFacts {
 /// Cost: up to a second at the first call if there is a driver.
 CudaFacts read_cuda();
 
-/// Why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty: it answers,
-/// or the thread has none. After an illegal access, for example, a process loses its GPU, and every later call fails.
-/// Whoever catches an error of a GPU therefore asks this, so that no other point is blamed. It waits for no work.
+/// Why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty: the GPU
+/// answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every later call
+/// fails. Whoever catches an error of a GPU therefore asks this function, so that later points are not blamed. The
+/// function waits for no work.
 std::string lost_gpu();
 
 /// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER: a
@@ -58,18 +59,19 @@ std::string accelerator_names(const CudaFacts& cuda);
 /// shows those that CUDA_VISIBLE_DEVICES and Slurm (--gpus-per-task, --gpu-bind) leave, so both are respected.
 using VisibleDevices = std::vector<std::string>;
 
-/// CUDA's device number for each rank of a node, with ranks in the order of their node-local numbers. Ranks that see
-/// the same devices get their node-local number modulo the number of devices. A rank that sees one device gets it.
-/// Otherwise each rank takes the device that the fewest ranks have, and ranks with the smallest choice come first.
-/// Where a launcher binds ranks, the same number means different devices, so identities are compared. Shape: one
-/// element a rank; empty for a rank that sees no device (no_device_reason). Errors: none.
+/// CUDA's device number for each rank of a node, with ranks in the order of their node-local numbers. Ranks choose one
+/// after another, those that see the fewest devices first; each takes the device that the fewest ranks have chosen so
+/// far. So a rank that sees one device gets it, and ranks that all see the same devices get their node-local number
+/// modulo the number of devices. Devices are compared by identity, since one number means different devices on
+/// different ranks where a launcher shows each rank its own. Shape: one element a rank; empty for a rank that sees no
+/// device (no_device_reason). Errors: none.
 std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> ranks_of_a_node);
 
 /// The largest number of ranks that use one device; 1: every rank has its own; 0: there are no ranks. `devices`: the
 /// identity of each rank's device.
 int most_ranks_on_a_device(std::span<const std::string> devices);
 
-/// A note for results: ranks that share a device take turns, so their times say nothing about scaling. Empty where
+/// A note for results that ranks share a device: they take turns, so their times say nothing about scaling. Empty where
 /// every rank has a device of its own.
 std::string shared_devices_note(std::span<const std::string> devices);
 

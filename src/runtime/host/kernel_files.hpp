@@ -18,11 +18,11 @@ std::optional<std::string> read_small_file(const std::filesystem::path& path);
 /// The words between blanks.
 std::vector<std::string_view> words(std::string_view text);
 std::vector<std::string_view> lines(std::string_view text);
-/// The rest of the first line that starts with `key`, without the key and surrounding blanks: for "MemTotal:" in
-/// /proc/meminfo's "MemTotal: 47 kB" it is "47 kB". Empty where there is no such line.
+/// The rest of the first line that starts with `key`, without the key and surrounding blanks: the key "MemTotal:" gives
+/// "47 kB" for /proc/meminfo's line "MemTotal: 47 kB". Empty where there is no such line.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
 std::string_view trimmed(std::string_view text);
-/// The number in `value_of`, in bytes, where the kernel writes it in units of 1024 bytes.
+/// The number in `value_of` times 1024: for values that the kernel writes in kB.
 std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
 
 /// The number at the beginning of `text`; empty where there is none, or one out of range.
@@ -47,12 +47,14 @@ struct CgroupLimits {
   std::optional<std::size_t> memory_bytes;  ///< bytes that may still be allocated; empty: no limit
 };
 
-/// The tightest limit between this process' group and the root, in both versions of control groups (a hybrid system has
-/// both). `root` is the directory that holds /proc and the mounts. Missing files mean no limit, not an error. Source:
-/// the kernel's admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst, cgroup-v1/memory.rst.
+/// The tightest limits set by this process' control group and the groups above it, up to the root, in both versions of
+/// control groups (a hybrid system has both). `root` is the directory that holds /proc and the mounts. Missing files
+/// mean no limit, not an error. Source: the kernel's admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst,
+/// cgroup-v1/memory.rst.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 
-/// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the peak remains that of the whole process.
+/// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the measurement goes on from the begin of
+/// the process.
 void forget_peak_memory();
 /// The largest resident memory of this process since it began, or since forget_peak_memory. A page that n processes
 /// share, as the ranks of a host do, counts as 1/n of a page, by its sharing at the time of this call. 0: the kernel

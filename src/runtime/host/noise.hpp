@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other activity during a measurement: stolen time, waits for a core, preemptions, clock frequency.
+// What disturbs a measurement: stolen time, waits for a core, preemptions, clock frequency.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace gradmeter::runtime {
 
-/// What other activity there was from the construction of a NoiseGauge to its reading. Values that could not be read
-/// are NaN, never 0.
+/// The disturbances between the construction of a NoiseGauge and its reading. Values that could not be read are NaN,
+/// never 0.
 struct NoiseReading {
   double elapsed_s = 0;
   /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
@@ -39,10 +39,10 @@ std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 /// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none or the mean is 0.
 double parse_frequency(std::string_view cpuinfo);
 
-/// Measures from its construction; `read` may be called several times. It covers all threads of this process; if ranks
-/// are threads, only those of the calling rank, which it recognises by their name. Cost: reads a small file, and one
-/// for each thread of the process, some 10 us each; `read` also asks for the frequency, which can take milliseconds on
-/// large nodes.
+/// Measures from its construction; `read` may be called several times. It covers all threads of this process or, if
+/// ranks are threads, only those of the calling rank, which it recognises by their names. Cost: construction and each
+/// `read` open one small file, and one more for each thread of the process, some 10 us each; `read` also asks for the
+/// frequency, which can take milliseconds on large nodes.
 class NoiseGauge {
  public:
   /// `root`: the directory that holds proc and sys.

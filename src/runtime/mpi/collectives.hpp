@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's collectives, with one call for each: blocking, or non-blocking with a request.
+// MPI's own collectives, one function for each: a call blocks, or is non-blocking with a request.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -34,8 +34,8 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// Holds at most two calls that are under way. MPI may use their buffers and cuts until `done` is true, so the owner
-/// must wait for that.
+/// Holds at most two calls that are under way. MPI may use their buffers and their `MpiCuts` until `done` is true, so
+/// the owner must wait for that.
 class MpiRequests {
  public:
   struct State;
@@ -63,8 +63,8 @@ struct MpiBuffers {
   std::size_t count;
 };
 
-// All functions are collective. If `later` is null the call blocks, else it is MPI's non-blocking one. Counts must fit
-// an int.
+// All functions are collective. If `later` is null the function blocks; else it makes MPI's non-blocking call and puts
+// its request into `later`. Counts must fit an int.
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
@@ -73,12 +73,12 @@ void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiReques
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// The rank contributes its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// The same two collectives for equal blocks, the usual case: the count is a multiple of the ranks.
+/// Reduce-scatter and all-gather for equal blocks, the usual case: the count is a multiple of the number of ranks.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 /// Works only in place, on `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
-/// The count must be a multiple of the ranks.
+/// The count must be a multiple of the number of ranks.
 void mpi_all_to_all(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 /// Sends to the next rank and receives from the one before. In place only as a blocking call, since MPI 3.1 has no
 /// MPI_Isendrecv_replace.

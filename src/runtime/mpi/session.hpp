@@ -8,9 +8,9 @@
 
 namespace gradmeter::runtime {
 
-/// The threads that may call MPI. serialized: one thread at a time, also a progress thread. funneled: only the main
-/// thread, beside threads that do not call it. With Open MPI 4.1 an 8-byte all-reduce takes 0.61 us funneled and 0.65
-/// us serialized (and 0.53 us in a program without any other thread).
+/// The threads that may call MPI. serialized: several threads, one at a time (the main thread and a progress thread).
+/// funneled: only the main thread; other threads may run, but do not call MPI. With Open MPI 4.1 an 8-byte all-reduce
+/// takes 0.61 us funneled and 0.65 us serialized (and 0.53 us in a program without any other thread).
 enum class MpiThreads { funneled, serialized };
 
 /// Initialises MPI and finalises it at the end of the scope.
@@ -24,8 +24,8 @@ class MpiSession {
   /// A duplicate of MPI's world. Collective.
   static Communicator world();
   static bool running();
-  /// The level that the library grants: "funneled" or "serialized" (which adds to the time of small calls); empty
-  /// without a session.
+  /// The level of thread support that the library grants: "funneled" or "serialized" (which adds to the time of small
+  /// calls); empty without a session.
   static std::string thread_level();
   static int world_size();
   /// Ends all ranks at once with this exit code.
@@ -49,9 +49,9 @@ enum class CudaAwareMpi {
   yes
 };
 
-/// While MPI runs, the library's own answer (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before that, how
-/// the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open MPI 4.1 and 5.0,
-/// MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
+/// While MPI runs, gives the library's own answer (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before
+/// that, tells how the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open
+/// MPI 4.1 and 5.0, MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
 CudaAwareMpi cuda_aware_mpi();
 
 /// One of Open MPI's all-reduce algorithms, which MPI_T can force for one communicator; numbers and names are
@@ -65,8 +65,8 @@ enum class ForcedAllReduce : int {
   rabenseifner = 6
 };
 
-/// Must be called before MPI starts: Open MPI accepts forced algorithms only if it is told at its start that they may
-/// come. As long as none is forced, Open MPI decides as usual. If the user has set the same variable, the user's value
+/// Sets an environment variable by which Open MPI learns that algorithms may be forced later. Must be called before MPI
+/// starts. As long as none is forced, Open MPI decides as usual. If the user has set the variable, the user's value
 /// stays.
 void listen_to_forced_algorithms();
 

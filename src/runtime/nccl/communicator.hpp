@@ -82,15 +82,15 @@ class NcclCommunicator {
   /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
   /// asynchronous error or, when the patience is over, the ranks of this node that have not made the call; PeerFailed.
   void check();
-  /// Must be called when the stream has passed the calls. Errors: NCCL's asynchronous error.
+  /// Must be called once the stream has completed the calls. Errors: NCCL's asynchronous error.
   void completed();
   /// Ends the calls under way on this rank, so that the rank's stream can go on. No more calls can be issued.
   void abort() noexcept;
   /// Registers memory of map_registrable for all later calls on it. All ranks register equal memory, or none. Errors:
   /// BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
-  /// Sets a function that destroys all graphs with calls of this communicator, since NCCL's abort waits until there are
-  /// none. The function is called on the rank's thread.
+  /// Sets a function that destroys all graphs that hold calls of this communicator, since NCCL's abort waits until no
+  /// such graph is left. The function is called on the rank's thread.
   void before_abort(std::function<void()>);
   /// The first rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;

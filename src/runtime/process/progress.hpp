@@ -22,9 +22,9 @@ struct ProgressState {
 /// that the rest goes as fast as the part that is done; it is left out until something is done.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
-/// Draws on the terminal behind standard error, if there is one and `enabled`; otherwise every call does nothing.
-/// mpirun gives its ranks a pipe as standard error; the terminal is then mpirun's own, if this rank is its child. Only
-/// one thread may use it. It draws at most ten lines a second. When the terminal goes away, it stops drawing.
+/// Draws on the terminal behind standard error, if there is one and `enabled`; otherwise every call does nothing. Under
+/// mpirun a rank's standard error is a pipe; a rank that is mpirun's child then draws on the terminal of mpirun. Only
+/// one thread may use an object. It draws at most ten lines a second, and stops when the terminal goes away.
 class Progress {
  public:
   Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orderly endings. SIGINT, SIGTERM and SIGHUP set a flag that the program checks, with a deadline. Warnings of
-// schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which it checks between points. Also: the last action of a
-// process that ends at once.
+// Orderly endings. After SIGINT, SIGTERM or SIGHUP, which set a flag, the program must end before a deadline. Warnings
+// of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which the program checks between points. Also: the last
+// action of a process that ends at once.
 #pragma once
 #include <signal.h>
 

@@ -59,8 +59,8 @@ class Activity {
  private:
   friend class Computing;
   friend class Pause;
-  // It has a cache line of its own, since the reader looks once a second, which would slow accesses to other data on
-  // the line.
+  // The fields share no cache line with other data: the reader looks once a second, which would slow accesses to that
+  // data.
   alignas(64) std::atomic<std::uint64_t> beats_{0};
   std::atomic<const char*> operation_{nullptr};
   std::atomic<const char*> computing_{nullptr};
@@ -112,7 +112,8 @@ class Pause {
 class StallDetector {
  public:
   /// `period`: the usual time between looks. A look that comes much later means that this process itself was stopped (a
-  /// suspended job, a debugger). Nobody could move then, so it counts as at most two periods.
+  /// suspended job, a debugger). Nothing could move then, so the time since the last look counts as at most two
+  /// periods.
   StallDetector(core::Seconds timeout, core::Seconds period) : timeout_(timeout), period_(period) {}
   /// True once the counter has not moved for the time-out. `paused` restarts the measurement.
   bool check(std::uint64_t counter, bool paused, core::Seconds since_last_look);
@@ -150,8 +151,8 @@ class Watchdog {
   /// Watches this rank until `forget`, after which `activity` is not used any more. With a time-out of 0 or less
   /// nothing is watched. Any thread may call it.
   void watch(const Activity& activity, int rank, core::Seconds timeout);
-  /// Stops watching. If the rank's line has been printed already, the rank may still end by itself, unless another rank
-  /// stands still.
+  /// Stops watching. If the watchdog has already printed this rank's line, it does not end the process because of this
+  /// rank any more.
   void forget(const Activity& activity);
 
  private:

@@ -14,7 +14,7 @@ namespace gradmeter::runtime {
 /// by 50 us.)
 struct SpinPolicy {
   int spins;   ///< polls with a pause between, before giving the core away
-  int yields;  ///< sched_yield calls before sleeping; 0: never sleep
+  int yields;  ///< sched_yield calls before sleeping; by convention 0: never sleep
 };
 /// `runnable`: number of busy threads on this node; `cores`: number of cores they may use.
 SpinPolicy spin_policy_for(int runnable, int cores);

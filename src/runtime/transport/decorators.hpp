@@ -107,7 +107,7 @@ class StagedTransport final : public Transport {
 
   Transport& inner_;
   Device& device_;
-  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work, so they are destroyed first
+  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
   std::vector<Channel> channels_;
   // A message's id is its slot + 1, since a default handle has 0 and must be no message.
   std::vector<Sending> sendings_;
@@ -117,12 +117,12 @@ class StagedTransport final : public Transport {
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
 /// The faults are made on the receiver's side, where all transports are alike: the receiver holds a message back until
-/// the time that the faults say, and until all earlier messages of the channel are delivered. A delay begins when the
-/// message was sent; where the transport does not say when that was, it begins when the receiver finds the message. A
-/// send is done when the receiver has found the message, as with a network that has taken the message over. So a
-/// message that still lies in the sender's memory is copied, if the receive says how long it is. Waiting ranks must
-/// poll, because a message that is held back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for
-/// each message on its way, and that copy.
+/// the time that the faults say, and until all earlier messages of the channel are delivered. A delay counts from the
+/// time at which the message was sent; if the transport does not tell that time, from when the receiver finds the
+/// message. A send is done when the receiver has found the message, as with a network that has taken the message over.
+/// So the receiver copies a message that still lies in the sender's memory, if the receive says how long it is. Waiting
+/// ranks must poll, because a message that is held back cannot wake them (`use_doorbell` is null). Cost: an entry of a
+/// map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the rank in the world of each rank of the transport; connected_s: the host clock when its ranks were

@@ -60,8 +60,8 @@ class Network {
   /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node, and for all
   /// ranks if arenas are private.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
-  /// Pins the arenas of the node that this rank's process maps, for a device's copies while the result lives. Ranks
-  /// that are threads pin only their own arena, since pinning holds for the whole process.
+  /// Pins the arenas of this node's ranks, if this process maps them, so that a device copies them faster while the
+  /// result lives. Ranks that are threads pin only their own arena, since pinning holds for the whole process.
   std::vector<std::shared_ptr<void>> pin(Device&) const;
   /// The node of each member; a node's number is its lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;

@@ -9,7 +9,7 @@
 
 namespace gradmeter::runtime {
 
-/// The length of the longest message into which transports cut buffers by default [bytes].
+/// The longest message, by default, when buffers are cut into messages [bytes].
 inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
 class Doorbell;
