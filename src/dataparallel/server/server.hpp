@@ -127,7 +127,8 @@ class Server {
   ExecutionContext* context_ = nullptr;  ///< set while `run` runs
   int training_;                         ///< number of workers that have neither disconnected nor died
   std::vector<bool> gone_;               ///< by worker
-  /// By worker: its request for evaluation weights. They are answered once every worker that is not gone has asked.
+  /// By worker: its request for evaluation weights. These requests are answered once every worker that is not gone has
+  /// asked.
   std::vector<std::optional<Read>> evaluations_;
 };
 
