@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version and a clock for each
-// worker, and is received, applied and answered while other chunks are on their way.
+// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version, and a clock for each
+// of the workers, and is received, applied and answered while other chunks are on their way.
 // - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
-//   few chunks of a worker may be unacknowledged at a server; otherwise senders could exhaust the server's memory, as
-//   in ps-lite.
+//   few chunks of a worker may be unacknowledged at a server; otherwise workers could exhaust the server's memory, as
+//   they can in ps-lite.
 // - A push with a `sequence` also requests the chunk's weights, which the server sends when it has applied the change.
 //   `pull` requests the weights of all chunks of a server.
 // - `weights`: a server sends the weights of one chunk. If the codec encodes weights, what is sent is the change since

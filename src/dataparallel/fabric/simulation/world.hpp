@@ -34,10 +34,11 @@ struct RankFailure {
   double at_s = 0;
 };
 
-/// The simulated machine, and its faults. The functions must depend on their arguments alone, so that a run depends on
-/// its inputs alone. A computation "forward.gemm" takes max(flops / rate of "gemm", bytes / memory_bytes_per_s) ·
-/// slowdown · (1 + noise · gaussian). A background task computes beside the worker without slowing it down, but shares
-/// the rank's link, which sends one message at a time and receives one at a time.
+/// The simulated machine, and its faults. The members that are functions must depend on their arguments alone, so that
+/// a run depends on its inputs alone. A computation "forward.gemm" takes max(flops / rate of "gemm", bytes /
+/// memory_bytes_per_s) · slowdown · (1 + noise · gaussian). A background task computes beside the worker without
+/// slowing it down (unless `shared_cores` are given), but shares the rank's link, which sends one message at a time and
+/// receives one at a time.
 struct SimMachine {
   core::Machine machine{.within_node = {.latency_s = 2e-6, .bandwidth = {{.bytes_per_s = 1e10}}},
                         .reduce_bytes_per_s = 2e10,
