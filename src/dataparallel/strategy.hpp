@@ -132,7 +132,7 @@ struct Observations {
   std::uint64_t dropped = 0;  ///< number of chunks' changes that came too late for their step and were not used
 
   /// The mean staleness of the counted updates. Their staleness is summed together with `staleness_under_way`; without
-  /// it, updates that are not applied at the end would bias the mean.
+  /// it, the updates that are under way at the end would bias the mean.
   double mean_staleness() const;
 };
 
