@@ -13,16 +13,18 @@
 
 namespace gradmeter::dataparallel {
 
-/// The bytes and messages that all ranks of an axis send together. Bytes are payload; messages from a rank to itself
-/// are not counted.
+/// The bytes and messages that all ranks of an axis of the mesh (mesh.hpp) send together. Bytes are payload; messages
+/// from a rank to itself are not counted.
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time for which links carry the bytes (`wire_seconds`), if all ranks send and receive at once
-  bool known = true;   ///< false: not exact, since a vendor's call is among them, or since bytes depend on the data
-  bool most = false;   ///< true: bytes and messages are upper bounds
-  /// Lower bounds, which hold for any algorithm for these calls, with their codec [bytes]. `least`: of all ranks
-  /// together. `least_of_one`: of the busiest rank; of a collective, the mean over all ranks. `least_between_nodes`: of
-  /// all ranks together, between nodes. A call whose bytes depend on the data counts as 0.
+  /// false: the numbers are not exact, because a call is a vendor's or its bytes depend on the data
+  bool known = true;
+  bool most = false;  ///< true: bytes and messages are upper bounds
+  /// Lower bounds of the bytes that these calls send with their codec, whichever algorithm makes them. `least`: sent by
+  /// all ranks together. `least_of_one`: by the busiest rank (for a collective, the mean over all ranks serves as this
+  /// bound). `least_between_nodes`: by all ranks together, from node to node. A call whose bytes depend on the data
+  /// counts as 0.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);
@@ -41,7 +43,8 @@ struct ForecastInput {
   compression::CodecChoicePtr codec = {};            ///< null: no codec
   core::Machine machine = {};
   /// The longest message and the longest call [bytes]. The bytes of a call with a codec depend on them, because they
-  /// decide where buffers are cut. By convention 0 means the longest usual message, and all elements in one call.
+  /// decide where buffers are cut. By convention, message_bytes 0 means the longest usual message, and max_call_bytes 0
+  /// means that one call takes all elements.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
   /// How many of these steps have numbers that are multiples of n.
@@ -52,16 +55,16 @@ allreduce::Shape shape_of(const ForecastInput&);
 /// The time that a link takes for the bytes of one rank [s]: a link between nodes if the axis spans several nodes, else
 /// a link within a node.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. To
-/// make the sums over all parties, each sum at one party, takes (P-1)·bytes. To bring data of which each party has a
-/// part to all parties takes as many. An all-reduce does both, so it takes 2·(P-1)·bytes.
+/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. It
+/// takes (P-1)·bytes to add up the data of all parties, with each sum at one party, and as many to spread data that lie
+/// at one or several parties to all of them. An all-reduce does both, so it takes 2·(P-1)·bytes.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the axis, without the codec, by the cost that the algorithm states.
 Forecast forecast_collective(const ForecastInput&, allreduce::CollectiveKind, std::size_t elements);
 /// One all-reduce, with the codec if there is one; an all-reduce with a codec is the sum of its inner calls.
 Forecast forecast_all_reduce(const ForecastInput&, std::size_t elements, const allreduce::TensorLayout&);
-/// Messages: `senders` ranks send `messages` messages each, which together have `bytes` bytes for each sender.
+/// `senders` ranks send `messages` messages each; the messages of one sender have `bytes` bytes together.
 Forecast forecast_messages(const ForecastInput&, std::uint32_t senders, std::uint64_t messages, std::uint64_t bytes);
 
 }  // namespace gradmeter::dataparallel

@@ -23,7 +23,7 @@ struct LossScaling {
 LossScaling parse_loss_scaling(std::string_view);
 
 /// The loss scale of a run on one rank, in the memory of the device that computes. Only work on the rank's queue reads
-/// the scale, changes it, and skips updates by it, so the host need not wait for its value in a step.
+/// and changes the scale and skips updates, so the host need not wait for the scale's value in a step.
 class LossScaler {
  public:
   explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());

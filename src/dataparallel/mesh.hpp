@@ -15,8 +15,8 @@ namespace gradmeter::dataparallel {
 
 struct ReplicaWork;
 
-/// The coordinates of a rank. Ranks are numbered along the tensor axis first, since tensor ranks communicate most and
-/// so become neighbours; then along the stages, then along the data axis.
+/// The coordinates of a rank. Ranks are numbered along the tensor axis first, so that tensor ranks, which communicate
+/// most, are neighbours; then along the stages, then along the data axis.
 struct MeshPlace {
   int data = 0, stage = 0, tensor = 0;
   bool operator==(const MeshPlace&) const = default;

@@ -92,7 +92,7 @@ class Worker {
   /// in each step.
   void update(std::size_t offset, std::size_t count, UpdateStep);
   void update(UpdateStep step) { update(0, parameters().count(), step); }
-  /// Clips the gradients of all tensors together: if their norm exceeds norm/sqrt(ranks), it is scaled down to that.
+  /// Clips the gradients of all tensors together: scales them down so that their norm is at most norm/sqrt(ranks).
   void clip(double norm, int ranks);
   /// Replaces `values`, which are the fabric's memory, by their mean over the axis, after all of this rank's work so
   /// far.
@@ -131,8 +131,8 @@ struct Observations {
   double held_s = 0;          ///< time for which the staleness bound held back reads [s]
   std::uint64_t dropped = 0;  ///< number of chunks' changes that came too late for their step and were not used
 
-  /// The mean staleness of the counted updates. Their sum includes `staleness_under_way`, so that a cycle of workers
-  /// that is incomplete at the end does not bias the mean.
+  /// The mean staleness of the counted updates. Their staleness is summed together with `staleness_under_way`; without
+  /// it, the updates that are under way at the end would bias the mean.
   double mean_staleness() const;
 };
 
@@ -144,14 +144,15 @@ struct WeightsInPlace {
 
 class Strategy {
  public:
-  /// bucket_bytes: the optimizer is applied to buckets of this length; 0: to all weights at once.
+  /// bucket_bytes: the optimizer is applied to buckets of this length; 0, by convention: to all weights at once.
   explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
   virtual ~Strategy() = default;
   /// The number of ranks of an axis that train: its first ranks. The others only serve.
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most bytes that it keeps on one rank besides these: copies of weights, the state of optimizers of its own.
+  /// The most bytes that it keeps on one rank besides `memory_bytes`: copies of weights, the state of optimizers of its
+  /// own.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
@@ -205,7 +206,8 @@ class Strategy {
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;  ///< communicate during computation where the strategy allows it
-  int servers = 0;      ///< the last so many ranks of an axis only serve; 0: servers, if any, run beside workers
+  /// how many ranks at the end of an axis only serve; 0: servers, if any, run beside workers
+  int servers = 0;
   /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`own_optimizer`).
   std::string optimizer = "sgd";
   /// Codec of the strategy's own messages; all-reduces are encoded by the fabric. A codec may also ask that gradients

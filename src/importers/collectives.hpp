@@ -50,11 +50,12 @@ core::Point collective_point(const std::string& collective, std::int64_t ranks, 
 core::Summary mean_time(double seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time(core::Point&, double seconds);
-/// Marks a point mistrusted, unless it is wrong already, because its columns contradict each other: "400 floats are not
-/// 400 bytes".
+/// Marks a point that was ok so far as mistrusted, because its columns contradict each other: "400 floats are not 400
+/// bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);
-/// Checks that the point's size and time agree with these rates of the same row; else marks it mistrusted. All rates
-/// are in bytes a second. `digit`: the worth of one unit in the last digit that the log prints of a rate.
+/// Checks that the point's size and time agree with these rates of the same row, up to a factor of 2.2, since tools
+/// count a collective's bytes differently; else marks it mistrusted. All rates are in bytes a second. `digit`: the
+/// worth of one unit in the last digit that the log prints of a rate.
 void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&);
 /// Checks that busbw/algbw is right for the collective on the point's ranks; else marks the point mistrusted. Only
 /// rates of three digits or more are checked, and only collectives whose ratio depends on the number of ranks.

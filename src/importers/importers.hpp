@@ -21,7 +21,7 @@ struct Hints {
 
 struct Imported {
   std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< one for each launch, in the order of the log
-  std::string not_stated;                                   ///< "the spread of times; the number of ranks"
+  std::string not_stated;  ///< what the log does not say: "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
   std::string faults;
   /// True if all rows are of kinds that gradmeter does not have; a log that gives no point is then no error.
@@ -36,7 +36,7 @@ struct Imported {
 
 struct Format {
   std::string_view name, about, source;
-  /// Whether a log is in this format, judged by the first output of its tool.
+  /// Whether a log is in this format, judged by what the format's tool prints first.
   bool (*recognises)(std::string_view log);
   /// Reads a log. Errors: UsageError "line N: what is wrong" for a row that is cut or not of this format; UsageError
   /// for a log without rows, unless all its rows are of other kinds.

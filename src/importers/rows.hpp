@@ -25,7 +25,7 @@ struct Faults {
   /// The line of the last row, if that row is too short, or may be cut because the log does not end with a line end; 0:
   /// none.
   std::size_t cut_line = 0;
-  std::size_t torn = 0;       ///< rows that were broken up by other output
+  std::size_t torn = 0;       ///< rows that cannot be read, mostly because other output has broken them up
   std::string why_torn = {};  ///< reason of the first such row: "line 12: 'x' is no number"
   /// Rows that this format leaves out, by the name of their table.
   struct OtherKind {
@@ -42,7 +42,7 @@ struct Faults {
   std::string text() const;
 };
 
-/// A row that may have lost its end.
+/// The error of a row that may have lost its end.
 struct CutRow : core::UsageError {
   using core::UsageError::UsageError;
 };

@@ -38,7 +38,7 @@ ReadTrace read_execution_trace(std::string_view json);
 /// Errors: UsageError "line 12: ..." for nodes not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
-/// Reads a file in whichever of these formats, compressed or not; a file of no known format is read as kineto's.
+/// Reads a file in any of these formats, compressed or not; a file of no known format is read as kineto's.
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
 /// Makes one row of `replay` for all steps, and one row of `allreduce` for the calls of each kind, size, element type

@@ -61,8 +61,8 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// A computation of a task; or, if `exchanges` is true, a time that the task's own thread spent in `exchange`. The
-/// latter may contain computations and waits. The label is the literal that was given to `submit` or `exchange`.
+/// An entry of a log: one computation of a task or, if `exchanges` is true, one run of `exchange` on the task's own
+/// thread, which may contain computations and waits. The label is the literal that was given to `submit` or `exchange`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
@@ -76,11 +76,10 @@ class ExecutionContext : public runtime::Queue {
   virtual int rank(Group g = everybody) const = 0;
   virtual int size(Group g = everybody) const = 0;
 
-  /// Runs the work that this thread has with messages: posting, taking, copying. Some contexts time it, others just run
-  /// it.
+  /// Runs work of this thread that handles messages (posting, taking, copying). Some contexts also time it.
   virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
-  /// From now on, the times of every computation and exchange are added to `log`, at the latest when `synchronise`
-  /// returns; the log must live until then. Null: from now on nothing is logged.
+  /// Adds the times of every computation and exchange from now on to `log`, each at the latest when the next
+  /// `synchronise` returns; the log must live until then. Null: from now on nothing is logged.
   virtual void log_to(ComputeLog* log) = 0;
   virtual double now() const = 0;
   /// Writes to `to` the time, by the clock of `now`, at which all work submitted so far is done. The caller does not
@@ -93,22 +92,22 @@ using BackgroundProgram = std::function<void(ExecutionContext&)>;
 // Messages between tasks of different ranks: a worker on most ranks, a server on some. Unlike collectives, messages
 // need no agreed order: the header says what a message is, and the receiver polls for it.
 
-/// The header of every message. What its fields mean is up to the tasks (server/protocol.hpp), except for `bytes`,
-/// `check` and the two places.
+/// The header of every message. What its fields mean is up to the tasks (server/protocol.hpp), except for
+/// `outside_step`, `bytes`, `check`, `answer_place` and `payload_place`.
 struct MessageHeader {
   std::uint16_t operation = 0;
-  /// Not 0 for a message that belongs to no step, whose bytes are not counted. A probe sets it in messages that a
-  /// worker posts between steps, and a server copies it to the answer.
+  /// Not 0: the message belongs to no step, and its bytes are not counted. A probe sets this in messages that a worker
+  /// posts between steps, and a server copies it to the answer.
   std::uint16_t outside_step = 0;
   std::uint32_t shard = 0;
   std::uint64_t clock = 0;             ///< clock of the worker
   std::uint64_t version = 0;           ///< version of the weights that were read, or are sent
   std::uint64_t sequence = 0;          ///< number of the request
-  std::uint64_t first = 0, count = 0;  ///< elements of the shard
+  std::uint64_t first = 0, count = 0;  ///< the elements that the message is about
   std::uint64_t bytes = 0;             ///< bytes of payload behind the header
   double value = 0;
   std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
-  // The next two name memory by the number that `Port::place_of` gives.
+  // The next two fields name memory by the number that `Port::place_of` gives it.
   std::uint64_t answer_place = 0;  ///< where in the sender's memory an answer may be written; 0: nowhere
   /// Where in the receiver's memory the payload already is; 0: the payload follows the header.
   std::uint64_t payload_place = 0;
@@ -128,10 +127,11 @@ struct PortOptions {
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// The most drafts, and also the most received payloads, that a port holds, for any number of ranks. Messages to a
-/// receiver that does not read hold at most `in_flight` of these drafts.
+/// A port has memory for this many payloads that it sends (drafts, see Port::draft) and for as many that it has
+/// received, however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a receiver
+/// that does not read cannot block them all.
 constexpr std::size_t held_payloads = 16;
-/// The most bytes that both ports of a rank take from a fabric's memory.
+/// The most bytes that the two ports of a rank together take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
   constexpr std::size_t page = 4096, ports = 2;
   const auto paged = [](std::size_t bytes) { return (bytes + page - 1) / page * page; };
@@ -149,9 +149,9 @@ struct Message {
   std::span<const std::byte> payload = {};
 };
 
-/// Sends and receives messages for one task of one rank. One thread uses it.
-/// Every message arrives exactly once, and the messages of one sender arrive in the order of posting. Payload counts as
-/// bytes sent; headers do not, nor do messages from a rank to itself.
+/// Sends and receives messages for one task of one rank. Only the task's thread uses it, except where `await` allows
+/// others. Every message arrives exactly once, and the messages of one sender arrive in the order of posting. Payload
+/// counts as bytes sent; headers do not, nor do messages from a rank to itself.
 class Port {
  public:
   virtual ~Port() = default;
@@ -166,24 +166,24 @@ class Port {
   /// payload's length. The payload must not change until the receiver has read it and asks its port for the next
   /// message. Null: there is no room, as for `draft`.
   virtual Ticket post_from(int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
-  /// The number by which `peer_memory` finds this memory from other ranks of the node; 0: they cannot reach it.
+  /// Returns the number by which other ranks of the node find this memory (`peer_memory`); 0: they cannot reach it.
   virtual std::uint64_t place_of(std::span<const std::byte>) const { return 0; }
-  /// The memory of that rank to which its `place_of` gave the number `place`. This task may write to it. Null: this
-  /// rank cannot reach it.
+  /// Returns the memory for which `place_of` on that rank gave the number `place`. This task may write to it. Null:
+  /// this rank cannot reach it.
   virtual std::byte* peer_memory(int rank, std::uint64_t place) const { return (void)rank, (void)place, nullptr; }
   /// Sends a message whose payload this task has already written to the receiver's memory, at header.payload_place. The
   /// payload counts as bytes sent. Null: there is no room, as for `draft`.
   virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
-  /// Waits for a message and returns the earliest. It returns an empty result at `deadline` (by the fabric's clock), or
-  /// when a posted message has left, so that `draft` may have room again. `why` and `of` are for the report of a hang:
-  /// why is a literal, and `of` is the rank in the group whose message is awaited; -1: no particular rank.
+  /// Waits for a message and returns the earliest. Returns nothing at `deadline` (by the fabric's clock), or when a
+  /// posted message has left, so that `draft` may have room again. `why` and `of` are for the report of a hang: `why`
+  /// is a literal; `of` is the rank in the group whose message is awaited, -1 for no particular rank.
   virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
                                       int of = -1) = 0;
   /// Returns the earliest message without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
-  /// Keeps the payload of the message that `next` returned last valid until the returned object is destroyed, which the
-  /// same thread must do. Null: the payload cannot be kept, since its memory is needed for other messages. A port keeps
-  /// fewer than `in_flight` messages of one sender, so that the next one can arrive.
+  /// Keeps the last message that `next` returned: its payload stays valid until the returned object is destroyed, which
+  /// the same thread must do. Null: the payload cannot be kept, since its memory is needed for other messages. A port
+  /// keeps fewer than `in_flight` messages of one sender, so that the next one can arrive.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
   /// Waits until `next` has a result, but leaves it in the port: other threads may take it by `poll`, one thread at a
   /// time. Returns false at once if the port is for one thread only.
@@ -232,7 +232,7 @@ class BackgroundTask {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// The coarsest alignment of a fabric's memory. An allocation takes at most this many bytes more than its own.
+/// The coarsest alignment of a fabric's memory. An allocation takes at most this many bytes more than were asked for.
 inline constexpr std::size_t memory_page_bytes = 4096;
 
 enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
@@ -260,9 +260,10 @@ struct FabricCall {
   bool of_last_step = false;  ///< see `Fabric::receive_of_last_step`
 };
 
-/// All ranks of a group must make its collective calls in the same order. A call with an event begins when the event is
-/// reached; without an event, its buffers must be ready when the call is made. From then until `wait` returns, nobody
-/// else may use the buffers. Errors: BackendError when the layer below fails.
+/// All ranks of a group must make the group's collective calls in the same order. A call with an event
+/// (`FabricCall::ready`) begins when the event is reached; without an event, its buffers must be ready when the call is
+/// made. From the beginning of a call until `wait` returns, nobody else may use its buffers. Errors: BackendError when
+/// the transport or library below fails.
 class Fabric : public ExecutionContext {
  public:
   /// Collective over all ranks. Ranks of one colour form a group, ordered by key.
@@ -310,7 +311,7 @@ class Fabric : public ExecutionContext {
         {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
   }
 
-  /// Collective over the group, before any call is under way.
+  /// Opens both ports of this rank. Collective over the group; no call may be under way.
   virtual Ports open(Group, const PortOptions&) = 0;
   /// Starts a background task. Objects that it refers to must live until `join`. It may use this fabric's ports, but
   /// not the fabric itself.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on sets of time intervals, to find what overlapped. (A time from the first begin to the last end would
-// count gaps as work.)
+// Arithmetic on sets of time intervals, to find what overlapped. (Taking the time from the first begin to the last end
+// would count gaps as work.)
 #pragma once
 #include <span>
 #include <vector>

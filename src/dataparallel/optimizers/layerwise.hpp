@@ -25,8 +25,8 @@ std::unique_ptr<Optimizer> make_lars(const core::ParsedName&, const OptimizerSco
 /// Source: You et al., "Large batch optimization for deep learning", ICLR 2020, algorithm 2.
 std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerScope&);
 
-/// Sums in float64 over a group of ranks that hold parts of the same tensors. An all-gather brings the values of each
-/// rank to all (each float64 as two words in place of two floats), and every rank adds them in rank order. An
+/// Sums in float64 over a group of ranks that hold parts of the same tensors. An all-gather of floats brings the values
+/// of each rank to all (each float64 takes the room of two floats), and every rank adds them in rank order. An
 /// all-reduce in fp32 would lose half of the digits, and a vendor's all-reduce might not give all ranks equal bits.
 /// Cost: one all-gather of 2·values floats from each rank. Errors: std::logic_error for more values than `most`.
 class GroupSums final : public PartSums {

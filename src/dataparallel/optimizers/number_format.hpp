@@ -50,7 +50,8 @@ std::string with_update_format(std::string_view optimizer, std::string_view form
 /// The format in an optimizer's name, such as "bf16"; "fp32" if there is none.
 std::string update_format_of(std::string_view optimizer);
 
-/// Makes an optimizer that applies `inside` to weights in the format; its name has the parameter `update` too.
+/// Makes an optimizer that applies `inside` to weights in the format. It is named like `inside`, with the parameter
+/// `update` added.
 /// Cost besides that of `inside`: a copy of the weights, and a pass over weights and copy; together 20 bytes an
 /// element, 28 with a carry. Memory: 4 bytes an element for the copy, 4 for the carry.
 std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,

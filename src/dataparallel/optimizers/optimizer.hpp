@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that make new weights from old ones: an optimizer by a gradient, an outer optimizer by the mean change of the
-// weights in a block of steps.
+// Rules that make new weights from old ones: an optimizer uses a gradient, an outer optimizer the mean change of the
+// weights over a block of steps.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@
 namespace gradmeter::dataparallel {
 
 /// One step of training as an optimizer sees it. size: the step size. number: counted from 1. loss_scale_counts: the
-/// counts of a loss scale that adapts; if they say so, the update is skipped, and not counted. `which`: number and
-/// counts in the form that kernels::loops() takes.
+/// counts of a loss scale that adapts; if they say that the step is skipped, the update does nothing and is not
+/// counted. `which`: number and counts in the form that kernels::loops() takes.
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;

@@ -12,8 +12,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// The events of a step, taken from the trace if it has them. Otherwise they are concluded from the times. The rank
-/// counts as busy whenever no call was exposed: in computation, and in the host's work between kernels. Work that
+/// The events of a step: those of the trace if it has any, otherwise events derived from the times. In the latter, the
+/// rank is busy whenever no call was exposed: in computation, and in the host's work between kernels. Work that
 /// followed an exposed call waits for that call, and the step's end waits for all calls. Cost: O(n log n).
 std::vector<ReplayEvent> replay_events(const TracedStep&);
 
@@ -27,11 +27,11 @@ double replay_busy_s(const StepTrace&);
 /// In virtual time, a computation of t seconds is submitted as t times this many FLOP.
 inline constexpr double replay_flops_per_s = 1e9;
 
-/// Replays a trace; each rank makes one. Collectives have the kind, buffer length and element type of the trace, but
-/// are over all of the fabric's ranks, however many the trace had. Reductions average, so that numbers stay in range
-/// however often a step runs. `is_over` is asked every millisecond of a computation. Once it returns true, this and all
-/// later computations end at once, and the times of these steps mean nothing. Errors: UsageError with the text of
-/// `replay_refusal`.
+/// Replays a trace; each rank makes a Replay of its own. Collectives have the kind, buffer length and element type of
+/// the trace, but are over all of the fabric's ranks, however many the trace had. Reductions average, so that numbers
+/// stay in range however often a step runs. `is_over` is asked every millisecond of a computation. Once it returns
+/// true, this and all later computations end at once, and the times of these steps mean nothing. Errors: UsageError
+/// with the text of `replay_refusal`.
 class Replay {
  public:
   Replay(Fabric&, const StepTrace&, std::function<bool()> is_over = {});

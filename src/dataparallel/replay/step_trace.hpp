@@ -21,7 +21,7 @@ struct TracedCall {
   std::string op = {};       ///< operation of a reduction; empty: unknown
   std::string problem = {};  ///< further facts about the call, as result files name them: "root=3"; empty: none
 };
-/// The next action of a rank in a replayed step.
+/// One action of a rank in a replayed step.
 struct ReplayEvent {
   enum class Kind : std::uint8_t { compute, start, wait };
   Kind kind = Kind::compute;
@@ -43,11 +43,11 @@ struct StepTrace {
   bool timed = true;       ///< false: the trace has no times of collectives, so the length of its steps is not known
 };
 
-/// The parts of a step [s], as in `Decomposition`.
+/// The parts of a step [s], as in `Decomposition` (fabric/decorators/probe.hpp).
 struct TracedParts {
   double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
 };
-/// The parts of a step. Calls count up to the end of the step. Cost: O(n log n).
+/// The parts of a step. Of a call, only the time before the end of the step counts. Cost: O(n log n).
 TracedParts parts_of(const TracedStep&);
 /// A text that identifies the trace in result rows, both in the trace's own row and in those of its replays:
 /// "trace:steps=3,calls=9,bytes=8036472".

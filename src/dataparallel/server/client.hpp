@@ -29,9 +29,11 @@ class ServerClient {
   void finish_push(Buffer answers = runtime::no_floats);
   /// Waits until the servers have received all changes that were pushed.
   void await_acknowledgements();
-  /// Asks for weights by a read at this clock (consistency.hpp). They must include this worker's first `own` updates.
+  /// Asks the servers for weights: a read at this clock (consistency.hpp) that must include this worker's first `own`
+  /// updates.
   void request(std::uint64_t clock, std::uint64_t own);
-  /// Waits for the weights that were asked for last, from which the next pushes will be computed.
+  /// Waits for the weights that were asked for last, from which the next pushes will be computed, and writes them to
+  /// `to` (the buffer of `finish_push`, if it was given one).
   void fetch(Buffer to);
   /// Fetches the servers' current weights. All workers must call it, after `settle`; it waits for all of them, and does
   /// not affect training.
@@ -44,7 +46,7 @@ class ServerClient {
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< number of updates begun so far
-  /// The weights fetched last include the first so many updates of every worker, in each chunk.
+  /// Each chunk of the weights fetched last includes at least this many updates of every worker.
   std::uint64_t reached() const;
 
  private:
@@ -53,8 +55,9 @@ class ServerClient {
     /// Of the weights from which this worker computes: their version, and how many updates of every worker they
     /// include.
     std::uint64_t base = 0, reached = 0;
-    std::uint64_t incoming = 0, incoming_reached = 0;  ///< the same of the weights that have arrived since
-    bool waits = false;                                ///< the incoming weights lie in `weights_`
+    /// the same two numbers of the weights that have arrived since
+    std::uint64_t incoming = 0, incoming_reached = 0;
+    bool waits = false;       ///< the incoming weights lie in `weights_`
     bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`
   };
   /// This worker's state for one server.

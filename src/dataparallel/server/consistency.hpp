@@ -39,7 +39,7 @@ class Admission {
   int training() const { return training_; }
   bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
 
-  /// True if this worker may read at `clock` weights that include its own first `own` updates.
+  /// True if a read of this worker at `clock` is admitted, and the server has the worker's first `own` updates.
   bool may_read(int worker, std::uint64_t clock, std::uint64_t own) const;
   /// The number of clocks by which a reader at this clock is ahead of the slowest worker.
   std::uint64_t gap(std::uint64_t clock) const { return clock > slowest_ ? clock - slowest_ : 0; }
@@ -55,9 +55,9 @@ class Admission {
 
 /// Counts the staleness of each update: the number of updates (of all workers) that were applied between the read from
 /// which it was computed and the update itself. The caller counts only while all workers train.
-/// If every worker reads right after its own update, the mean staleness is workers - 1, at any speeds: each update is
-/// applied once between the read and the update of every other worker. More precisely, over the first n updates
-///   sum of their staleness + outstanding() = (workers - 1)·n
+/// If every worker reads right after its own update, the mean staleness is workers - 1, whatever the workers' speeds:
+/// each update is applied once between the read and the update of every other worker. More precisely, over the first n
+/// updates
 /// where `outstanding` is the sum of the present staleness of the updates that are still under way.
 class StalenessCount {
  public:
@@ -96,8 +96,8 @@ struct CompensationPlan {
 /// Says which changes make one step, and how large the step is.
 struct StepRule {
   ChangeScale scale = ChangeScale::mean;
-  /// n-softsync: a step is made as soon as there are workers/n changes, from their mean and with 1/n of the step size.
-  /// 0: every change makes a step.
+  /// The n of n-softsync: a step is made as soon as there are workers/n changes, from their mean and with 1/n of the
+  /// step size. By convention 0 means that every change makes a step.
   int softsync = 0;
   /// Only changes that were computed from the current weights are used; others are dropped. A step is made as soon as
   /// there are changes of all workers but `backups`. A worker's read waits until the weights are newer than those from

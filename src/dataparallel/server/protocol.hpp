@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version and a clock for each
-// worker, and is received, applied and answered while other chunks are on their way.
+// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version, and a clock for each
+// of the workers, and is received, applied and answered while other chunks are on their way.
 // - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
-//   few chunks of a worker may be unacknowledged at a server; otherwise senders could exhaust the server's memory, as
-//   in ps-lite.
+//   few chunks of a worker may be unacknowledged at a server; otherwise workers could exhaust the server's memory, as
+//   they can in ps-lite.
 // - A push with a `sequence` also requests the chunk's weights, which the server sends when it has applied the change.
 //   `pull` requests the weights of all chunks of a server.
 // - `weights`: a server sends the weights of one chunk. If the codec encodes weights, what is sent is the change since
@@ -85,8 +85,8 @@ class Coding {
   /// The coding of workers' changes. senders: the number of workers that send changes of the same chunk.
   static Coding of_changes(const compression::CodecChoicePtr&, std::size_t senders);
   /// The coding of weights, which a server sends as their change since its last answer to the worker. What one encoding
-  /// loses is part of the next change, whatever the codec's `ef` says, since the server computes this change from the
-  /// weights that the worker has decoded.
+  /// loses is part of the next change, whatever the codec's parameter `ef` (error feedback) says, since the server
+  /// computes this change from the weights that the worker has decoded.
   static Coding of_weights(const compression::CodecChoicePtr&);
   /// The reason why a server sends weights as fp32 although changes are encoded; empty: weights are encoded too.
   static std::string why_dense_weights(const compression::CodecChoice&);
@@ -96,14 +96,14 @@ class Coding {
   bool encodes(std::size_t n) const;
   /// True if the length of an encoded chunk of n numbers depends on the numbers.
   bool variable(std::size_t n) const { return encodes(n) && codec_->variable(); }
-  /// True if this holds for any chunk of the server.
+  /// True if `variable` holds for at least one chunk of the server.
   bool variable(const Sharding&, std::uint32_t server) const;
   /// The bytes that are sent for a chunk of n numbers; if `variable`, an upper bound.
   std::size_t wire_bytes(std::size_t n) const { return encodes(n) ? codec_->wire_bytes(n) : n * sizeof(float); }
-  /// The same for all chunks of the server together.
+  /// The sum of `wire_bytes` over all chunks of the server.
   std::size_t wire_bytes(const Sharding&, std::uint32_t server) const;
-  /// The grain for Sharding, by default that of the codec. If this is longer than the longest chunk (as for codecs of
-  /// whole tensors), the grain is 1, since the codec then works on whole chunks.
+  /// The grain for Sharding: that of the codec, or 1 if the codec's grain is longer than the longest chunk (as for
+  /// codecs of whole tensors), since the codec then works on whole chunks.
   std::size_t grain() const;
   /// The encoder of a chunk of n numbers, even if they are sent as fp32. This object must outlive the encoder.
   ChunkEncoder encoder(std::size_t n) const;
@@ -128,7 +128,7 @@ class Coding {
 
 /// How servers serve an axis, as the strategy chose it.
 struct ServiceOptions {
-  /// The last so many ranks of the axis are servers only. By convention 0 means that every rank is worker and server.
+  /// How many ranks at the end of the axis only serve. By convention 0 means that every rank is worker and server.
   int servers = 0;
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";  ///< optimizer of the weights; "add": changes are added to the weights

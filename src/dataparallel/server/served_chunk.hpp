@@ -25,8 +25,8 @@ namespace gradmeter::dataparallel {
 /// A worker on the node that waits for an answer offers the memory in which it wants the chunk's weights. If the next
 /// step includes the worker's change, the step writes the new weights directly to this memory, so that nobody has to
 /// copy them to the worker. The worker leaves them unchanged until it offers the memory again, so the following step
-/// can read the weights there. Messages are sent only from the server's memory. It holds two copies: while a message
-/// leaves from one, a step writes to the other. One thread uses this object.
+/// can read the weights there. Messages are sent only from the server's memory, which holds two copies of the weights:
+/// while a message leaves from one, a step writes to the other. One thread uses this object.
 class ChunkWeights {
  public:
   /// memory: room for two copies, in memory from which the fabric can send messages. first: the initial weights.
@@ -126,7 +126,7 @@ class ServedChunk {
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
   std::uint64_t version() const { return version_; }  ///< number of updates applied
-  /// The weights include at least the first so many updates of every worker that still trains.
+  /// The weights include at least this many updates of every worker that still trains.
   std::uint64_t slowest() const { return admission_.slowest(); }
 
   /// Takes a worker's change from `Message`, which must be the one that the port returned last.

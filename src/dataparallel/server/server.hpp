@@ -22,8 +22,8 @@ namespace gradmeter::dataparallel {
 /// loses is part of the next change (DoubleSqueeze). The queue knows which weights each worker has. Workers that have
 /// read the same versions of a chunk, as all have in `ps-sync`, have the same weights, so each change is encoded once
 /// for all of them; otherwise it is encoded for each worker.
-/// Memory: a copy of a chunk for every version that waits for room; with a codec also one for every set of different
-/// weights that workers have (1 with BSP, up to the number of workers with SSP and ASP).
+/// Memory: a copy of a chunk for every version that waits for room; with a codec also a copy for each of the different
+/// states of the chunk that workers have (one with BSP, up to the number of workers with SSP and ASP).
 /// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1. Its residual of the server is not stored: it is the
 /// difference between the server's weights and the worker's.
 class ReplyQueue {
@@ -127,7 +127,8 @@ class Server {
   ExecutionContext* context_ = nullptr;  ///< set while `run` runs
   int training_;                         ///< number of workers that have neither disconnected nor died
   std::vector<bool> gone_;               ///< by worker
-  /// By worker: its request for evaluation weights. They are answered once every worker that is not gone has asked.
+  /// By worker: its request for evaluation weights. These requests are answered once every worker that is not gone has
+  /// asked.
   std::vector<std::optional<Read>> evaluations_;
 };
 

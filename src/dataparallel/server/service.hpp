@@ -61,7 +61,7 @@ class ServerStrategy : public Strategy {
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
   std::uint64_t pushed_ = 0;  ///< number of updates that the client had pushed when it was destroyed
-  /// destroyed before the other members, which ends the server's task
+  /// Declared last, so that it is destroyed, and the server's task ends, before the other members are destroyed.
   std::unique_ptr<BackgroundTask> background_task_;
 };
 

@@ -35,18 +35,18 @@ class PushTargets {
   std::uint64_t seed_;
 };
 
-/// An undirected graph: all neighbours of a rank in step `number` (from 1). ring: rank - 1 and rank + 1, which are the
-/// same rank if there are two; none if there is one. hypercube, with t = number - 1: rank xor 2^(t mod ceil(log2 P)),
-/// or none if there is no such rank. If each rank takes the plain mean of itself and its neighbours, the averaging
-/// matrix is symmetric and doubly stochastic.
+/// An undirected graph: all neighbours of a rank in step `number` (from 1). ring: rank - 1 and rank + 1 modulo P (one
+/// neighbour if P is 2, none if P is 1). hypercube, with t = number - 1: rank xor 2^(t mod ceil(log2 P)), or none if
+/// there is no such rank. If each rank takes the plain mean of itself and its neighbours, the averaging matrix is
+/// symmetric and doubly stochastic.
 std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
 /// The number of steps after which the neighbours are the same again.
 std::uint64_t neighbour_period(Graph, int ranks);
 /// The most neighbours of a rank in a step.
 int most_neighbours(Graph, int ranks);
 
-/// A bipartite graph of at least two ranks: ranks with an even number are active, and each of them averages with one of
-/// the others, which are passive.
+/// A bipartite graph of at least two ranks: even ranks are active, and each of them averages with one odd rank; odd
+/// ranks are passive.
 constexpr bool is_active(int rank) { return rank % 2 == 0; }
 constexpr int active_ranks(int ranks) { return (ranks + 1) / 2; }
 /// The passive rank with which an active one averages in step `number`, drawn at random for each step and rank.

@@ -19,8 +19,8 @@ using runtime::DeviceSpan;
 void gelu(DeviceSpan<const float> x, DeviceSpan<float> y, cudaStream_t);
 void gelu_backward(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> to, cudaStream_t);
 
-/// A warp computes a row. Sums are float64, by lanes: they differ from the host's in their last bits, so a result may
-/// differ in one unit of its last place.
+/// A warp computes a row. Each lane sums a part of the row in float64, so the sums differ from the host's in their last
+/// bits, and a result may differ by one unit in its last place.
 void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> bias,
                 DeviceSpan<float> y, cudaStream_t);
 void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,

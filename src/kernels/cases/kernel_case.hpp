@@ -26,12 +26,12 @@ struct KernelCaseOptions {
 };
 
 /// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
-/// wrong element among millions; `worst` shows it. For each element by itself, it divides the distance from the
-/// reference by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole numbers
-/// must be equal.
+/// wrong element among millions; `worst` shows it, because it judges each element by itself: its distance from the
+/// reference, divided by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole
+/// numbers must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
-  double worst = 0;       ///< the largest such quotient of the checked elements; right up to 1
+  double worst = 0;       ///< the largest quotient of distance and possible rounding error; the result is right up to 1
   double zero_share = 0;  ///< share of zeros in the result; if it is large, the data was wrong
   bool right() const { return worst <= 1; }  // false for NaN
 };
@@ -56,8 +56,8 @@ class KernelCase {
   /// Gives a set other inputs, so that its results are no longer those of earlier calls.
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
   /// The two halves of a check, before and after one or more runs of the set. The first half overwrites some of the
-  /// outputs that will be checked with a value that no call writes, so that a call that leaves them out is noticed.
-  /// These are few, so that the call takes as long as others. The second half checks the result: all of it, or in large
+  /// outputs that will be checked with a value that no call writes, so that it is noticed if a call leaves them out;
+  /// they are few, so that the call takes as long as others. The second half checks the result: all of it, or in large
   /// problems as many elements, rows, planes or steps as the limit of FLOP allows.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
@@ -83,8 +83,8 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// All cases for the device. Every row of op_backends() has one, except definitions, whose times are of no use. Cases
-/// of operations that are no Op come after these.
+/// All cases for the device. Every row of op_backends() has one, except those with `is_definition`, whose times are of
+/// no use. Cases of operations that are no Op come after these.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
 /// Adds a case of an operation that is no Op. Call it before threads begin.
 void add_kernel_case(const KernelCaseInfo&);
@@ -147,8 +147,8 @@ std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::ui
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the
 // backend.
 
-std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each counted once, as `bytes` does
-std::size_t native_operand_bytes(const Problem&);  ///< the same, as `native_bytes` does
+std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as bytes(Problem)
+std::size_t native_operand_bytes(const Problem&);  ///< the same, as native_bytes(Problem)
 std::unique_ptr<KernelCase> make_product_case(const Problem&, const KernelCaseOptions&);
 
 std::size_t lns_case_bytes(const Problem&);

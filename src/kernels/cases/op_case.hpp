@@ -57,8 +57,8 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output, or at least `most_poisoned` of them if there are more, with a value that
-  /// no operation writes. If the backend does not tell where its layout has the elements, the whole output is
+  /// Overwrites these elements of an output with a value that no operation writes; of more than `most_poisoned`
+  /// elements, at least that many. If the backend does not tell where its layout has the elements, the whole output is
   /// overwritten.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// Counts how many of these elements still have the value that `poison` wrote.

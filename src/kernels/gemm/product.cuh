@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by tiles in shared memory, of operands that say where their elements are: dense matrices, and a
-// convolution's without an unfolded copy.
+// Matrix products by tiles in shared memory. An operand is an object that finds its own elements in memory: a dense
+// matrix, or the images of a convolution, which need no unfolded copy.
 //
-// Order of a sum: k is cut into pieces (`pieces_of`). Within a piece k goes up, each product added by a fused
-// multiply-add, beginning with zero; then the pieces are added in their order. Tiles do not change it.
+// Order of a sum: k is cut into pieces (`pieces_of`). Within a piece, products are added in the order of k by fused
+// multiply-adds, beginning with zero; then the sums of the pieces are added in their order. The size of tiles does not
+// change this order.
 #pragma once
 #include <cstddef>
 #include <type_traits>
@@ -43,8 +44,8 @@ __device__ void load_slab(float (&to)[slab][tile + 4], const Factor& x, unsigned
   }
 }
 
-/// The sums of the thread at (x, y) in a tile of C: its elements are tile / 4 rows and columns apart, so that a warp
-/// reads and writes neighbours.
+/// The 4 × 4 sums of the thread at (x, y) in a tile of C. Their elements are tile / 4 rows and columns apart, so that a
+/// warp reads and writes neighbours.
 using ThreadSums = float[4][4];
 
 template <unsigned tile>

@@ -101,12 +101,12 @@ GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 cha
 /// Pointers to the tables, which are in memory of the host or of a device.
 struct LnsConversion {
   static constexpr unsigned mantissa_bits = 23;  ///< mantissa bits of fp32
-  /// fp32's mantissas are divided into 2^9 cells. A cell is narrower than the numbers of any code, so at most one code
-  /// begins inside it.
+  /// fp32's mantissas are divided into 2^9 cells. A cell is narrower than the range of mantissas that any code stands
+  /// for, so at most one such range begins inside a cell.
   static constexpr unsigned cell_bits = 9;
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
-  const std::uint16_t* code = nullptr;   ///< the code in which each cell of fp32's mantissas begins, [512]
+  const std::uint16_t* code = nullptr;   ///< for each cell of fp32's mantissas, the code of its first one, [512]
   const std::uint32_t* begin = nullptr;  ///< the first mantissa of code i, [258]
   unsigned fraction_bits = 0;
 };
@@ -155,8 +155,8 @@ struct LnsUpdate {
   bool kahan = false;  ///< a carry keeps what rounding loses
 };
 
-/// Updates one number, in the host's loops and a GPU's threads: w and the carry become words, and then fp32 again.
-/// carry: null without Kahan's sum. Table: as lns_add's.
+/// Updates one number, in the host's loops and a GPU's threads: converts w and the carry to words, adds the change, and
+/// converts them back to fp32. carry: null without Kahan's sum. table: as for lns_add.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Table& table, float& w, float* carry,
                                                 Lns16 change) {

@@ -44,8 +44,9 @@ class EngineOperation : public Operation {
  private:
   friend class Engine;
   const char* label_;
-  /// Calls with the same order start in the sequence in which they were submitted. Orders of 0 and more (collectives of
-  /// one group): a call starts when the one before is done. Negative orders (messages): calls may overlap.
+  /// The sequence that the call belongs to; the calls of a sequence start in the order in which they were submitted. 0
+  /// or more (the collectives of one group): a call starts when the one before is done. Negative (the messages to or
+  /// from one peer): calls may overlap.
   int order_;
   runtime::EventPtr ready_;
   bool started_ = false;
@@ -113,11 +114,12 @@ class Engine {
 
 // The operations that a fabric over ranks submits to its engine: a collective, a send or a receive.
 
-/// One call of a collective. Several operations may share the collective, because they have the same `order`, that of
-/// their group, and so run one after another.
+/// One call of a collective. The calls of a group may share one `Collective`: they have the same `order`, so they run
+/// one after another.
 class CollectiveOperation final : public EngineOperation {
  public:
-  /// world_ranks: the ranks in the world of the group's members. It and `label` must outlive the operation.
+  /// world_ranks: for each member of the group, its rank in the world. This vector and `label` must outlive the
+  /// operation.
   CollectiveOperation(const char* label, int order, runtime::EventPtr ready, allreduce::Collective& a,
                       allreduce::Call call, const std::vector<int>& world_ranks)
       : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
@@ -140,8 +142,7 @@ class CollectiveOperation final : public EngineOperation {
 /// all earlier sends to (or receives from) the same peer have started, and waits for no other message.
 class MessageOperation final : public EngineOperation {
  public:
-  /// A send sends `in`, and `out` is empty. A receive writes to `out`, and `in` is empty. world_ranks: the ranks in the
-  /// world of the group's members; it must outlive the operation.
+  /// For a send, `out` is empty; for a receive, `in` is empty. world_ranks: as for CollectiveOperation.
   MessageOperation(CallKind, runtime::EventPtr ready, runtime::Transport&, int peer, std::span<const std::byte> in,
                    std::span<std::byte> out, const std::vector<int>& world_ranks);
 

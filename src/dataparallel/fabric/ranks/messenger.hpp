@@ -81,8 +81,8 @@ class SendQueue {
   // The functions up to `finish` are called under the messenger's mutex.
   /// Returns memory as Port::draft does. A draft that was never posted is returned again.
   std::optional<std::span<std::byte>> draft(Role from, int to, std::size_t bytes);
-  /// Prepares a message with this payload or, if it is null, with the draft that was made last for that rank. If there
-  /// is no room, the result has no ticket.
+  /// Prepares a message. If `payload` is empty, the message has the payload of the draft that was made last for that
+  /// rank, one that is already at header.payload_place, or none. If there is no room, the result has no ticket.
   OutgoingMessage prepare(Role from, int to, const MessageHeader&, std::span<const std::byte> payload,
                           const char* label);
   void post(OutgoingMessage);
@@ -98,7 +98,7 @@ class SendQueue {
  private:
   /// The memory that one port has for one receiver.
   struct Destination {
-    std::vector<std::span<std::byte>> headers;  ///< headers that are free
+    std::vector<std::span<std::byte>> headers;  ///< memory for headers, free at present
     std::span<std::byte> draft;                 ///< a draft that has not been posted yet; empty: there is none
   };
   Destination& destination(Role from, int to) { return destinations_[from][static_cast<std::size_t>(to)]; }
@@ -126,8 +126,8 @@ struct IncomingMessage {
   OutgoingMessage own = {};            ///< the outgoing message, if the rank has sent to itself
 };
 
-/// The messages that come to both ports of a rank. It is ready for a header from every other rank at any time, and
-/// receives a payload after its header. Only the thread that polls uses it.
+/// Receives the messages to both ports of a rank. A receive for the next header from every other rank is always posted;
+/// the payload is received after its header. Only the thread that polls uses this object.
 /// Memory: a header for every rank, and at most `held_payloads` buffers for each port, made when they are needed.
 class ReceiveQueue {
  public:
@@ -160,15 +160,15 @@ class ReceiveQueue {
   ByRole<std::size_t> buffers_made_;
 };
 
-/// Tasks write and read messages through ports, under a mutex; `poll` moves the bytes. A thread that posts or waits
-/// polls, and so does the engine's thread while all others compute. So a sender never waits for a receiver that is busy
-/// computing. A payload is sent from the sender's memory as it is; the receiver makes room for it when its header has
-/// arrived.
+/// Tasks write and read messages through ports, under a mutex; `poll` moves the bytes. A thread polls when it posts,
+/// and a worker also while it waits for a message; while all threads compute, the engine's thread polls. So a sender
+/// never waits for a receiver that is busy computing. A payload is sent from the sender's memory as it is; the receiver
+/// makes room for it when its header has arrived.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
-  /// activity: where workers note what they wait for. world_ranks: the ranks in the world of the group's members, for
-  /// these notes.
+  /// activity: where workers note what they wait for. world_ranks: for each member of the group, its rank in the world,
+  /// for these notes.
   Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks, runtime::SpinPolicy);
 

@@ -19,15 +19,16 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct RankFabricOptions {
-  /// How collectives are exchanged; the fabric fills in the group's ranks. A ring is used if the algorithm is null or
-  /// does not apply. The codec is for all-reduces with a tensor layout. Copies, sums and the codec's work are submitted
-  /// to `exchange.queue`; if that is null, the engine does them at once on the host.
+  /// How collectives are exchanged; the fabric fills in the group's ranks. If the algorithm is null or lacks a kind of
+  /// collective, a ring is used instead; broadcasts always use a binomial tree. The codec applies to all-reduces with a
+  /// tensor layout. Copies, sums and the codec's work are submitted to `exchange.queue`; if that is null, the engine
+  /// does them at once on the host.
   allreduce::ExchangeSpec exchange = {};
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
   runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
-  std::size_t memory_bytes = 0;                    ///< for models, strategies' `memory` and messages
+  std::size_t memory_bytes = 0;                    ///< what models, strategies and messages will take
   bool scatters = false;                           ///< true: reduce_scatter and all_gather will be called
   int background_threads = 1;                      ///< threads of a background task's kernels
   /// Number of groups that make collectives, including that of all ranks. Each has memory of its own.
@@ -63,12 +64,13 @@ class RankFabric final : public Fabric {
   void stamp(double& to) override;
   double now() const override { return runtime::host_clock(); }
 
-  /// The memory that the transport moves best; shm can move no other. Models keep their gradients here.
+  /// The memory from which the transport sends best; the transport shm can send from no other. Models keep their
+  /// gradients here.
   runtime::Arena& arena();
   TransportKind transport() const { return network_.transport(); }
   /// The length of the messages into which the group's collectives cut buffers [bytes].
   std::size_t message_bytes(Group g) const;
-  /// Nothing moves as long as the returned object lives. Every rank must have completed its calls before.
+  /// Nothing moves as long as the returned object lives. Every rank must have completed its calls before it pauses.
   std::shared_ptr<void> pause_progress() { return engine_->pause_progress(); }
   /// Drops the state that the codec keeps from earlier calls.
   void forget();
@@ -84,8 +86,8 @@ class RankFabric final : public Fabric {
   struct LoggedWork;
   void run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log);
   void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin, ComputeLog& log);
-  /// Writes the times of marked work to logs and stamps. All submitted work must be done. `here` is an event behind it,
-  /// which was reached at the time `now`.
+  /// Writes the times of marked work to logs and stamps. All submitted work must be done. `here` is an event that was
+  /// recorded after that work and reached at the time `now`.
   void read_marks(const runtime::Event& here, double now);
   /// Locks the log if two threads write to it: the device's queue and the thread that makes exchanges. With the host's
   /// queue there is only one thread, and no lock is taken.

@@ -26,7 +26,7 @@ struct Packet {
   int from = 0;                   ///< rank in the world
   std::uint64_t number = 0;       ///< number among all packets; orders packets of the same time and sender
   double head = 0, tail = 0;      ///< when its first and its last byte would arrive if the receiver's port were free
-  double port_time_s = 0;         ///< how long it occupies the port
+  double port_time_s = 0;         ///< how long it occupies the receiver's port
   MessageQueue* queue = nullptr;  ///< the queue in which it arrives
   bool is_failure_notice = false;
   MessageHeader header = {};
@@ -44,8 +44,8 @@ struct MessageQueue {
 
 /// The ranks' network ports, for messages; collectives do not use them. A rank sends one message at a time, in the
 /// order of posting, and receives one message at a time, in the order in which the first bytes arrive. Only the running
-/// thread may use it. Source of the cost: Hockney's model, with both directions of a rank serialised; a node's port and
-/// the trunk are shared (`core::LinksInUse`).
+/// thread may use it. Source of the cost: Hockney's model; besides, the ranks of a node share the node's port, and all
+/// nodes share the trunk between them (`core::LinksInUse`).
 class SimNetwork {
  public:
   SimNetwork(int ranks, const core::Machine& machine, EventScheduler& scheduler)
@@ -121,8 +121,8 @@ class SimOperation : public Operation {
   }
   virtual void wait() {
     while (!complete_) sleep(EventScheduler::forever);
-    // Blocks until the very time `finished`. To advance the clock by a rounded difference of times could end too early,
-    // and the call must be done when `wait` returns.
+    // Blocks until exactly the time `finished`. Advancing the clock by a rounded difference of times could end too
+    // early, but the call must be done when `wait` returns.
     while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
   }
 

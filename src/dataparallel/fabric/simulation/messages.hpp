@@ -35,7 +35,7 @@ class PointToPoint {
   std::map<std::tuple<int, int, int>, Channel> channels_;  ///< by group, sender and receiver
 };
 
-/// The state that all ports share that one collective `open` makes.
+/// The state that the ports of one collective `open` share.
 struct PortSet {
   PortOptions options = {};
   std::vector<int> members = {};                        ///< workers in rank order
@@ -52,8 +52,8 @@ class SimMessenger {
   /// Makes one worker's call of `open`. It does not wait for the other workers, since messages may arrive before their
   /// receiver has called.
   Ports open(Group, int worker, PortOptions);
-  /// The time at which the last message that this thread has posted leaves [s]; 0: it has posted none. The entry is
-  /// erased, since numbers of threads are reused.
+  /// Returns the time at which the last message that this thread has posted leaves [s]; 0: it has posted none. Also
+  /// erases this time, since a later run gives the thread's number to another thread.
   double take_last_send_end(int thread);
 
  private:

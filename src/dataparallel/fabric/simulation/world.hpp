@@ -21,8 +21,8 @@ struct MessageRoute {
   std::uint64_t number = 0;     ///< number among the sending port's messages to `to`, from 0
 };
 
-/// How a message is delivered: in how many copies, and with which delays. Ports repeat lost messages and drop copies
-/// (`ReliablePort`), so that a fault costs only time.
+/// How a message is delivered: in how many copies, and with which delays. Ports repeat lost messages and drop surplus
+/// copies (`ReliablePort`), so that a fault costs only time.
 struct DeliveryFault {
   int copies = 1;                          ///< 0: lost; 2: doubled
   std::array<double, 2> delay_s = {0, 0};  ///< delay of each copy; messages may overtake each other
@@ -34,16 +34,18 @@ struct RankFailure {
   double at_s = 0;
 };
 
-/// The simulated machine, and its faults. The functions must depend on their arguments alone, so that a run depends on
-/// its inputs alone. A computation "forward.gemm" takes max(flops / rate of "gemm", bytes / memory_bytes_per_s) ·
-/// slowdown · (1 + noise · gaussian). A background task computes beside the worker without slowing it down, but shares
-/// the rank's link, which sends one message at a time and receives one at a time.
+/// The simulated machine, and its faults. The members that are functions must depend on their arguments alone, so that
+/// a run depends on its inputs alone. A computation "forward.gemm" takes max(flops / rate of "gemm", bytes /
+/// memory_bytes_per_s) · slowdown · (1 + noise · gaussian). A background task computes beside the worker without
+/// slowing it down (unless `shared_cores` are given), but shares the rank's link, which sends one message at a time and
+/// receives one at a time.
 struct SimMachine {
   core::Machine machine{.within_node = {.latency_s = 2e-6, .bandwidth = {{.bytes_per_s = 1e10}}},
                         .reduce_bytes_per_s = 2e10,
                         .flops_per_s = 1e11,
                         .memory_bytes_per_s = 1e10};
-  /// The algorithm of collectives; null: a ring. Collectives that it does not serve also run as a ring.
+  /// The algorithm of collectives; null: a ring. Kinds of collectives that it lacks also run as a ring, and broadcasts
+  /// always as a binomial tree.
   allreduce::AlgorithmPtr algorithm = {};
   /// True: nothing is computed, and collectives and messages move no data. Times and bytes are then right only if the
   /// run's course does not depend on its data. For simulations of thousands of ranks.
