@@ -21,7 +21,7 @@ void select_gpu_to_release(int number) noexcept;
 /// The GPU that the calling thread has chosen; -1: none.
 int selected_gpu() noexcept;
 
-/// One of a node's GPUs, by its number in this process. It outlives its buffers and queues. Any thread may call all
+/// One of a node's GPUs, by its number in this process. It must outlive its buffers and queues. Any thread may call all
 /// members.
 class CudaDevice final : public Device {
  public:
@@ -39,7 +39,7 @@ class CudaDevice final : public Device {
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
   /// Whether ranks whose kernels wait for each other may share a GPU. On hardware they may not, since nothing promises
-  /// that kernels of one GPU run at the same time. In tests they may, since the emulated device can stand for a GPU of
+  /// that kernels of one GPU run at the same time. In tests they may, since the emulated device stands for one GPU for
   /// each rank.
   static bool ranks_may_share();
   /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same text on all ranks; empty: no ranks share a GPU, or they may
