@@ -78,7 +78,7 @@ class CollectiveCalibration {
   /// The links of the system with the most rows; empty: there are no rows.
   std::optional<core::Machine> any_machine(std::uint32_t ranks_per_node) const;
   /// The rates of codecs, by the codec's name without parameters. If a name has rates from several systems or with
-  /// several parameters, those that come last by the names of systems, then of codecs, are returned.
+  /// several parameters, the last of them in the order of systems' and then of codecs' names are returned.
   std::map<std::string, core::CodecRates> codec_rates() const;
   /// A line for each system: "SYSTEM: ", its fitted terms, and how far predictions were from rows that their fit had
   /// left out.

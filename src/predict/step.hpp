@@ -26,7 +26,7 @@ enum class Term : std::uint8_t {
   within_rate,      ///< busbw of an all-reduce in a node [bytes/s]
   between_rate,     ///< rate of a node's ports to other nodes [bytes/s]
   latency,          ///< latency of one step of a collective [s]
-  interference,     ///< time that computation gets longer by, as a share of the exchange that it hides
+  interference,     ///< by how much a hidden exchange lengthens computation, as a share of the hidden time
   fp8_gain,         ///< rate of products in fp8, relative to bf16
   optimizer,        ///< factor of an update's memory traffic
   fixed,            ///< time of a step that nothing else explains [s]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers: views of host or device memory that know the type of its elements. Models, fabrics and strategies pass them
-// on without reading the memory. Also how work of a queue gets access to a device's memory.
+// on without reading the memory. This header also has the access of a queue's work to its device's memory.
 #pragma once
 #include <cstddef>
 #include <memory>

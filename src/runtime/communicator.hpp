@@ -98,8 +98,8 @@ class Communicator {
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
 
   void barrier() const { member_->barrier(); }
-  /// Collective, for ranks with nothing to do while others measure: it sleeps between looks at the other ranks, so that
-  /// it uses no core.
+  /// Collective, for ranks with nothing to do while others measure: it looks once a millisecond and sleeps in between,
+  /// so it takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
   template <class T>

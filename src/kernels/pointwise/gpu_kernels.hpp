@@ -69,7 +69,7 @@ void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
-// Weights kept in bf16, in fp32's memory, on a GPU: kernels/pointwise/updates.hpp over buffers.
+// Weights on a GPU that are rounded to bf16 but stored as fp32: kernels/pointwise/updates.hpp over buffers.
 
 using runtime::DeviceSpan;
 

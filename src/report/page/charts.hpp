@@ -45,8 +45,8 @@ struct Bounds {
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
-  std::vector<std::string>
-      spans;  ///< columns of time spans that the chart draws; the chart's data have a row for each span
+  /// Columns of time spans that the chart draws; the chart's data have a row for each span.
+  std::vector<std::string> spans;
   std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
   Bounds values;  ///< accepted number of values that the first factor of `along` has in a series of a panel
