@@ -3,7 +3,8 @@
 // depend on each other. Backward is plain backpropagation through time.
 //
 // x is the input of a step, h and c are the state and the memory before it (h' and c': after it), W the weights of the
-//   input, U those of the state, b the bias: vanilla  h' = relu(Wx + Uh + b)
+// input, U those of the state, b the bias:
+//   vanilla  h' = relu(Wx + Uh + b)
 //   lstm     i, f, o = sigmoid(…), g = tanh(…), each of Wx + Uh + b;  c' = f·c + i·g,  h' = o·tanh(c')
 //   gru      u, r = sigmoid(Wx + Uh + b), o = tanh(Wx + U(r·h) + b);  h' = u·h + (1 − u)·o
 // Gates are in the order of oneDNN: lstm i, f, g, o; gru u, r, o. Sources: Hochreiter & Schmidhuber 1997 with forget
