@@ -17,15 +17,15 @@ namespace gradmeter::kernels {
 using runtime::Buffer;
 using runtime::ConstBuffer;
 
-/// Reorders [samples × steps × parts × heads × width] to [parts × samples × heads × steps × width], or back. The number
-/// of parts (query, key and value: 3) follows from the buffer's length.
+/// How `reorder_heads` reorders: [samples × steps × parts × heads × width] to [parts × samples × heads × steps ×
+/// width], or back. The number of parts (query, key and value: 3) follows from the buffer's length.
 struct HeadLayout {
   std::size_t samples, steps, heads, width;
-  bool to_heads;  ///< else back to tokens
+  bool to_heads;  ///< false: back to the order by samples and steps
 };
 
-/// The base class computes on the host. Buffers are fp32 except labels (int32). Call them within work of a queue.
-/// Errors: std::invalid_argument when lengths do not fit together.
+/// The base class computes on the host. Buffers are fp32 except labels (int32). The functions must be called within
+/// work of a queue. Errors: std::invalid_argument when lengths do not fit together.
 class Loops {
  public:
   virtual ~Loops() = default;
@@ -76,10 +76,11 @@ class Loops {
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
-  /// As `adam`, with the epsilon of algorithm 1, and with the number of the update from UpdateNumber.
+  /// As `adam`, but with the epsilon of algorithm 1 of Adam's paper (see AdamParameters), and with the number of the
+  /// update from UpdateNumber.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
-  /// The functions of kernels/pointwise/updates.hpp over many pieces. sums: two for each piece, in float64.
+  /// The functions of kernels/pointwise/updates.hpp over many pieces of tensors. sums: a TwoSums for each piece.
   using Pieces = std::span<const TensorPiece>;
   virtual void lars_norms(ConstBuffer w, ConstBuffer g, Pieces, Buffer sums) const;
   virtual void lars(Buffer w, Buffer v, ConstBuffer g, Pieces, ConstBuffer sums, LarsParameters,
@@ -94,7 +95,8 @@ class Loops {
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   /// place: index of the buffer's first weight among all weights; with the update's number it is the key of the draws.
   virtual void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber&) const;
-  /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: empty without Kahan's sum.
+  /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: the rounding errors of Kahan's sum; empty: plain
+  /// sums.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
   virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
@@ -117,7 +119,7 @@ class Loops {
 
 /// The loops of the device whose work runs on this thread; the host's where the device has none of its own.
 const Loops& loops();
-/// Registers loops for devices whose DeviceAccess::kernels() has this name. Call it before threads begin. The loops
+/// Registers loops for devices whose DeviceAccess::kernels() returns this name. Call it before threads begin. The loops
 /// must live to the end of the process.
 void add_loops(std::string_view kernels, const Loops&);
 

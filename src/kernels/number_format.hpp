@@ -28,9 +28,9 @@ struct NumberFormat {
 
 /// Formats of fp32, bf16, fp16, int32 and int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
-/// A byte to fill memory with before an operation, such that no operation writes a number of these bytes. int32: 0x5a,
-/// whose number 0x5a5a5a5a exceeds sums of small ones; other formats: 0xff, in floats a NaN that no arithmetic
-/// produces.
+/// A byte to fill an output with before an operation. No operation writes a number that consists of this byte, so what
+/// is left of it was never written. int32: 0x5a, since 0x5a5a5a5a is more than any sum of the small test numbers; other
+/// formats: 0xff, which in floats is a NaN that no arithmetic produces.
 std::byte never_written(const NumberFormat&);
 /// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
@@ -67,21 +67,22 @@ struct Quantization {
 Quantization quantize_range(float least, float greatest);
 /// Raises each element of `largest` to the largest magnitude among its output's weights [… × outputs × inner].
 void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
-/// Turns largest magnitudes into symmetric quanta, in place: the largest becomes largest_int8_weight(). An output
-/// without weights gets 1.
+/// Turns the largest magnitude of each output's weights into the quantum of these weights, in place: the magnitude is
+/// then largest_int8_weight() quanta. An output whose weights are all zero gets 1.
 void to_weight_quanta(std::span<float> largest);
 
 /// In recurrent layers a u8 stands for (u8 − 128)·quantum. The quantum is a power of two, so that every value is
 /// exactly a float.
 inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 
-/// 127 where products of 8-bit integers are summed exactly (VNNI); 63 where the sum of two products of 255·127 would
-/// saturate at 16 bits.
+/// The largest magnitude that an int8 weight may have: 127 where the processor sums products of 8-bit integers exactly
+/// (VNNI); 63 where it sums two products in 16 bits, since 2·255·127 would saturate.
 double largest_int8_weight();
-/// The `scale` of `fill_random` for operands: 1, but for s8 such that no weight is above `largest_int8_weight()`.
+/// The `scale` to use with `fill_random` for operands: 1, or for s8 the scale with which no weight exceeds
+/// `largest_int8_weight()`.
 double random_range(const NumberFormat&);
-/// How many steps of s8 make 1.0 of a recurrent layer's weights, whose variance is 1/hidden: a power of two such that
-/// six standard deviations still fit.
+/// The whole number that stands for 1.0 in the s8 weights of a recurrent layer, whose variance is 1/hidden: a power of
+/// two, such that six standard deviations still fit into s8.
 float rnn_weights_scale(const RnnShape&);
 
 // A fast source of much random data: each element is taken from a random place in a table of draws, in a few cycles.
@@ -102,8 +103,8 @@ class TablePlaces {
   std::uint64_t state_;
 };
 
-/// Draws of mean 0, variance 1, |x| <= 6. They are made once a process, since cold kernels of small shapes need
-/// thousands of operand sets.
+/// `draw_table_size` draws of mean 0, variance 1, |x| <= 6. They are made once in a process and used again for each
+/// operand, since a small kernel that is timed with cold caches needs thousands of operand sets.
 std::span<const double> gaussian_draws();
 
 /// Draws numbers of mean 0, variance 1, |x| <= 6, times `scale`; the same for the same seed.

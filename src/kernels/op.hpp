@@ -54,7 +54,7 @@ struct OpOptions;
 ///   gates x hidden out], bias [gates x hidden]. Backward: inputs are those of forward, then its output, `kept` and the
 ///   output gradient; outputs are the gradients of forward's inputs. The gradients of weights, recurrent and bias are
 ///   added to.
-/// Only one thread at a time calls it, with the compute_threads() of the thread that prepared it.
+/// Only one thread at a time may call an operation, with the compute_threads() of the thread that prepared it.
 class Op {
  public:
   virtual ~Op() = default;
@@ -85,8 +85,8 @@ class Op {
   /// Runs the operation; called within work of a queue of the device. Errors: std::invalid_argument when a buffer's
   /// length is not its operand's.
   virtual void execute(Inputs, Outputs) = 0;
-  /// Makes, within such work, the objects that the backend keeps for these buffers, so that the first call with them
-  /// takes no longer than others.
+  /// Makes the objects that the backend keeps for these buffers, so that the first call with them takes no longer than
+  /// later calls. Called within work of a queue, as `execute`.
   virtual void bind(Inputs, Outputs) = 0;
 
   /// Submits a call, which reads its operands only when it runs. The operation must live until the work is done.
@@ -94,8 +94,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that knows the cost. It does not read the operation, which has left the caches
-  /// since its last call, before the work runs.
+  /// As the other `run`, for a caller that knows the cost. The operation, which may have left the caches since its last
+  /// call, is not read before the work runs.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -117,8 +117,9 @@ struct OpOptions {
   /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
-  /// For int8: how packing_floats makes whole numbers from real ones, and unpacking_floats real numbers from their
-  /// sums. Empty: whole numbers stand for themselves; an rnn uses rnn_quantum, rnn_zero_point and rnn_weights_scale.
+  /// For int8: how packing_floats turns real numbers into whole ones, and unpacking_floats turns sums of their products
+  /// back. Empty: whole numbers stand for themselves, but an rnn uses rnn_quantum, rnn_zero_point and
+  /// rnn_weights_scale.
   std::optional<Quantization> quantization = {};
   AlgorithmSearch algorithm = AlgorithmSearch::estimated;
 };
@@ -138,15 +139,16 @@ std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
 void add_op_backend(const OpBackend&);
 
-/// The reason of the last backend that refuses the problem; empty: some backend of the device takes it.
+/// Why no backend of the device takes the problem: the reason that the last of them gives; empty: some backend takes
+/// it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
 /// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has it. This is
 /// so on GPUs that have no products in that precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
-/// The implementation's name begins so if the device leaves an operation to the host, which works on copies. A time
-/// then does not describe the device.
+/// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A
+/// time then does not describe the device.
 inline constexpr std::string_view left_to_host = "on the host: ";
 /// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason, or with the known
 /// backends; BackendError when the library refuses; std::bad_alloc.

@@ -28,7 +28,8 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
-  bool is_part = false;  ///< other tensor ranks hold the rest of it; if so, they all do for the same tensors
+  /// Whether other tensor ranks hold the rest of it. Then it is a part on each of them.
+  bool is_part = false;
   /// place in the whole model; columns 0: by convention, the model is not split, so offset and count give the place
   WholePlace whole = {};
 };
@@ -93,7 +94,7 @@ class Model {
   virtual double step_flops(std::size_t samples) const = 0;
   /// False: its loss has no meaning; it only computes and exchanges as a real network would.
   virtual bool learns() const { return true; }
-  /// What a reader of its times must know; empty: nothing.
+  /// What a user must know to judge the model's times; empty: nothing.
   virtual std::string note() const { return {}; }
   /// Names of its layers. The numbers that its passes give to `Queue::enter_layer` are indices of this list. Empty: its
   /// passes give none.
@@ -116,7 +117,7 @@ class Model {
   /// Sets the first weights, equal on every rank for equal seeds.
   virtual void initialise(Queue&, Buffers, std::uint64_t seed) const = 0;
 
-  /// Buffers.gradients may be empty here, since validation needs no gradients. Cost: 2·params FLOP a sample.
+  /// Buffers.gradients may be empty here, since validation needs no gradients. Cost: that of forward_problems.
   PendingOutcome forward(Queue& queue, Buffers b, const Batch& batch) {
     PendingOutcome outcome(queue);
     run_forward(queue, b, batch, outcome.place());
@@ -124,14 +125,16 @@ class Model {
   }
   /// Runs forward and backward; the model chooses the order (micro-batches, stages). Overwrites the gradients with
   /// those of the batch's *mean* loss, times its scale. Calls `ready(i)`, for i from 0 upwards, as soon as the work
-  /// that makes the gradient of tensor i final has been submitted. The gradient by the model's input is not computed.
+  /// that makes the gradient of tensor i final has been submitted. The gradient with respect to the model's input is
+  /// not computed.
   PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
     run_pass(queue, b, batch, ready, outcome.place());
     return outcome;
   }
 
-  /// The two functions below add to an outcome, so that several passes, each over a part of a batch, can share one.
+  /// Both functions below add to an outcome, so that several passes, each over a part of a batch, can add to the same
+  /// one.
   virtual void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) = 0;
   virtual void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) = 0;
 };

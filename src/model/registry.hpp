@@ -18,7 +18,7 @@ namespace gradmeter::model {
 /// The data, device and part that a model is made for.
 struct ModelRequest {
   std::size_t features = 0, classes = 0;  ///< numbers of features and classes of the data
-  std::size_t labels = 1;                 ///< labels of a sample: as many as features, if samples are sentences
+  std::size_t labels = 1;                 ///< labels of a sample; of a sentence as many as features
   kernels::Precision precision = kernels::Precision::fp32;
   /// precision of softmax cross-entropy: fp32 or logarithms
   kernels::Precision loss_precision = kernels::Precision::fp32;
@@ -42,7 +42,7 @@ std::span<const ModelEntry> model_table();
 /// "mlp:784-100-10" gives all widths. "resnet50" and "FILE.csv" are layer tables (table/layer_table.hpp); shrink=2
 /// halves their widths.
 /// Errors: UsageError for an unknown name, for parameters that the model does not have, and when the model does not fit
-/// the data, lacks the precision, or cannot be split into such parts.
+/// the data, lacks the precision, or cannot be split as the request's part says.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
 /// Whether software, not the processor, rounds to the precision in some of the model's operations. The model's times
 /// then tell nothing about the precision.

@@ -12,7 +12,7 @@ namespace gradmeter::predict {
 
 struct Choice {
   std::size_t row = 0;  ///< index among the candidates
-  /// The standard deviation of log(predicted step), as a mean over all candidates, once this row and the rows chosen
+  /// The mean over all candidates of the standard deviation of log(predicted step), once this row and all rows chosen
   /// before it are measured.
   double uncertainty = 0;
   std::string_view settles;  ///< the term whose uncertainty the measurement of this row lowers most
@@ -22,8 +22,8 @@ struct Choices {
   std::vector<Choice> rows;
 };
 /// Chooses up to `count` candidates to measure, in the order of measuring. Each is the candidate whose measurement most
-/// lowers the mean uncertainty of all candidates' predicted steps. Before the first choice, the uncertainty of a
-/// machine's terms (predict/step.hpp) is that of their priors, lowered by the `known` rows of the first candidate's
+/// lowers the mean uncertainty of all candidates' predicted steps. The uncertainty of a machine's terms
+/// (predict/step.hpp) is at first that of their priors, lowered by those `known` rows that are of the first candidate's
 /// system. Candidates that TransformerStep refuses are never chosen. The logarithm of a step is taken as linear in the
 /// logarithms of the terms, and measured with a noise of 4 %. Source: sequential V-optimal design; Fedorov, Theory of
 /// Optimal Experiments, 1972. Cost: O(count · candidates²).

@@ -39,9 +39,10 @@ std::string text_of(const core::Value&);
 /// Half the width of the 95 % interval of the measured time, divided by the time; nothing where there is no interval.
 std::optional<double> noise_of(const core::Metrics&);
 /// The system of a point of our own files: its link, transport and device, whether its ranks are processes or threads,
-/// and what was injected.
+/// and the disturbance that was injected.
 std::string exchange_system(const core::Factors&);
-/// The points of `allreduce` in a result file whose status is ok. A point without a measured time gets a `problem`.
+/// The points with status ok of experiment `allreduce` in a result file. A point without a measured time gets a
+/// `problem`.
 std::vector<MeasuredCollective> collectives_of(std::span<const core::Run>, const std::string& file);
 /// Whether this is a table of collectives: only such a table has a column `op`.
 bool is_collective_table(std::string_view text);
@@ -76,10 +77,11 @@ class CollectiveCalibration {
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
   /// The links of the system with the most rows; empty: there are no rows.
   std::optional<core::Machine> any_machine(std::uint32_t ranks_per_node) const;
-  /// The rates of codecs, by the codec's name without parameters. If a name has rates from several systems or
-  /// parameters, the last one's are returned.
+  /// The rates of codecs, by the codec's name without parameters. If a name has rates from several systems or with
+  /// several parameters, the last of them in the order of systems' and then of codecs' names are returned.
   std::map<std::string, core::CodecRates> codec_rates() const;
-  /// A line for each system: "SYSTEM: ", its fitted terms, and how far rows that were left out of a fit were from it.
+  /// A line for each system: "SYSTEM: ", its fitted terms, and how far predictions were from rows that their fit had
+  /// left out.
   std::string text() const;
 
  private:

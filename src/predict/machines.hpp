@@ -38,10 +38,9 @@ const ListedLink* find_link(std::string_view name);
 /// the host, or if this is not stated either PCIe 3. Until `connect` states the links between nodes, the ports of a
 /// node carry a twelfth of the rate that all links of the node's devices have together.
 core::Machine machine_of(const ListedDevice&, std::uint32_t devices_per_node);
-/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". If the machine has a fitted rate
-/// between nodes and the previous links were stated, that rate changes in proportion to the rate of the ports. If they
-/// were not stated, the fitted rate is dropped, and the prior applies to the new links. Errors: UsageError that begins
-/// with `flag`.
+/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". A fitted rate between nodes changes in
+/// proportion to the rate of the ports if the previous links had been stated. If not, the fitted rate is dropped, and
+/// the prior applies to the new links. Errors: UsageError that begins with `flag`.
 void connect(core::Machine&, const std::string& flag, const std::string& links);
 
 /// Makes the machine of a listed device ("H100"), or reads one from a file that `predict --calibrate … --output FILE`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicts steps of our own `scale` files on more ranks than were measured. Each strategy runs in virtual time on links
-// that are fitted to the files' exchanges. The simulated step is then multiplied by measured ÷ simulated, as found on
-// the measured ranks.
+// that are fitted to the files' exchanges. The simulated step is then multiplied by a factor: measured ÷ simulated step
+// at the numbers of ranks that were measured.
 #pragma once
 #include <map>
 #include <optional>
@@ -27,7 +27,7 @@ struct OwnStep {
   /// The key of the point's curve: all factors but those that follow from the number of ranks. Points of one curve have
   /// the same key.
   std::string curve() const;
-  /// The key of the point's computation: points with the same key compute the same on like machines.
+  /// The key of the point's computation: points with the same key do the same computation on machines of the same kind.
   std::string computation() const;
 };
 /// The measured points of `scale`: those with status ok.
@@ -68,7 +68,7 @@ class OwnStepCalibration {
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions,
                      bool with_spread);
   struct Modelled {
-    /// The step as modelled; the step of one rank; the step of these ranks without exchange [s].
+    /// step: as modelled; alone: the step of one rank; computing: the step of these ranks without exchange [s].
     double step = 0, alone = 0, computing = 0;
     double noise = 0;  ///< noise of the measured one-rank step, if the prediction is made of that alone
   };

@@ -19,16 +19,17 @@ struct ScaledStep {
   double base_s = 0;  ///< that row's step [s]
   std::string reason = {};
 };
-/// T = T1 · (1 + σ · log2 N) + max(0, C − ov · ⅔ · T1) + fe · C. T1 is the measured step from which T is scaled, N says
-/// on how many times as many GPUs, and C is the time to exchange all gradients: as the row's `exchange` says, or by
-/// parameter servers if its strategy says so. σ is the loss in each doubling, ov the share of the backward pass (⅔ of
-/// T1) that can hide exchange, and fe the share of C that is exposed in any case. If gradients are encoded, the time of
-/// this is added. T1 is the step of a row of `known`: of the same system, network, precision and batch a GPU, the one
-/// with the fewest GPUs.
+/// T = T1 · (1 + σ · log2 N) + max(0, C − ov · ⅔ · T1) + fe · C, and the time of encoding and decoding if gradients are
+/// encoded. T1 is the measured step of a row of `known` with the same system, network, precision and batch a GPU, and
+/// with no more GPUs. If there are several, rows with the same data and strategy are preferred, and then the row with
+/// the fewest GPUs. N is the number of GPUs divided by that row's; with N = 1 the result is T1. C is the time to
+/// exchange all gradients: as the row's `exchange` says, or by parameter servers if its strategy says so. σ is the loss
+/// in each doubling of GPUs, ov the share of the backward pass (⅔ of T1) that can hide exchange, and fe the share of C
+/// that is exposed in any case.
 ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
 /// Why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
 std::string exchange_refusal(const MeasuredStep&, const core::Machine&);
-/// The same T [s] from a known step: `one_gpu_s` on `gpus_of_it` GPUs.
+/// T [s] by the formula above, where T1 is `one_gpu_s`, measured on `gpus_of_it` GPUs.
 double scaled_seconds(const MeasuredStep&, double one_gpu_s, double gpus_of_it, const core::Machine&);
 
 }  // namespace gradmeter::predict

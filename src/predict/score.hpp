@@ -28,18 +28,18 @@ struct Prediction {
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
 };
-/// The least half width of an interval, in the logarithm, since sources state times only to some percent.
+/// The least half width of a 90 % interval, as a difference of logarithms; it is not zero, since sources round their
+/// times.
 inline constexpr double least_spread = 0.05;
-/// Sets the 90 % interval. spread: half its width, in the logarithm, on as many ranks as the calibration had.
-/// times_ranks: how many times more ranks the prediction is for; each doubling adds 3 % to the half width, in
+/// Sets the 90 % interval. spread: half its width, as a difference of logarithms, on as many ranks as the calibration
+/// had. times_ranks: the prediction's ranks ÷ the calibration's; each doubling adds 3 % to the half width, in
 /// quadrature with the spread.
 void set_interval(Prediction&, double spread, double times_ranks);
-/// The spread that follows from rows that were left out of a fit, of which `away` has |log(predicted ÷ measured)|: with
-/// 90 % probability the next such row is within this spread. Source: Vovk, Gammerman, Shafer, Algorithmic Learning in a
-/// Random World, 2005 (conformal prediction).
+/// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability. away: the same
+/// magnitude of rows that were left out of the fit that predicted them. Source: Vovk, Gammerman, Shafer, Algorithmic
+/// Learning in a Random World, 2005 (conformal prediction).
 double spread_of(std::vector<double> away);
-/// The noise of a measurement that came without an interval: unknown, so not zero. 10 % is the deviation that fits of
-/// collectives assume.
+/// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
 inline constexpr double noise_without_interval = 0.1;
 /// How far a model is from measurements of the same computation or collective, on the nearest ranks and sizes.
 struct Missed {
@@ -49,7 +49,7 @@ struct Missed {
 /// The spread of a prediction that is multiplied by `Missed::factor`. spread: without this correction. On more ranks
 /// (times_ranks above 1) |log(factor)| is added, since the error that the factor corrects may vanish there as well as
 /// double. The noise is added twice: once for the measurements behind the prediction, and once for the measurement that
-/// the prediction is compared with. All are added in quadrature.
+/// the prediction is compared with. All these are added in quadrature.
 double spread_with(double spread, const Missed&, double times_ranks);
 
 struct PredictionOrReason {
@@ -57,8 +57,8 @@ struct PredictionOrReason {
   std::string reason = {};  ///< why there is none
 };
 
-/// What calibration rows tell about systems: the fitted terms, and how far rows that were left out of a fit were from
-/// it.
+/// What calibration rows tell about systems: the fitted terms, and how far predictions were from rows that their fit
+/// had left out.
 class Calibration {
  public:
   explicit Calibration(std::vector<MeasuredStep> rows);
@@ -115,8 +115,9 @@ Score score(const Calibration&, std::span<const MeasuredStep> rows, const std::s
 Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
                         const std::function<std::string(const MeasuredStep&)>& group);
 
-/// The usual group of a row. What is fitted can hardly tell the rows of one group apart. So a group is left out as a
-/// whole when the error of a fit is estimated.
+/// The usual group of a row: the rows of the same network, hidden size, tensor and pipeline parallelism, micro-batch
+/// and recomputation. A fit to some of them predicts the others too easily, so a group is left out as a whole when the
+/// error of a fit is estimated.
 std::string group_of(const MeasuredStep&);
 
 }  // namespace gradmeter::predict

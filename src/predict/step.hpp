@@ -21,12 +21,12 @@ enum class Term : std::uint8_t {
   product_share,    ///< share of the peak that long products reach
   traffic,          ///< bytes moved by loops over activations, relative to the fewest possible
   launch,           ///< time that the host takes to launch the kernels of a layer's forward pass [s]
-  tensor_launch,    ///< factor of `launch` where layers are split over GPUs
+  tensor_launch,    ///< factor of `launch` where tensor ranks share layers
   attention_share,  ///< share of the rate of products that attention reaches
   within_rate,      ///< busbw of an all-reduce in a node [bytes/s]
   between_rate,     ///< rate of a node's ports to other nodes [bytes/s]
   latency,          ///< latency of one step of a collective [s]
-  interference,     ///< share of hidden exchange by which computation nevertheless gets longer
+  interference,     ///< by how much a hidden exchange lengthens computation, as a share of the hidden time
   fp8_gain,         ///< rate of products in fp8, relative to bf16
   optimizer,        ///< factor of an update's memory traffic
   fixed,            ///< time of a step that nothing else explains [s]
@@ -46,13 +46,13 @@ struct Terms {
   double& operator[](Term t) { return values.at(static_cast<std::size_t>(t)); }
 };
 
-/// The machine that a row's device name and GPUs a node imply, or the reason why there is none.
+/// The machine that follows from a row's device name and its GPUs a node, or the reason why there is none.
 struct MachineOrReason {
   std::optional<core::Machine> machine;
   std::string reason;
 };
 MachineOrReason machine_of(const MeasuredStep&);
-/// The priors of the terms on this machine. Of the row, the precision and the software are used. Precondition: the
+/// The priors of the terms on this machine. They depend on the row's precision and software too. Precondition: the
 /// machine has a device with a peak and a memory rate.
 std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep&);
 /// The terms of the machine's fit where it has one, else the middles of the priors.

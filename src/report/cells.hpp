@@ -41,7 +41,8 @@ std::string csv_cell(const core::Value&);
 /// The text with the escapes of XML and HTML, also for attributes, without characters that XML 1.0 does not allow
 /// (core::printable).
 std::string markup_text(std::string_view);
-/// The reason for a row's note: "skipped: why"; empty where the point was measured.
+/// The status and the reason of a point that was not measured, for the note of its row: "skipped: why". Empty if it was
+/// measured.
 std::string why_not(const core::Point&);
 /// How much of the legend is printed below tables.
 enum class Legend {
@@ -50,18 +51,20 @@ enum class Legend {
 };
 /// The last line of a brief legend.
 inline constexpr std::string_view whole_legend_line = "--legend explains all columns and marks\n";
-/// The text above a table of these points. Its first line says how steady the machine was at least: by the canary
-/// during the points' turns, by the cores that the hypervisor took, and by the points' waits for a core. It also counts
-/// disturbed blocks. A second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
+/// The text above a table of these points. Its first line has the lowest steadiness of the machine over these points,
+/// and the number of disturbed blocks. Three things lower a point's steadiness: a canary (bench/engine/machine_state)
+/// that ran unevenly beside the point, time that the hypervisor took, and waits of the point's ranks for a core. A
+/// second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
 std::string machine_line(std::span<const core::Point* const>);
-/// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median stands out. If the point
-/// is on several nodes and waited for cores, it also names the host whose cores other programs used.
+/// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median time stands out, if there
+/// is one. If the point is on several nodes and its ranks waited for cores, the note also names the host whose cores
+/// other programs used.
 std::string slow_and_busy(const core::Point&);
 /// A number with its noun: "1 rank", "2 ranks".
 std::string counted(std::integral auto n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
-/// True where busy threads outnumber cores, which tables mark "*".
+/// Whether busy threads outnumber cores; tables mark such points "*".
 bool oversubscribed(const core::Point&);
 /// The values of a factor, by canonical name, with names as short as they can be while they still differ: "qsgd4", or
 /// if that is not enough "qsgd4:bucket=128".

@@ -13,10 +13,10 @@ namespace gradmeter::report {
 
 /// The counts in one line: "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
-/// The verdict. Its sentence says how many points are slower and how many are faster, and names for each the point with
-/// the largest difference and both geometric means; or it says that no difference is shown. Its figures are the counts
-/// of points by verdict, and the ratios "most_slower" and "most_faster". The verdict of a comparison over several
-/// experiments names no experiment.
+/// The verdict. Its sentence says how many points are slower, names the slowest of them by ratio, and gives this
+/// point's geometric mean on each side. It says the same of faster points. If no point is slower or faster, it says
+/// that no difference is shown. Its figures are the counts of points by verdict, and the ratios "most_slower" and
+/// "most_faster". `experiment` is empty if the points are of several experiments.
 analysis::Finding comparison_verdict(const analysis::Comparison&);
 /// A table: first the values that all points have in common, then a row for each of the first `most` points, the most
 /// important points first.

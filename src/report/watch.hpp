@@ -27,7 +27,7 @@ struct Observation {
 /// How far the last run in a file is.
 struct Progress {
   RunState state = RunState::none;
-  std::size_t done = 0;               ///< number of points of this run
+  std::size_t done = 0;               ///< number of points of this run that are in the file
   std::optional<core::RunPlan> plan;  ///< empty for files of earlier programs
   double elapsed_s = 0;
   std::optional<double> left_s;  ///< expected time to the end [s]; empty before the first point, and without a plan
@@ -55,7 +55,7 @@ std::string truncated_to(std::string_view text, std::size_t width);
 std::string progress_text(const Progress&);
 /// The state of the run in one line.
 ScreenLine state_text(const core::ResultFile&, const Progress&);
-/// A point in one line, for a terminal on which nothing can be redrawn.
+/// A point in one line, for output that cannot be redrawn.
 std::string point_line(const core::Point&);
 /// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". The percentage is the
 /// efficiency, or the part of the roofline that is reached.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: views of host or device memory with the type of its elements, which models, fabrics and strategies pass on
-// without reading. Also how work of a queue gets access to a device's memory.
+// Buffers: views of host or device memory that know the type of its elements. Models, fabrics and strategies pass them
+// on without reading the memory. This header also has the access of a queue's work to its device's memory.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -43,8 +43,8 @@ class DeviceAccess {
   /// The address at which the host reaches device memory. `written`: the caller may write there. Errors:
   /// std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// The name of the set of kernels that work launches. On a device with its own kernels, work touches memory itself
-  /// only in operations without a kernel.
+  /// The name of the set of kernels that work launches. On a device with its own kernels, host code touches memory only
+  /// in operations that have no kernel.
   virtual std::string_view kernels() const { return "host"; }
   /// Copies device or host memory as the next work of the queue. False: it cannot, and the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {

@@ -66,7 +66,7 @@ class Timed {
 };
 
 /// One clock for all ranks of a communicator; rank 0's is the reference. The ranks of a node read the same clock, so
-/// one of them synchronises it for all; a process with an injected drift has a clock of its own. Nodes form a binomial
+/// one of them synchronises for all. (A process with an injected drift has a clock of its own.) Nodes form a binomial
 /// tree under rank 0: each node asks a node that was synchronised before it for the reference time and its uncertainty.
 /// Cost of construction: 30 round trips in each of log2(nodes) rounds; none on one node. Uncertainty: half of the
 /// fastest round trip, added up along the tree; it grows with age (`DriftModel`). Source: Hunold & Carpen-Amarie,
@@ -82,8 +82,9 @@ class SharedClock {
   void resynchronise();
   /// Converts this rank's host_clock() to rank 0's clock, and back.
   const DriftModel& model() const { return model_; }
-  /// The largest error that the difference of two ranks' reference times may have now: the sum of their uncertainties;
-  /// 0 if all ranks read the same clock.
+  /// The largest error that the difference of two ranks' reference times may have now: twice the largest uncertainty of
+  /// a clock; that uncertainty once if there are only two clocks, since one is the reference; 0 if all ranks read the
+  /// same clock.
   double pair_uncertainty() const;
 
  private:

@@ -98,7 +98,8 @@ class Communicator {
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
 
   void barrier() const { member_->barrier(); }
-  /// Collective, for ranks with nothing to do while others measure: it sleeps between tests, so that it uses no core.
+  /// Collective, for ranks with nothing to do while others measure: it looks once a millisecond and sleeps in between,
+  /// so it takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
   template <class T>
@@ -164,19 +165,19 @@ class Communicator {
   int rank_ = 0, size_ = 0;
 };
 
-// Functions by which ranks compare or collect values without any rank holding all of them.
+// Functions that compare or collect all ranks' values, although no rank holds them all at once.
 
 /// Collective: whether the values are equal on all ranks that give one. Cost: one all-reduce of 32 bytes.
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
 
-/// The text of one rank, and whether all others gave one too.
+/// The first of the texts that ranks gave, and whether every rank gave one.
 struct FirstReport {
   std::string text = {};  ///< empty: no rank gave one
   int rank = -1;
   bool by_all = false;
 };
-/// Collective: the text of the lowest rank that has one.
-/// Cost: three small all-reduces, and a broadcast where there is one.
+/// Collective: the text of the lowest rank whose `mine` is not empty.
+/// Cost: three small all-reduces, and a broadcast if there is a text.
 FirstReport first_report(const Communicator&, const std::string& mine);
 
 /// Collective: brings every rank's text to rank 0, in rank order. Rank 0 holds one text at a time beside its own. Cost:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 16-bit logarithmic number system: a number is its sign and the logarithm of its size, so that a product is an
 // integer addition and a sum is a look-up.
-// Word:   bit 15 sign; bits 14…0 the code e: 0 is zero (always +0), else the number is ±2^((e − 2^14) / 2^F).
-// Range:  2^±64 with F = 8 fraction bits, 2^±128 with 7, 2^±256 with 6; neighbours differ by 2^(1/2^F): 0.27 % with 8.
+// Word:   bit 15 sign; bits 14…0 the code e: 0 is zero (always +0), else the number is ±2^((e − 2^14) / 2^F), with F
+// fraction bits.
+// Range:  2^±64 with F = 8, 2^±128 with 7, 2^±256 with 6; neighbours are a factor of 2^(1/2^F) apart: 0.27 % with 8.
 // There is no NaN and no infinity: numbers that are too large saturate, those too small become zero, and both are
 // counted.
 // Source: Coleman et al., "Arithmetic on the European logarithmic microprocessor", IEEE Trans. Computers 49(7), 2000,
@@ -36,7 +37,8 @@ class Lns {
 
   Lns16 multiply(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_multiply(x, y, events); }
   Lns16 divide(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const { return lns_divide(x, y, events); }
-  /// max + G±(d), where d is the difference of the codes. The order of x and y does not matter.
+  /// The result's code is the larger code plus G±(d), where d is the difference of the codes (tables.hpp). The order of
+  /// x and y does not matter.
   Lns16 add(Lns16 x, Lns16 y, LnsEvents* events = nullptr) const {
     struct Table {
       const LnsTables& tables;
@@ -87,16 +89,18 @@ std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape&, const Lns&, LnsSum = Ln
 
 // Softmax cross-entropy computed entirely in logarithms.
 
-/// `softmax_cross_entropy` in the system. With m a row's largest logit: e(j) = exp(x(j) − m), their sum in the order j
-/// = 0, 1, 2, …, p(j) = e(j)/sum, and (p(j) − one-hot)·scale. Differences and sums are `Lns::subtract` and `Lns::add`.
-/// The quotient and the product are exact unless they leave the range, and −log p follows from the code of p. Only the
-/// exponential is computed outside the system: the code of exp(x) is log2(e)·x, in units of a code, computed in float64
-/// and rounded to nearest. Logits are encoded first, which changes nothing if they are numbers of the system already; a
-/// logit that is NaN becomes zero. The gradient is written as fp32, and is a number of the system.
+/// `softmax_cross_entropy` in the logarithmic system. For a row x with the largest logit m it computes e(j) = exp(x(j)
+/// − m), adds up the e(j) in the order j = 0, 1, 2, …, and then computes p(j) = e(j)/sum and the gradient (p(j) −
+/// one-hot)·scale. Differences and sums are `Lns::subtract` and `Lns::add`. The quotient and the product are exact
+/// unless they leave the range; −log p needs only the code of p, which is its logarithm. Only the exponential is
+/// computed outside the system: the code of exp(x) is log2(e)·x, in units of a code, computed in float64 and rounded to
+/// nearest. Logits are encoded first, which changes nothing if they are numbers of the system already; a logit that is
+/// NaN becomes zero. The gradient is written as fp32, and is a number of the system.
 CrossEntropy lns_softmax_cross_entropy(const Lns&, std::span<const float> logits, std::span<const std::int32_t> labels,
                                        std::size_t classes, float scale, std::span<float> gradient);
 
-/// exp x as a word, by the code of x ≤ 0: [32768]. Results that are too small for the system are zero.
+/// A table of exp x for x ≤ 0 [32768]: entry e is the word of exp x for the x whose code is e. Results that are too
+/// small for the system are zero.
 std::vector<std::uint16_t> lns_exponentials(unsigned fraction_bits);
 
 }  // namespace gradmeter::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), d = log2 x − log2 y. G+ and G− also
-// have a form that fits vector registers: 64 short arcs, and 256 entries for the part of G− that is too steep for an
-// arc.
+// The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), where x ≥ y > 0 and d = log2 x −
+// log2 y. G+ and G− also have a form that fits vector registers: 64 short arcs, and 256 entries for the part of G− that
+// is too steep for an arc.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,15 +11,16 @@
 
 namespace gradmeter::kernels {
 
-/// 2^F·log2(1 ± 2^(−d / 2^F)) in double, not rounded; minus infinity for G−(0).
+/// G±(d) in units of one code, not rounded: 2^F·log2(1 ± 2^(−d / 2^F)). It is minus infinity for G−(0). opposite: G−,
+/// else G+.
 double lns_g(unsigned fraction_bits, double d, bool opposite);
 
 enum class LnsArc { line, parabola };
 
-/// An arc spans 2^(F−2) values of d, a quarter of an octave. There are 32 arcs for each sign, which cover eight
-/// octaves. Beyond them G+ is 1 and G− is −1, up to the d from which they round to 0. With t the position in the arc,
-/// from 0 to 2^15, and products shifted right by 16 as in vector units: G = (value + ((slope + (curve·t >> 16))·t >>
-/// 16)) >> 6.
+/// The form of G+ and G− for vector registers. One arc gives G for 2^(F−2) values of d, a quarter of an octave. G+ and
+/// G− have 32 arcs each, which cover eight octaves. Beyond these, G+ is 1 and G− is −1 up to d = `entries`, and then 0.
+/// With t the position in the arc, from 0 to 2^15, and products shifted right by 16 as in vector units: G = (value +
+/// ((slope + (curve·t >> 16))·t >> 16)) >> 6.
 struct LnsKnots {
   static constexpr std::size_t arcs = 32, near_count = 256;
   static constexpr int value_bits = 6;
@@ -33,10 +34,11 @@ struct LnsKnots {
   std::int32_t g(unsigned fraction_bits, std::uint32_t d, bool opposite) const;
 };
 
-/// line: joins the ends of the arc, moved by half its largest distance from the curve. parabola: searched until every
-/// entry is G rounded to nearest. Many parabolas are within 0.06 of G. But where G is almost halfway between two
-/// integers, the parabola must also be on the same side of the halfway point. Errors: std::logic_error when the search
-/// finds none; a test shows that it finds one for each F.
+/// line: the straight line through the ends of an arc of G, shifted by half of its largest distance from G. parabola:
+/// the first one found, in a search around the parabola through both ends and the middle, that gives every entry as G
+/// rounded to nearest. It is not enough that a parabola is within 0.06 of G, as many are: where G is almost halfway
+/// between two integers, the parabola must be on the same side of the halfway point. entries: see `LnsKnots::entries`.
+/// Errors: std::logic_error when the search finds none; a test shows that it finds one for each F.
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
 
 /// exact: every entry is G± rounded to nearest. interpolated: straight lines between 64 knots (32 for each sign), and

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loop of a matrix product in the logarithmic number system, for lns/gemm.cpp alone.
 //
-// In this loop a word is rotated by one bit: (code << 1) | sign. The larger of two numbers is then the larger unsigned
-// word, and the difference of two words is twice that of the codes.
+// In this loop a word is rotated by one bit: (code << 1) | sign. Of two numbers, the one of larger magnitude is then
+// the larger unsigned word, and the difference of the words is twice that of the codes, give or take 1 for the signs.
 // LnsChecks::none: all codes of B are raised by a constant, and each code of A is replaced by its distance below A's
 // largest code. A product is then one saturating subtraction, which gives 0 if either factor is zero. Zeros are summed
 // like numbers of code 0, so they may add up to small codes. The result is right only if no code leaves the range, and
@@ -16,7 +16,8 @@
 
 namespace gradmeter::kernels::detail {
 
-/// The rows of C in a tile. Their sums do not depend on each other, so the latency of one is hidden behind the others.
+/// The rows of C in a tile. The sums of different rows do not depend on each other, so a processor can work on one
+/// while it waits for another.
 inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
@@ -27,14 +28,14 @@ struct LnsFactor {
   std::uint16_t below = 0xffff, sign = 0;
 };
 
-/// How many forms of each row of B a tile reads (LnsTile::b).
+/// The number of forms of each row of B that a tile reads; LnsTile::b lists them.
 constexpr std::size_t lns_tile_copies(LnsChecks checks) { return checks == LnsChecks::none ? 2 : 3; }
 
 struct LnsTile {
   const LnsFactor* a;  ///< [depth × lns_tile_rows]
   /// [depth × copies × lanes]. Without checks: a row of words, then the same row with all signs inverted; zeros have no
   /// sign in either. With checks: the row's signs, the same signs inverted, and its codes, which are not rotated and
-  /// may be up to 2^16.
+  /// may need all 16 bits.
   const std::uint16_t* b;
   std::uint16_t* sums;  ///< [lns_tile_rows × lanes], in and out
   std::size_t depth;

@@ -17,8 +17,8 @@
 namespace gradmeter::kernels::cuda {
 
 /// Lets the GPU decide whether an update is made, so that the host need not know whether a step is skipped. `number`:
-/// the update's number if no step is skipped. `counts`: in device memory, changed by earlier work of the stream; null:
-/// every update is made. Only kernels read the counts.
+/// the update's number if no step had been skipped. `counts`: in device memory, changed by earlier work of the stream;
+/// null: every update is made. Only kernels read the counts.
 struct UpdateGate {
   std::uint64_t number = 1;
   const LossScaleCounts* counts = nullptr;
@@ -37,8 +37,8 @@ using runtime::DeviceSpan;
 /// BackendError when a launch fails.
 
 void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t);
-/// The most rows that one launch adds up. If there are more, the sums of each such group are the rows of the next
-/// launch.
+/// The most rows that one block of threads adds up. If there are more, each block writes the sum of its rows, and the
+/// next launch adds up these sums.
 inline constexpr std::size_t rows_of_block = rows_of_piece * rows_of_piece;
 /// Floats of workspace for sums over rows: none up to rows_of_block.
 std::size_t row_sums_workspace(std::size_t rows, std::size_t columns);
@@ -69,7 +69,7 @@ void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
-// Weights kept in bf16, in fp32's memory, on a GPU: kernels/pointwise/updates.hpp over buffers.
+// Weights on a GPU that are rounded to bf16 but stored as fp32: kernels/pointwise/updates.hpp over buffers.
 
 using runtime::DeviceSpan;
 
@@ -95,7 +95,7 @@ using Pieces = std::span<const TensorPiece>;
 /// sums: one for each piece. Errors: std::invalid_argument when lengths differ or a piece lies outside; BackendError
 /// when a launch fails.
 
-/// The workspace takes 16 bytes for each 4096 elements of a piece.
+/// Bytes of workspace: at most 16 for each block of 4096 elements of a piece, or part of such a block.
 std::size_t norms_workspace(Pieces);
 
 void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces, DeviceSpan<TwoSums> sums,
@@ -125,13 +125,13 @@ void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::
 
 using runtime::DeviceSpan;
 
-/// The workspace needs 16 bytes a row.
+/// Bytes of workspace: 16 a row.
 std::size_t cross_entropy_workspace(std::size_t rows);
 
 /// Computes kernels::softmax_cross_entropy. `total` [1] is in device memory, and valid once the stream has passed the
-/// call. `correct` is exact. Losses and gradients have other bits than the host's, since exponentials do: the relative
-/// error of a row's sum is at most 2^-21, the error of a gradient at most 2^-21·loss_scale/rows. A label outside the
-/// classes makes the loss NaN, since a kernel cannot throw.
+/// call. `correct` is exact. Losses and gradients differ from the host's in their last bits, since the GPU's
+/// exponentials do: the relative error of a row's sum is at most 2^-21, the error of a gradient at most
+/// 2^-21·loss_scale/rows. A label outside the classes makes the loss NaN, since a kernel cannot throw.
 /// Shape:  logits [rows × classes], labels [rows], gradient [rows × classes] or empty; a workspace of
 ///         cross_entropy_workspace(rows) bytes at a multiple of 8; loss_scale [1], or empty for 1.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
@@ -139,7 +139,7 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
                            DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,
                            DeviceSpan<CrossEntropy> total, DeviceSpan<std::byte> workspace, cudaStream_t);
 
-// Functions of kernels/loops.hpp for which the host has none of their own.
+// The other functions of kernels/loops.hpp; the host computes these within `Loops` itself.
 
 using runtime::DeviceSpan;
 
@@ -160,8 +160,8 @@ void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan
 /// A number outside the table gives NaN.
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t);
-/// A block of threads handles one row of the table and looks at all words. That keeps the host's order of sums, and
-/// costs words · rows reads.
+/// A block of threads handles one row of the table and looks at all words. That keeps the host's order of sums, at the
+/// cost of reading all words once for each row.
 void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta, std::size_t width, bool clears,
                     DeviceSpan<float> table, cudaStream_t);
 void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::size_t columns, std::size_t width,

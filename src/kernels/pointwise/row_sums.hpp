@@ -48,7 +48,7 @@ class RowSums {
   }
 
   std::size_t width_;
-  std::vector<Level> levels_;  ///< level 0 has rows of the matrix, level k sums of 32^k of them
+  std::vector<Level> levels_;  ///< level 0 adds up rows of the matrix, level k sums of 32^k rows each
 };
 
 /// The sum of the numbers of one channel of an image, the plane: element i is added to partial sum i mod 32, in order.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of updates that the host and GPUs share: the number of an update where a loss scale may skip steps,
+// The arithmetic of updates that the host and GPUs share: how updates are numbered where a loss scale may skip steps,
 // LARS and LAMB, and weights in bf16.
 #pragma once
 #include <cmath>
@@ -134,8 +134,8 @@ struct LambParameters {
   }
 };
 
-/// All spans of an update are as long as w, and pieces are within it; this is not checked. The number of threads
-/// changes no bit.
+/// All spans of an update must be as long as w, and pieces must lie within w; this is not checked. The number of
+/// threads changes no bit.
 
 /// Σw² and Σg² of a piece. Cost: 8 bytes an element.
 TwoSums lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);

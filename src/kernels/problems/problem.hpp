@@ -16,9 +16,9 @@ namespace gradmeter::kernels {
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
-/// too. lns16_linear: numbers are stored as in lns16, but decoded and summed in fp32. tf32 and those named fast are
-/// modes in which a GPU multiplies fp32 and fp8; they are precisions of their own, so that a time of one mode is not
-/// taken for another's.
+/// too. lns16_linear: numbers are stored as in lns16, but decoded and summed in fp32. tf32 is a GPU's fast mode for
+/// products of fp32, and the `_fast` ones are its fast modes for fp8. Each mode is a precision of its own, so that
+/// times of different modes are not confused.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -49,8 +49,8 @@ struct PrecisionInfo {
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: the format has none
   bool logarithmic_sums = false;  ///< sums are logarithms too
   bool emulated = false;  ///< operands are fp32 that software rounds: the accuracy is the format's, the time is not
-  /// Bytes of an operand's and of a result's element on hardware that has the emulated format. 0: storage_bytes,
-  /// result_bytes.
+  /// Bytes of an operand's and of a result's element on hardware that has the emulated format; by convention 0: as
+  /// storage_bytes and result_bytes.
   std::size_t native_bytes = 0, native_result_bytes = 0;
   bool is_gpu_mode = false;       ///< only kernel cases on a GPU use it
   double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition
@@ -82,7 +82,7 @@ struct RnnShape {
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   bool operator==(const RnnShape&) const = default;
 };
-/// two_of_four, named 2:4, keeps two of each four neighbours in a row, so that half of A is zero.
+/// two_of_four, named 2:4, keeps two of each four adjacent numbers of a row, so that half of A is zero.
 enum class SparseFormat : std::uint8_t { csr, blocked, two_of_four };
 std::string_view name(SparseFormat);
 /// C [m x n] = A · B, where a share `sparsity` of A [m x k] is zero.
@@ -119,13 +119,14 @@ inline bool same_work(const Problem& a, const Problem& b) {
 
 /// "m=1760,n=16,k=1760,a=N,b=T": the whole shape; equal texts mean equal shapes.
 std::string text(const ProblemShape&);
-/// Multiply and add count as two. gemm: 2mnk. conv: 2·(outputs)·(channels·filter area), the same for each pass. rnn:
-/// DeepBench's count, which has the recurrent products alone: {2, 8, 6}·hidden²·batch·steps a pass. sparse: the dense
-/// product's count times the density, so that zeros do not count in any format (for 2:4, vendors count them and so
-/// report twice as much). pointwise: the arithmetic of the update or cell.
+/// The FLOP by which speeds are stated; a multiply and an add count as two. gemm: 2mnk. conv:
+/// 2·(outputs)·(channels·filter area), the same for each pass. rnn: DeepBench's count, which has only the products with
+/// the state: {2, 8, 6}·hidden²·batch·steps a pass for {vanilla, lstm, gru}. sparse: the dense product's count times
+/// the density, so that zeros do not count in any format (for 2:4, vendors count them and so report twice as much).
+/// pointwise: the arithmetic of the update or cell.
 double flops(const Problem&);
-/// As `flops`, but for an rnn also the products of the inputs, 2·gates·input·hidden for each row and step, which
-/// DeepBench does not count.
+/// As `flops`, but for an rnn also the products with the inputs, which DeepBench does not count: 2·gates·input·hidden
+/// for each step of a sample.
 double full_flops(const Problem&);
 /// FLOP that one run of the operation computes: full_flops, but twice that for an rnn's backward pass, which makes the
 /// gradients of inputs and of weights.

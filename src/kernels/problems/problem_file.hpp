@@ -31,7 +31,8 @@ struct ProblemList {
 ///   gemm      m,n,k[,trans_a,trans_b,packed,count]      sparse  m,n,k,sparsity[,format]
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
 ///   rnn       hidden,batch,timesteps,cell[,input]  pointwise  kind,elements[,fused]
-/// besides any of: pass, precision, application. Other columns are ignored. Values may stand in double quotes.
+/// There may also be columns pass, precision and application. Other columns are ignored. Values may stand in double
+/// quotes.
 /// A wrong row is left out, and `faults` names its file, line and column. Cost: O(size).
 /// Errors: UsageError when the first line names no operation's columns.
 ProblemList parse_problems(std::string_view text, const std::string& file);
@@ -39,7 +40,8 @@ ProblemList parse_problems(std::string_view text, const std::string& file);
 ProblemList read_problems(const std::string& path);
 
 /// DeepBench's problems of one operation, in the set "training", "server" or "device"; empty if it has none. "training"
-/// has each problem in all of its passes; its pointwise problems are a list of our own.
+/// has each problem in all of its passes. DeepBench has no pointwise problems; those of "training" are a list of our
+/// own.
 std::vector<Problem> deepbench(KernelKind, std::string_view set);
 std::span<const std::string_view> deepbench_sets();
 
@@ -48,8 +50,8 @@ std::span<const std::string_view> deepbench_sets();
 /// "gemm:m=1760,n=16,k=1760,a=N,b=N": the operation and its shape. Equal texts mean equal shapes.
 std::string problem_text(const ProblemShape&);
 
-/// Reads a text of that form. A parameter that is left out gets the value of a CSV file without that column (a=N, pw=0,
-/// sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
+/// Reads a text of that form. A parameter that is left out gets the same default as a column that a CSV file leaves out
+/// (a=N, pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
 ProblemShape parse_shape(std::string_view text);
 
 /// The shape with another mini-batch: n of a product and of a convolution, batch of a recurrent layer. Empty for shapes
@@ -72,7 +74,7 @@ class PublishedTimes {
   explicit PublishedTimes(std::string_view name);
   const std::string& name() const { return name_; }
   /// The time of the same shape and pass, in whatever precision the set has. If both a training and an inference result
-  /// exist, `training` says which one is taken. 0 s: none was published.
+  /// exist, `training` says which one is taken. By convention 0 s if none was published.
   core::Seconds find(const Problem&, bool training) const;
 
  private:

@@ -15,7 +15,7 @@ namespace gradmeter::kernels::cuda {
 using runtime::DeviceSpan;
 
 /// The number of floats that forward keeps for backward: the gates after their nonlinearity [steps × batch × gates ×
-/// hidden]; also, for an lstm c after each step, and for a gru r·h [steps × batch × hidden].
+/// hidden]; for an lstm also c after each step, for a gru also r·h of each step [steps × batch × hidden].
 std::size_t rnn_kept(const RnnShape&);
 /// The number of floats of scratch memory.
 std::size_t rnn_forward_scratch(const RnnShape&);
@@ -29,8 +29,8 @@ struct RnnSpans {
 using RnnOperands = RnnSpans<const float>;
 using RnnGradientSpans = RnnSpans<float>;
 
-/// Sums are in the order of gemm/product.cuh: first the input's product with the bias, then the state's. Exponentials
-/// are CUDA's: the error of a gate is at most 2^-20, besides the rounding of its sum.
+/// Sums are in the order of gemm/product.cuh: the bias and the product with the input first, then the product with the
+/// state. Exponentials are CUDA's: the error of a gate is at most 2^-20, besides the rounding of its sum.
 /// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two or four kernels a step.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
@@ -46,8 +46,8 @@ struct RnnForwardState {
 void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
                   DeviceSpan<float> scratch, cudaStream_t);
 
-// Conversions of a recurrent layer's weights. Ours are one matrix [inputs x gates x hidden]. A library has a matrix
-// [hidden x inputs] for each gate, and says where each lies.
+// Conversions of a recurrent layer's weights. In our layout they are one matrix [inputs x gates x hidden]. A library
+// has a matrix [hidden x inputs] for each gate, and says where each of these lies.
 
 struct GateMatrix {
   std::size_t inputs, gates, hidden;

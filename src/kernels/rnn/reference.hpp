@@ -2,12 +2,13 @@
 // Recurrent layers by their definition, in float64, for a few rows of a batch and the first few steps; rows do not
 // depend on each other. Backward is plain backpropagation through time.
 //
-// With x_t the input, h and c the state and memory before the step, W weights of the input, U of the state, b the bias:
+// x is the input of a step, h and c are the state and the memory before it (h' and c': after it), W the weights of the
+// input, U those of the state, b the bias:
 //   vanilla  h' = relu(Wx + Uh + b)
 //   lstm     i, f, o = sigmoid(…), g = tanh(…), each of Wx + Uh + b;  c' = f·c + i·g,  h' = o·tanh(c')
 //   gru      u, r = sigmoid(Wx + Uh + b), o = tanh(Wx + U(r·h) + b);  h' = u·h + (1 − u)·o
 // Gates are in the order of oneDNN: lstm i, f, g, o; gru u, r, o. Sources: Hochreiter & Schmidhuber 1997 with forget
-// gates (Gers et al. 2000); Cho et al. 2014, with r before the product.
+// gates (Gers et al. 2000); Cho et al. 2014, with r applied to h before the product with U.
 #pragma once
 #include <functional>
 #include <span>
@@ -57,8 +58,8 @@ struct RnnGradients {
   std::vector<double> layer;          ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
-/// `gradient`: by the layer's output, that is, by h after each step, without the share of later steps [steps x rows x
-/// hidden]. Cost: 4·gates·hidden² FLOP a row and step.
+/// `gradient`: that of the loss with respect to the layer's output, h after each step [steps x rows x hidden]; what a
+/// step's h adds by way of later steps is not in it. Cost: 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
 /// One element of the gradient of W, U or b; `at` is its index in that tensor (RnnInputs). Cost: 2·rows·steps FLOP.

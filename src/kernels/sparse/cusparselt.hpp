@@ -58,14 +58,15 @@ class SparseLtObject {
 /// One thread at a time may use it. All calls share one workspace, so all of them must go into one stream.
 class SparseLtProduct {
  public:
-  /// Plans by the library's own estimate. Errors: BackendError when it has no algorithm for the shape, or fails.
+  /// Takes the algorithm that the library estimates to be the fastest. Errors: BackendError when the library has none
+  /// for the shape, or fails.
   SparseLtProduct(const SparseShape&, Precision, runtime::Device&);
 
   std::size_t compressed_bytes() const { return compressed_bytes_; }
   std::size_t compression_scratch_bytes() const { return compression_scratch_bytes_; }
   std::size_t workspace_bytes() const { return workspace_.buffer.bytes(); }
 
-  /// Queues a check whether the dense A [m x k] has format 2:4. `found` becomes 0 if it has, else another number.
+  /// Queues a check of whether the dense A [m x k] has format 2:4: `found` becomes 0 if so, else another number.
   void check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found, cudaStream_t) const;
   /// Queues the conversion of a dense A of format 2:4 to the form that `multiply` reads.
   void compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed, const runtime::Buffer& scratch,

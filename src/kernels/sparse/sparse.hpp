@@ -16,10 +16,11 @@
 
 namespace gradmeter::kernels {
 
-/// A is stored in units. csr and 2:4: a unit is one row, and an entry one number. blocked: a unit is `block_rows` rows
-/// that share their pattern, and an entry a block of block_rows x 1 (BCSR), with zeros below the last row. Unit u holds
-/// the entries starts[u] … starts[u + 1], in the order of their columns. Entry e is in column columns_of[e] and has the
-/// values from values[e · height()] on.
+/// The matrix is cut into units, which consist of entries. csr and 2:4: a unit is a row, and an entry is one number.
+/// blocked (BCSR): a unit is `block_rows` rows that have their entries in the same columns, and an entry is a block of
+/// block_rows x 1 numbers; those below the matrix's last row are zero. Unit u holds the entries starts[u] … starts[u +
+/// 1], in the order of their columns. Entry e is in column columns_of[e] and has the values from values[e · height()]
+/// on.
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;
@@ -46,10 +47,10 @@ SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsit
 std::vector<float> to_dense(const SparseMatrix&);
 
 /// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. Each of the compute_threads() threads computes rows
-/// of its own. Sums are in fp32, up to four partial sums for each element, with fused multiply-adds where the processor
-/// has them: bits depend on the instruction set, not on the number of threads. Cost: 2·entries·n FLOP; A is read once
-/// for each 64 columns of B (with 512-bit vectors), and those columns stay in a cache. Errors: std::invalid_argument
-/// for buffers of the wrong length.
+/// of its own. Each element is summed in fp32 in up to four partial sums, with fused multiply-adds where the processor
+/// has them, so bits depend on the instruction set, but not on the number of threads. Cost: 2·entries·n FLOP; A is read
+/// once for each 64 columns of B (with 512-bit vectors), and those columns stay in a cache. Errors:
+/// std::invalid_argument for buffers of the wrong length.
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
 
 // The operands and checks that sparse cases of all devices share.

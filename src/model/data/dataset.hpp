@@ -45,9 +45,9 @@ struct DataSplit {
 void gather(const Dataset&, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels);
 
-/// Selects the samples of a rank in a step. The global batch of step t is the same set of samples in the same order for
-/// any number of ranks; rank r of P takes the r-th contiguous part of it. An epoch is one seeded permutation, whose
-/// last incomplete global batch is dropped.
+/// Selects the samples of a rank in a step. The global batch of step t has the same samples in the same order for any
+/// number of ranks; of P equal contiguous parts, rank r takes part r. An epoch is one seeded permutation, whose last
+/// incomplete global batch is dropped.
 class Sampler {
  public:
   Sampler(std::size_t dataset_size, std::size_t batch_global, std::uint64_t seed);

@@ -25,8 +25,8 @@ inline constexpr std::size_t kDigitPixels = kDigitSide * kDigitSide;  ///< bytes
 /// Source: Catmull & Rom, "A class of local interpolating splines", 1974, for the curves.
 std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::uint8_t, kDigitPixels> image);
 
-/// Samples offset … offset + samples - 1 of the sequence that the seed names. Sets with disjoint ranges share no
-/// sample.
+/// Samples offset … offset + samples - 1 of the sequence that the seed names. Sets with the same seed and disjoint
+/// ranges share no sample.
 struct DrawnSamples {
   std::size_t samples = 0;
   std::uint64_t seed = 1;
@@ -70,11 +70,11 @@ bool is_language(std::string_view source);
 
 /// Sentences of `steps` tokens over `vocabulary` words, all drawn; the seed determines the language and its sentences.
 /// The labels of a sentence are its tokens. The input for each label is the token before it, and word 0 for the first.
-/// After each pair of words (before the first token, both count as word 0) one of four words follows. The seed chooses
-/// these four; their probabilities are 1/2, 1/4, 1/8, 1/8. So a label has 1.75 bits (1.2130 nats) given all words
-/// before it, and only the last two of these tell anything about it. Sentence i is a function of (seed, i) alone, the
-/// same on every machine. Cost: 16 bytes and a few draws a token, each time that it is read. Errors: UsageError for a
-/// parameter that the language does not have.
+/// After each pair of words one of four words follows, which the seed chooses for this pair; their probabilities are
+/// 1/2, 1/4, 1/8, 1/8. The two words before the first token count as word 0. So a label has 1.75 bits (1.2130 nats)
+/// given all words before it, and only the last two of these tell anything about it. Sentence i is a function of (seed,
+/// i) alone, the same on every machine. Cost: 16 bytes and a few draws a token, each time that it is read. Errors:
+/// UsageError for a parameter that the language does not have.
 std::shared_ptr<const Dataset> make_language(std::string_view source, const DrawnSamples&);
 
 /// Reads a text as sentences of words, in the Penn Treebank's format: "FILE" or "FILE:steps=35". White space separates

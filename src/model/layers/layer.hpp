@@ -51,17 +51,18 @@ std::size_t elements(const LayerTensor&);
 /// so that no activations are exchanged between them. Layers between the two work on the features that each rank has.
 /// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 enum class Cut : std::uint8_t {
-  outputs,  ///< each rank has some outputs; the gradients by the layer's input must be added
-  inputs,   ///< each rank has some inputs; the partial sums of outputs must be added
+  /// Each rank has some outputs; the gradients with respect to the layer's input must be added over the ranks.
+  outputs,
+  inputs,   ///< each rank has some inputs; the partial sums of outputs must be added over the ranks
   between,  ///< for layers between two cut ones: each rank has some features, or heads, of both input and output
-  /// For layers that contain layers: input and output are whole on each rank, and pairs of inner layers are cut.
+  /// For layers that contain layers: each rank has the whole input and output, and pairs of inner layers are cut.
   within
 };
 /// The sums over tensor ranks that a part of a layer needs. The buffers that are summed come from Peers::memory.
 struct LayerSums {
   bool output = false, input_gradient = false;
-  /// For a layer that contains layers: the floats of a sample in each of their sums, in order. Each sum has a buffer of
-  /// its own (`shared`).
+  /// For a layer that contains layers: the length of each sum that these need, in floats a sample, in the order of the
+  /// sums. Each sum has a buffer of its own (`shared`).
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
@@ -82,7 +83,7 @@ struct LayerBackward {
   kernels::BufferList<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input, output;              ///< input and output of the forward pass
   runtime::Buffer output_gradient;                 ///< the layer may overwrite it
-  runtime::Buffer input_gradient;                  ///< empty: the gradient by the input is not needed
+  runtime::Buffer input_gradient;                  ///< empty: this gradient is not needed
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
   Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
@@ -104,7 +105,7 @@ class PreparedLayer {
   virtual void backward(const LayerBackward&) = 0;
 };
 
-/// The least and greatest of the numbers seen so far; zero is included.
+/// The range of the numbers added so far; zero is always in it.
 struct ActivationRange {
   float least = 0, greatest = 0;
   void add(std::span<const float>);
@@ -136,23 +137,23 @@ class Layer {
   virtual std::span<const LayerTensor> tensors() const = 0;
   /// The operations that a prepared layer runs, from which the limits and the FLOP of a step follow.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
-  /// Elements of activations and gradients that it keeps for each sample, besides its output and the buffers that it
-  /// gets as `shared`.
+  /// Elements of activations and gradients that the layer keeps for each sample, besides its output and the buffers in
+  /// `shared`.
   virtual std::size_t activation_elements() const { return 0; }
   /// Prepares the layer for the calling thread's compute_threads() and for queues of this device. `input_gradient`:
   /// backward computes the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its
   /// operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
-  /// The part that one of `ranks` tensor ranks holds; null: the layer cannot be cut so. Shapes, tensors and costs are
-  /// those of the part. To run it, the width that is cut must be a multiple of `ranks`. Errors: UsageError where the
-  /// layer can be cut, but not evenly.
+  /// The part that one of `ranks` tensor ranks holds; null: the layer does not have this kind of cut. Shapes, tensors
+  /// and costs are those of the part. To run it, the width that is cut must be a multiple of `ranks`. Errors:
+  /// UsageError where the layer can be cut, but not evenly.
   virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
     return (void)rank, (void)ranks, nullptr;
   }
   virtual LayerSums sums() const { return {}; }
 
-  /// The reason why it has no inference in a precision; empty: it has. By default a layer's inference runs in fp32, as
-  /// its training does, and in any other precision only if the layer runs no operation.
+  /// Why the layer has no inference in this precision; empty: it has. The default: inference in fp32, and in other
+  /// precisions only for layers that run no operation.
   virtual std::string inference_refusal(kernels::Precision) const;
   /// Prepares as `prepare` does, but packs weights once, here. Errors: those of `prepare`.
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;

@@ -11,7 +11,7 @@ namespace gradmeter::model {
 /// Fully connected: y = relu(x·Wᵀ + b), or without ReLU. Tensors: weight [out × in], bias [out]. A sample of any shape
 /// is taken as a list of its elements. Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et
 /// al., ICCV 2015 (uniform, variance 2/in); biases zero. precision: that of the products. If its sums are logarithms,
-/// the bias and its gradient are summed in logarithms too.
+/// the bias is added, and its gradient summed, in logarithms too.
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
@@ -58,10 +58,10 @@ struct AttentionOptions {
 };
 
 /// Causal self-attention without its projections. The input of a step is its query, key and value [3 × heads ×
-/// width/heads], the output the heads' contexts [heads × width/heads]: softmax(q·kᵀ/√(width/heads))·v over the step
-/// itself and those before it. It has no tensors; dense layers before and after it are the projections. Cost:
-/// 4·steps²·width FLOP a sample forward, twice that backward, as samples·heads products; the half above the diagonal is
-/// computed too. Operands are reordered by heads and back. Each tensor rank has some of the heads (`Cut::between`).
+/// width/heads]; its output is the heads' contexts [heads × width/heads], softmax(q·kᵀ/√(width/heads))·v over this step
+/// and all steps before it. It has no tensors; dense layers before and after it are the projections. Cost:
+/// 4·steps²·width FLOP a sample forward, twice that backward, as samples·heads products; the masked half of the scores
+/// is computed too. Operands are reordered by heads and back. Each tensor rank has some of the heads (`Cut::between`).
 /// Source: Vaswani et al. 2017, section 3.2. Errors: UsageError when the heads do not divide the width, or tensor ranks
 /// do not divide the heads.
 std::unique_ptr<Layer> make_attention_layer(std::size_t steps, const AttentionOptions&);
@@ -70,8 +70,8 @@ std::unique_ptr<Layer> make_attention_layer(std::size_t steps, const AttentionOp
 /// outputs their rows [steps × width]. Tensor: weight [words × width]. Its gradient is dense: rows of words that a
 /// batch does not have are zero, and rows are added in the order of the batch. Cost: no FLOP; 8·width bytes a word
 /// forward, and backward 4·words·width bytes in all and 12·width a word. Initial values: uniform within ±0.1 (Zaremba
-/// et al. 2014, small). Its input has no gradient. If tied, it adds its gradient to the one that the last layer wrote.
-/// Errors, within the work: std::out_of_range for a number that is no word's.
+/// et al. 2014, small). Its input has no gradient. If tied, it adds its gradient to the gradient that the last layer
+/// wrote. Errors, within the work: std::out_of_range for a number that is no word's.
 std::unique_ptr<Layer> make_embedding_layer(std::size_t steps, std::size_t words, std::size_t width,
                                             Weight = Weight::own);
 

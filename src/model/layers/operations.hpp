@@ -21,7 +21,8 @@ class PlainOp {
   PlainOp(const kernels::Problem&, runtime::Device&, const kernels::OpOptions& = {});
 
   const kernels::Op& op() const { return *op_; }
-  /// Packs an input once; from now on `run` uses this packed form, whatever buffer it gets. The buffer must not change.
+  /// Packs an input once; from now on `run` uses this packed form, whatever buffer it gets for this input. The contents
+  /// of the given buffer must not change.
   void keep(runtime::Queue&, std::string_view packing, std::size_t input, const runtime::ConstBuffer&);
   /// Runs the operation on buffers in the order of its operands. They are fp32 whatever the operation's precision; an
   /// operand without a plain form is given in its stored form. Packing and unpacking are submitted under the label
@@ -54,7 +55,7 @@ class PlainOp {
 /// A product or convolution of inference. Its weights are packed once; in int8 they are quantized at that time.
 struct InferenceProduct {
   kernels::Problem problem;       ///< a forward pass, in a precision that some backend takes
-  std::size_t output_weights;     ///< number of weights of one output; they are adjacent
+  std::size_t output_weights;     ///< number of weights of one output, which are adjacent in memory
   std::size_t output_places = 1;  ///< numbers that one output has in a sample, such as a filter's pixels
   bool is_relu = false;
 };
@@ -62,8 +63,8 @@ struct InferenceProduct {
 /// y = relu(x·w + b) or x·w + b. Parameters: weights, bias. A product adds the bias itself. For convolutions, and in
 /// precisions of whole numbers, a pass over the outputs adds it. int8: inputs become unsigned 8-bit numbers over the
 /// request's range; values outside it are clamped. Weights become signed 8-bit numbers, with a quantum for each output;
-/// sums are exact. A pass over zeros finds how much the zero point adds to the sums, also at padded borders; that is
-/// subtracted together with adding the bias.
+/// sums are exact. When the layer is made, one pass with zeros as input finds how much the zero point adds to each sum,
+/// also at padded borders; this is subtracted when the bias is added.
 std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, const InferenceRequest&,
                                                        runtime::Queue&);
 
@@ -77,9 +78,9 @@ kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, s
                              std::size_t output_weights, std::size_t outputs, Queue&);
 
 /// Softmax cross-entropy of logits [samples × classes]; it reads the batch's labels and scale. `delta`: gets the
-/// gradient of the batch's mean loss by the logits, times the scale; empty: not needed. The gradient costs little more
-/// than the exponentials, so it is computed here rather than in the backward pass. outcome: the result is added to it;
-/// null: another rank reports the result.
+/// gradient of the batch's mean loss with respect to the logits, times the scale; empty: it is not needed. The gradient
+/// costs little more than the exponentials, so it is computed here rather than in the backward pass. outcome: the
+/// result is added to it; null: another rank reports the result.
 /// In a precision whose sums are logarithms, all of it is computed in logarithms; else in fp32.
 void submit_loss(Queue&, const ConstBuffer& logits, const Batch&, const Buffer& delta, const OutcomePlace& outcome,
                  kernels::Precision = kernels::Precision::fp32);

@@ -16,8 +16,8 @@ namespace gradmeter::model {
 /// have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
-/// Widens `ranges`, which has one for each layer, so that they include the layers' inputs in a forward pass of the
-/// batch.
+/// Makes a forward pass of the batch, and widens the ranges, one for each layer, so that they include the layers'
+/// inputs in this pass.
 void calibrate(Network&, Queue&, Buffers, const Batch&, std::vector<ActivationRange>& ranges);
 
 /// All layers, prepared for inference at one number of samples, for the calling thread's compute_threads() and the
@@ -45,7 +45,7 @@ class Inference {
 };
 
 /// The operations of a layer table's forward pass as inference runs them: in another precision, with weights in the
-/// backend's own layouts where it takes them.
+/// backend's own layouts where the backend takes such weights.
 std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem>, kernels::Precision,
                                                 const runtime::Device&);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is a list of layers with softmax cross-entropy on top. It is whole, or the part that one rank holds if
-// tensor ranks share layers and pipeline stages hold runs of layers. The network runs micro-batches through the layers:
-// it decides their order, their inputs, and the memory of their activations.
+// A model that is a list of layers with softmax cross-entropy on top: either whole, or the part of it that one rank
+// holds. A model is split in two ways: pipeline stages hold runs of consecutive layers, and the tensor ranks of a stage
+// share its layers. The network runs micro-batches through the layers: it decides their order, their inputs, and the
+// memory of their activations.
 #pragma once
 #include <memory>
 #include <string>
@@ -23,10 +24,10 @@ namespace gradmeter::model {
 ///
 /// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. For a pair of layers
 /// that ranks share, one buffer is summed over the ranks forward [n × out] and one backward [n × in]; the network's
-/// first pair has no backward sum. Between two stages one message [n × width] goes each way, or inside a pair a rank's
-/// share of it. A weight that the last stage shares with the first is sent once each way in a pass (`TiedWeight`).
-/// Memory: the activations of `most_in_flight` micro-batches. A part allocates them once; a whole network does so
-/// whenever a batch is larger than all before.
+/// first pair has no backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a
+/// pair, each tensor rank sends only its share of the width. A weight that the last stage shares with the first is sent
+/// once each way in a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates
+/// this memory once; a whole network allocates anew whenever a batch is larger than all before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
 /// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -43,7 +44,7 @@ class Network : public Model {
   std::size_t classes() const override { return held_.classes(); }
   std::size_t labels() const override { return held_.labels(); }
   std::vector<std::string> layer_names() const override;
-  /// Covers all passes of the layers held, except the gradient by the network's input.
+  /// Covers all passes of the layers held, except the gradient with respect to the network's input.
   double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
@@ -67,11 +68,11 @@ class Network : public Model {
   std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
 
  private:
-  /// Messages of the micro-batch in one slot that have begun and have not been waited for.
+  /// The messages of one slot's micro-batch that have begun and have not been waited for.
   struct Messages {
     TransferPtr input, output_left, top_delta, input_gradient_left;
   };
-  /// One pass, or one forward pass alone, that is being submitted.
+  /// The pass, or the forward pass alone, that is being submitted.
   struct Run;
   bool is_first() const { return part_.stage == 0; }
   bool is_last() const { return part_.stage + 1 == part_.stages; }

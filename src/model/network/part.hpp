@@ -41,7 +41,7 @@ class Peers {
   virtual void sum(runtime::Buffer) = 0;
   /// Sends to and receives from the same tensor rank of another stage. Messages arrive in the order of their sending. A
   /// receive that is posted well before its message is sent saves the transport a copy. The message has the contents
-  /// that the buffer gets by all work submitted so far. `ready`: the event after which the memory of a receive may be
+  /// that the buffer has after all work submitted so far. `ready`: the event after which the buffer of a receive may be
   /// overwritten; null: it may be overwritten at once.
   virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
   virtual TransferPtr receive(Neighbour, runtime::Buffer, runtime::EventPtr ready) = 0;

@@ -16,8 +16,7 @@ namespace gradmeter::model {
 /// Records the work of a pass of a network that is not split, so that the next pass on the same memory can submit the
 /// recorded work without calling the layers again. A pass is recorded if it has the same operands as the one before it.
 /// The loss is not recorded, since each pass writes it to another place. The work of layers must depend on nothing but
-/// its operands, and tensors must be announced in ascending order (`Model::pass`). Cost: `bench_harness` measures the
-/// time between the kernels of recorded work.
+/// its operands, and tensors must be announced in ascending order (`Model::pass`).
 /// Memory: for each piece of work, a copy of the variables that its callable has captured.
 class RecordedPass {
  public:
@@ -99,7 +98,7 @@ class MemoryPlanner {
 };
 
 /// The weight that the last stage of a pipeline shares with the first: a softmax that is tied to an embedding. The
-/// first stage owns the weight, and sends it to the last stage at the begin of each pass, while the pipeline fills.
+/// first stage owns the weight, and sends it to the last stage at the beginning of each pass, while the pipeline fills.
 /// After the last micro-batch's backward pass, the last stage returns its gradient of the weight, averaged over
 /// micro-batches, and the first stage adds this to its own gradient. So both stages compute with the same bits,
 /// whatever a strategy, a codec or an optimizer does with weights.
@@ -142,7 +141,7 @@ class TiedWeight {
   /// share there.
   void clear(Queue&, const Buffer& gradients) const;
   /// On the first stage, posts the receive of the gradient. Call it before the last micro-batch is sent. The gradient
-  /// can only arrive after that, when nothing reads its memory any more.
+  /// can only arrive after that; by then nothing reads the memory in which it is received.
   void expect_gradient();
   /// On the first stage, adds the received gradient if `tensor` is the tied weight. Must be called before that tensor
   /// is announced.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of a network's layers: one row for each tensor, in forward order, as in data/models.
+// A table of a network's layers in forward order, as in data/models: one row for each tensor, and one for each
+// computation without a tensor.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -52,7 +53,7 @@ struct TableRow {
   std::size_t line = 0;  ///< line in the file, from 1
   bool has_geometry = false;
 };
-/// The number of results of the row's products for a sample; 0 if it computes nothing.
+/// The number of elements that the row's products compute for a sample; 0 if it computes nothing.
 double output_elements(const TableRow&);
 
 struct LayerTable {

@@ -43,8 +43,8 @@ std::vector<TableLayer> layers_of(const LayerTable&);
 /// when the width of a recurrent state or of a head is not a multiple of `divisor`.
 LayerTable shrunk(const LayerTable&, std::size_t divisor);
 
-/// The operations that the layer runs in one pass over this many samples. input_gradient: whether those that compute
-/// the gradient of its input are included.
+/// The operations that the layer runs forward and backward over this many samples. input_gradient: whether the
+/// operations that compute its input's gradient are included.
 LayerProblems problems_of(const TableLayer&, std::size_t samples, bool input_gradient, kernels::Precision);
 
 }  // namespace gradmeter::model

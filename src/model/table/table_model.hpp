@@ -23,13 +23,13 @@ struct Place {
   enum class Kind : std::uint8_t {
     own,              ///< memory of this layer, or memory that it shares with a neighbouring layer
     scratch,          ///< memory for one call
-    flow,             ///< the gradient that is passed down from layer to layer
+    flow,             ///< the gradient that is passed down from layer to layer, in two buffers by turns
     random_gradient,  ///< the gradient that enters a layer if the layer above gives none
     tensor            ///< part of the flat buffers: a parameter, or its gradient
   };
   Kind kind = Kind::own;
   runtime::Buffer memory = runtime::no_floats;  ///< for `own`
-  std::size_t first = 0;  ///< scratch: byte offset; flow: 0 or 1, since there are two; tensor: element offset
+  std::size_t first = 0;  ///< scratch: byte offset; flow: index of its buffer, 0 or 1; tensor: element offset
   std::size_t bytes = 0;  ///< bytes of the operand in the form that its operation reads or writes (its stored form)
   const kernels::NumberFormat* format = nullptr;
   // The next four are for a tensor.
@@ -86,8 +86,8 @@ TableCalls make_table_calls(std::span<const TableLayer>, std::span<const TensorP
 /// Fills the buffer by kernels::fill_repeating. Must be called within work of the buffer's device.
 void fill_random(const runtime::Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);
 
-/// The two passes over a table's layers at one number of samples, for the queue's device and the calling thread's
-/// compute_threads(). Layers and tensor places must outlive it. Errors: those of make_table_calls.
+/// Runs the forward and the backward pass over a table's layers for one number of samples, for the queue's device and
+/// the calling thread's compute_threads(). Layers and tensor places must outlive it. Errors: those of make_table_calls.
 class TablePasses {
  public:
   TablePasses(std::span<const TableLayer>, std::span<const TensorPlace>, const TableSetting&, Queue&,
@@ -95,12 +95,12 @@ class TablePasses {
 
   bool fits(std::size_t samples, Queue&) const;
   void forward(Queue&, const ConstBuffer& parameters);
-  /// turn: selects the random gradients that enter if the layer above gives none. Calls `ready(row)` for each row with
-  /// a tensor of its own, last row first, once the work of its gradient is submitted.
+  /// turn: selects the random gradients that enter a layer if the layer above gives none. Calls `ready(row)` for each
+  /// row with a tensor of its own, last row first, once the work of its gradient is submitted.
   void backward(Queue&, Buffers, std::uint64_t turn, const std::function<void(std::size_t row)>& ready);
 
  private:
-  /// The same random numbers with the one and with the other sign. A pass uses one of the two buffers, and begins to
+  /// Random numbers, and the same numbers with the opposite sign. A pass uses one of these two buffers, and begins to
   /// read it at one of a few offsets.
   struct RandomGradient {
     const kernels::NumberFormat* format;
@@ -129,7 +129,7 @@ class TablePasses {
 
 struct TableModelOptions {
   std::string name;  ///< canonical: "resnet50:shrink=2"
-  /// Numbers of features and classes of the data that a run draws. The table's operations do not read these data.
+  /// Numbers of features and classes of the data set of the run, which the table's operations do not read.
   std::size_t features = 0, classes = 0;
   /// precision of its operations; parameters and gradients are fp32
   kernels::Precision precision = kernels::Precision::fp32;

@@ -27,7 +27,7 @@ std::span<const core::EmbeddedFile> chart_files();
 /// The page's frame.html, style.css, page.js and so on by name, and `library`, the code that draws.
 std::span<const core::EmbeddedFile> page_files();
 std::string_view page_file(std::string_view name);
-/// Replaces each {{name}} once, in one pass: parts that were filled in are not searched again.
+/// Replaces each {{name}} by its part. A part that was filled in is not searched for further names.
 std::string fill(std::string_view frame, const std::map<std::string, std::string>& parts);
 
 /// The smallest and the largest number of something that a chart accepts.
@@ -36,20 +36,21 @@ struct Bounds {
   bool contains(std::size_t count) const { return least <= count && count <= most; }
 };
 
-/// A Vega-Lite specification (v6) over the data set "points". Its file also has: title, about (one sentence that says
-/// how to read the chart), experiments, needs (columns that a row must have), `along`, and `order` on the page; and
-/// where they apply `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. `labels`, as {"x", "y",
+/// A Vega-Lite specification (v6) over the data set "points". Its file also has title, about (one sentence that says
+/// how to read the chart), experiments, needs (columns that a row must have), `along`, and `order` (its place on the
+/// page). It may have `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. `labels`, as {"x", "y",
 /// "top", "log"}, puts the name of each series behind the series' last point, and moves names up where two would
-/// overlap. Marks show each row's `series` and `panel`, so rows that share a mark differ only in what the chart itself
-/// names.
+/// overlap. Charts show a row's `series` and `panel` (PageRow), so rows that look the same in a chart differ only in
+/// what its axes and panel names show.
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
-  std::vector<std::string> spans;       ///< columns of spans that the chart draws; its data have a row for each span
+  /// Columns of time spans that the chart draws; the chart's data have a row for each span.
+  std::vector<std::string> spans;
   std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
-  Bounds values;  ///< how many different values of the first factor of `along` a series in a panel has
-  Bounds series;  ///< how many different series a panel has
+  Bounds values;  ///< accepted number of values that the first factor of `along` has in a series of a panel
+  Bounds series;  ///< accepted number of series in a panel
   int order = 0;
   bool curves = false;    ///< the chart is over ranks, and also uses the table's curve_starts
   bool doubtful = false;  ///< mistrusted rows are drawn too, with a mark

@@ -17,7 +17,7 @@ struct ReportText {
   /// For each experiment of each side: the first three findings of each kind, and how many more there are. If there are
   /// several experiments, each is named first. The counts of the comparisons come last.
   std::vector<std::string> sentences;
-  std::string next;  ///< the command that is advised by the first finding that has one; empty: none
+  std::string next;  ///< the command that the first finding with an advised command advises; empty: none does
 };
 /// `findings`: the findings of each side.
 ReportText summarise_findings(std::span<const analysis::Side>, std::span<const std::vector<analysis::Finding>> findings,
@@ -30,7 +30,7 @@ struct HeadlineFigure {
 
 struct Headline {
   std::vector<HeadlineFigure> figures;  ///< at most three
-  std::string of;                       ///< in words, the one point whose figures they are
+  std::string of;                       ///< the one point whose figures they are, in words
 };
 
 /// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For a

@@ -17,17 +17,17 @@
 namespace gradmeter::report {
 
 /// A point, with further facts that the page shows of it. Its columns are experiment, status, reason, source (index of
-/// the side), and each factor and metric that is not null, by its own key. A summary gives its median by the key, and
-/// `KEY_ci95_low` and `KEY_ci95_high`. Numbers are shown with six digits; those that are not finite are left out.
-/// Further columns are
-///  - `launches`: the number of launches over which the row's medians are;
+/// the side), and each factor and metric that is not null, by its own key. A metric that is a summary (core::Summary)
+/// gives its median under its key, and the ends of its interval as `KEY_ci95_low` and `KEY_ci95_high`. Numbers are
+/// shown with six digits; those that are not finite are left out. Further columns are
+///  - `launches`: the number of launches over which the row's medians were taken;
 ///  - `series`, which names what was chosen ("ring, 4-bit gradients"), and `panel`, which names the conditions
-///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and also
-///    side, machine and build. Ranks, batches, sizes and factors that follow from the ranks are left out, since charts
-///    have them on an axis or in a panel's name;
+///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and side,
+///    machine and build if rows differ in these. Ranks, batches, sizes and factors that follow from the ranks are left
+///    out, since charts have them on an axis or in a panel's name;
 ///  - `batch`: the batch that stays the same along a curve over ranks: "batch 16" is that of a rank, and "batch 64 in
 ///    all" (strong scaling) that of all ranks;
-///  - `side`, `machine`, `build`: the words for them in `series` and `panel`, where rows differ in them;
+///  - `side`, `machine`, `build`: the words for these in `series` and `panel`, if rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
 ///  - `codec_gain` of rows with a codec whose point was also measured without one: the time without the codec divided
@@ -77,8 +77,8 @@ core::Json to_json(const PageRow&);
 /// are replaced.
 std::string script_json(const core::Json&);
 
-/// Makes one row of the launches of one source, machine and build that measured the same point. It has the median of
-/// each number over launches, the 95 % interval over launches where a number has intervals, and `launches`.
+/// Makes one row of the launches of one source, machine and build that measured the same point. The row has the median
+/// of each number over launches, a 95 % interval over launches for each number that has intervals, and `launches`.
 PageTable make_rows(std::span<const analysis::Side>);
 /// Makes a row for each point of each launch.
 PageTable make_separate_rows(std::span<const analysis::Side>);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device: it has its own memory, and its queues are streams. Work runs when it is submitted, on the
-// submitter's thread. Work with a kernel launches it in `gpu::stream()`, and is done when the stream has run it. Work
-// without one is host code: it asks buffers for their memory and gets a copy in pinned memory, which is copied back
-// afterwards (`HostView`). So everything works on a GPU, but work without a kernel has to wait for two copies.
+// A GPU as a Device: it has its own memory, and its queues are streams. Work (a callable) is called when it is
+// submitted, on the submitter's thread. Work that has a kernel launches this kernel in `gpu::stream()`, and is done
+// when the stream has run the kernel. Other work is host code: when it asks a buffer for its memory it gets a copy in
+// pinned memory, which is copied back afterwards (`HostView`). So everything works on a GPU, but work without a kernel
+// has to wait for two copies.
 #pragma once
 #include <map>
 #include <mutex>
@@ -21,7 +22,7 @@ void select_gpu_to_release(int number) noexcept;
 /// The GPU that the calling thread has chosen; -1: none.
 int selected_gpu() noexcept;
 
-/// One of a node's GPUs, by its number in this process. It outlives its buffers and queues. Any thread may call all
+/// One of a node's GPUs, by its number in this process. It must outlive its buffers and queues. Any thread may call all
 /// members.
 class CudaDevice final : public Device {
  public:
@@ -39,8 +40,8 @@ class CudaDevice final : public Device {
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
   /// Whether ranks whose kernels wait for each other may share a GPU. On hardware they may not, since nothing promises
-  /// that kernels of one GPU run at the same time. In tests they may, since the emulated device can stand for a GPU of
-  /// each rank.
+  /// that kernels of one GPU run at the same time. In tests they may while the emulated device is made to stand for a
+  /// GPU of each rank (cuda_emulator::SharedDevice).
   static bool ranks_may_share();
   /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same text on all ranks; empty: no ranks share a GPU, or they may
   /// (`ranks_may_share`). Collective. `number`: this rank's GPU. Errors: BackendError.

@@ -65,7 +65,7 @@ class Stream {
   Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.receive(), cudaStreamNonBlocking), "cudaStreamCreate"); }
   cudaStream_t get() const { return handle_.get(); }
   void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
-  /// Work that is queued after this call starts when the event has happened.
+  /// Makes all work that is queued after this call wait until the event has happened.
   void wait(const CudaEvent& event) const;
 
  private:
