@@ -29,15 +29,15 @@ FlagList describe_predict() {
   add_switch(d, "help,h", "this text");
   add_text(d, "calibrate", "", "tables of measured steps to which the machines are fitted, separated by commas");
   add_text(d, "score", "", "tables of measured steps that are predicted and compared with what was measured");
-  add_text(
-      d, "leave-out", "",
-      "score the tables of --calibrate: each row by a fit to those that differ in these columns, such as model,tp");
+  add_text(d, "leave-out", "",
+           "score the tables of --calibrate: rows that agree in these columns, such as model,tp, are a group, and are "
+           "predicted by a fit to all others");
   add_text(d, "rows", "", "tables whose steps are predicted, one line each; measured values are not needed");
   add_text(d, "calibrate-rows", "all",
-           "use only so many rows of each system in --calibrate: those that tell the fit most");
+           "use only this many rows of each system in --calibrate: those most informative for the fit");
   add_text(
       d, "choose-rows", "",
-      "name so many rows of --rows (without it: of --calibrate) that are most worth measuring next, the best first");
+      "name this many rows of --rows (without it: of --calibrate) that are most worth measuring next, the best first");
   add_text(d, "output", "", "write the calibrated machine with its residuals to this file, for --machine");
   add_network_flags(d);
   add_own_flags(d);
@@ -45,7 +45,7 @@ FlagList describe_predict() {
   add_wide_flag(d);
   add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
   add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
-  add_text(d, "fail-above", "", "exit code 1 when the mean error of a scored table is above so many percent");
+  add_text(d, "fail-above", "", "exit code 1 when the mean error of a scored table is above this many percent");
   return d;
 }
 

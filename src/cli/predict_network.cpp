@@ -488,7 +488,8 @@ void add_network_flags(FlagList& d) {
   add_text(d, "model", "", (names + "or a layer table as resnet50 or FILE.csv; predicts it on --ranks").c_str());
   add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
   add_text(d, "ranks", "",
-           "on how many devices: a list, or powers of two as 1..65536; else 8,64,512,4096, or all --nodes");
+           "numbers of devices: a list, or powers of two such as 1..65536; default: all of --nodes, without it "
+           "8,64,512,4096");
   add_text(d, "nodes", "", "how many nodes, instead of --ranks");
   add_text(d, "gpus-per-node", "8", "devices of a node");
   add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
@@ -506,9 +507,11 @@ void add_network_flags(FlagList& d) {
   add_text(d, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
   add_text(d, "strategy", "",
            "sync, sharded, independent, model-averaging:every=16, bmuf; by default sync with the stage of --zero");
-  add_text(d, "algorithm", "", "all-reduce of the gradients, as in list algorithms; needs --strategy sync or another");
+  add_text(d, "algorithm", "",
+           "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
+           "--zero 0");
   add_text(d, "bucket", "",
-           "gradient bytes sent together; 0: all in one; default: buckets so many that they cost nothing");
+           "gradient bytes sent together; 0: all in one; default: only what backward cannot hide costs time");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "

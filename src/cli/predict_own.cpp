@@ -194,7 +194,8 @@ double measured_seconds(const std::vector<const predict::OwnStep*>& launches) {
 }  // namespace
 
 void add_own_flags(FlagList& d) {
-  add_text(d, "shared-cores", "", "with result files: all hosts share so many cores, as those of a virtual cluster do");
+  add_text(d, "shared-cores", "",
+           "with result files: number of cores that all hosts share, where they are virtual hosts on one machine");
 }
 
 bool concerns_own_files(const Flags& f) {

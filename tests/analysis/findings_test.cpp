@@ -84,7 +84,7 @@ TEST(Findings, LookAtAllBatchesOfACurve) {
 
 TEST(Findings, NameTheCauseWithItsProbability) {
   EXPECT_EQ(sentence(found({step(16, 0.61)}), FindingKind::lost_to),
-            "resnet50 on 8 ranks at batch 16: 39 % (38–40 %) of the speed is lost, mostly to waiting for the wire.");
+            "resnet50 on 8 ranks at batch 16: 39 % (38–40 %) of the speed is lost, mostly to the transfer itself.");
   Point unclear = step(16, 0.5);
   unclear.metrics[Metric::bound_by] = std::string("undecided");
   EXPECT_THAT(sentence(found({unclear}), FindingKind::lost_to), HasSubstr("what to is undecided"));

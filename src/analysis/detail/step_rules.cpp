@@ -145,7 +145,7 @@ std::string_view cause_in_words(std::string_view cause) {
       {"straggle", "a rank that computes longer than the others"},
       {"interference", "kernels that the exchange makes slower"},
       {"wait", "waiting for ranks that come late"},
-      {"wire", "waiting for the wire"},
+      {"wire", "the transfer itself"},
       {"other", "work that a step without an exchange does not do"}};
   const auto found = words.find(cause);
   return found == words.end() ? "" : found->second;
@@ -170,7 +170,8 @@ void add_lost(const MergedRows& rows, const MergedRow& row, std::vector<Finding>
   if (bound == "compute" || !(e.high < surely_lost)) return;
   const Estimate lost{1 - e.value, 1 - e.high, 1 - e.low};
   const auto probability = probability_of(row);
-  const std::string sure = probability ? fmt::format(" ({:.0f} %)", 100 * *probability) : "";
+  const std::string sure =
+      probability ? fmt::format(" (probability {:.0f} %)", std::min(99.0, 100 * *probability)) : "";
   const std::string_view cause = cause_in_words(bound);
   const std::string why = cause.empty() ? "and what to is undecided: longer runs would decide it"
                                         : fmt::format("mostly to {}{}", cause, sure);

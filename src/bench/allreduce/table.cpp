@@ -538,7 +538,7 @@ std::string codec_comparison(std::span<const Point> points, std::size_t width) {
                      {"formula", "x none", right, 3},
                      {"pays below", "GB/s", right, 1},
                      {"link", "GB/s", right, 2},
-                     {"so it", "", left}});
+                     {"verdict", "", left}});
   for (const CodecPair& pair : found) table.add_row(row(pair, codecs));
   return fmt::format("codecs against none\n{}\n", table.to_string(width));
 }
@@ -553,7 +553,8 @@ std::string codec_comparison_legend() {
          "pays     below this link speed: 2(P-1)/P * (32-w)/32 * V, with 1/V = (1+1/P)/encode + ((P-1)/P)/add + "
          "1/decode;\n"
          "         P: ranks; w: bits that an element has when sent; encode, add, decode: speeds in bytes of fp32\n"
-         "link     what each rank sends while all send; it and the codec's speed are measured in this run\n"
+         "link     rate at which each rank sends while all send, measured in this run as the codec's speeds are\n"
+         "verdict  the codec pays where the link is slower than the figure in 'pays below'\n"
          "dgc      at its final density, without the warm-up of train\n";
 }
 

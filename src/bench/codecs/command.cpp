@@ -109,7 +109,7 @@ void refuse_beside_exchange(const Flags& f) {
 }  // namespace
 
 FlagList describe_codecs() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)", 110);
+  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
   add_text(d, "size", "",

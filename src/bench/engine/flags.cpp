@@ -58,9 +58,10 @@ void add_stopping_flags(FlagList& d, const StoppingHelp& help) {
 }
 
 void add_repeats_flag(FlagList& d) {
-  add_text(d, "repeats", "1",
-           "measurements of each point in this launch, as rows of their own: two settings differ where they differ by "
-           "more than equal ones do");
+  add_text(
+      d, "repeats", "1",
+      "measurements of each point in this launch, with a row for each: a difference of two settings is real only if "
+      "it is larger than that of the rows of one setting");
 }
 
 std::size_t read_repeats(const Flags& f) { return parse_count("--repeats", f.text("repeats"), 1, 100); }

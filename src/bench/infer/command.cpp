@@ -62,7 +62,7 @@ TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
 }  // namespace
 
 FlagList describe_infer() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)", 110);
+  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "model", "mlp", "mlp, cnn, lstm, gru … as in train; layer tables: resnet50, FILE.csv; see list models");
   add_text(d, "shrink", "1", "divide the widths of layer tables by this");

@@ -136,11 +136,12 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
 }  // namespace
 
 FlagList describe_kernels() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)", 110);
+  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
   add_text(d, "set", "",
-           "DeepBench's lists: training, server and device (both inference); default: all, without --problems");
+           "DeepBench's lists: training, server and device (both inference); default: all three lists; none with "
+           "--problems");
   add_text(d, "problems", "",
            "a CSV file of problems; its first line names the columns: m,n,k or w,h,c,n,k,filter_w,…");
   add_texts(

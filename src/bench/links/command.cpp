@@ -89,7 +89,7 @@ void read_soak(const Flags& f, LinkRequest& r) {
 }  // namespace
 
 FlagList describe_links() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)", 110);
+  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "pattern", "one-way,bisection",
            "one-way (latency and bandwidth of every pair), both-ways (osu_bibw), multi-pair (osu_mbw_mr), bisection, "
@@ -111,7 +111,9 @@ FlagList describe_links() {
       d, {.budget = "for all points together: 90s, 10m; default: 20 s for all links of a size",
           .samples = "minimum number of windows of each link",
           .goal = "a link is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %"});
-  add_injection(d);
+  add_text(d, "inject", "",
+           "faults to inject, to see whether they are found: slow:rank=1,factor=2; flip:call=40,rank=0 (data are wrong "
+           "from that message on)");
   add_rank_flags(d);
   add_switch(d, "dry-run", "only list the points, with their memory; measure nothing");
   add_format_flags(d);

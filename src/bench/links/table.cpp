@@ -202,19 +202,24 @@ std::string link_tables(std::span<const Point> points, std::size_t width) {
 
 std::string link_legend(Legend how) {
   if (how == Legend::brief) {
-    return fmt::format("< slow: over 10 % (latency: 25 %) slower than usual for its two ends\n{}", whole_legend_line);
+    return fmt::format("< slow: over 10 % (latency: 25 %) slower than its two ends explain\n{}", whole_legend_line);
   }
   return "bandwidth  bytes of a window of messages / time until the receiver has confirmed all of them; median of "
          "blocks spread\n"
          "           over the run. both-ways and bisection count the bytes of both directions\n"
-         "<          slow: its whole 95 % interval is over 10 % (latency: 25 %) and 5 robust deviations slower than "
-         "usual "
-         "for\n"
-         "           its two ends. A robust deviation is 1.4826 × the median absolute deviation of links of the same "
+         "<          slow: its median is at least 10 % (latency: 25 %) and 5 robust deviations slower than expected, "
+         "and "
+         "its\n"
+         "           whole 95 % interval is slower than expected. Expected is the usual time, or more where the host "
+         "(in "
+         "a\n"
+         "           node: the rank) at an end is slow itself. A robust deviation is 1.4826 × the median absolute "
+         "deviation of links of the same "
          "kind\n"
          "           (between nodes, or within one), but at least 1 %\n"
-         "host       slow or not by the median of its links, which are then not named one by one; usual: the median of "
-         "the\n"
+         "host       judged by the median of its links; those of a slow host are not named one by one; usual: the "
+         "median "
+         "of the\n"
          "           hosts' medians\n";
 }
 
@@ -309,11 +314,13 @@ std::string soak_legend(Legend how) {
   if (how == Legend::brief) {
     return fmt::format("usual: median of a rank's windows; worst: its slowest interval\n{}", whole_legend_line);
   }
-  return "usual      of a rank: the median over intervals of the median window, sent or received\n"
+  return "usual      each interval has the median time of the windows that a rank sent or received; this is the median "
+         "of "
+         "those\n"
          "worst      its slowest interval; longest: its slowest single window\n"
          "           A disturbance takes 5 robust deviations and 10 % longer than the rank's usual time. Times count "
          "from the\n"
-         "           begin of the soak, which the file's first line has\n";
+         "           beginning of the soak, which the file's first line has\n";
 }
 
 const CsvColumns& soak_csv() {

@@ -36,7 +36,7 @@ namespace {
 using core::UsageError;
 
 FlagList curve_flags() {
-  FlagList d("Flags (a comma list makes a factor; all gives every value there is)");
+  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)");
   add_switch(d, "help,h", "this text");
   add_training_flags(d, Values::list);
   add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");

@@ -290,8 +290,8 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "            of the workers' times; the parts below are averaged with the same weights, so that they add up to "
       "it\n"
       "exposed     time that communication adds: step − step of independent on the same ranks (below 0: within noise)\n"
-      "The step is the sum of the baseline and the six columns from contend to other, of the rank that computes "
-      "longest:\n"
+      "The baseline and the six columns from contend to other, which are those of the rank that computes longest, add "
+      "up to the step:\n"
       "contend     contention: without communication the median rank's kernels take longer than the baseline's\n"
       "straggle    straggler (r1: rank 1): without communication its kernels take longer than the median rank's\n"
       "interfere   the kernels of a usual step take longer while it communicates\n"
@@ -307,7 +307,7 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "5 "
       "%\n"
       "            of the step was lost, or less than the noise. undecided: no part is the largest in two thirds of "
-      "them\n";
+      "the resamples\n";
   const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at its final density, without the warm-up of train\n";
