@@ -23,7 +23,7 @@ struct MeshPlace {
 };
 
 struct MeshShape {
-  int data = 0;  ///< replicas of the model; by convention 0 until `complete` takes as many as the ranks allow
+  int data = 0;  ///< number of replicas of the model; by convention 0 means as many as the ranks allow
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 

@@ -219,7 +219,8 @@ struct StrategyOptions {
   std::string gradients = "fp32";
 };
 
-/// The pattern by which a strategy communicates, which decides the factors that apply to it.
+/// The pattern by which a strategy communicates. Each comment lists the factors that apply to strategies with this
+/// pattern.
 enum class CommunicationPattern : std::uint8_t {
   nothing,                ///< no factor
   all_reduce,             ///< algorithm, codec, transport, overlap, bucket
