@@ -41,8 +41,9 @@ enum class Arrives : std::uint8_t {
 /// `codec`: the canonical name, with every parameter written out.
 Arrives arrives(const core::ParsedName& codec);
 
-/// True if the mean error measured over `draws` encodings agrees with the prediction: within six standard deviations of
-/// such a mean and 0.1 %, or at most 0.1 % above a bound. The 0.1 % allow for draws of few bits and for sums in fp32.
+/// True if the mean error measured over `draws` encodings agrees with the prediction. It may differ from a predicted
+/// mean by six standard deviations of such a mean plus 0.1 %, and may exceed a bound by 0.1 %. The 0.1 % allow for
+/// draws of few bits and for sums in fp32.
 bool agrees(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

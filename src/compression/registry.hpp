@@ -16,7 +16,9 @@ using CodecPtr = std::shared_ptr<const Codec>;
 
 /// How gradients with this encoding are exchanged.
 enum class Exchange : std::uint8_t {
-  schedule,   ///< by any schedule in which one rank finishes each block; by `direct` if the user names no algorithm
+  /// by any schedule in which each block's sum is completed by a single rank; by `direct` unless the user names an
+  /// algorithm
+  schedule,
   gather,     ///< by an all-gather: every rank gets every encoded tensor and adds them up in rank order
   shared_sum  ///< by any all-reduce, also a vendor's, because encodings can be added up without decoding them
 };
@@ -56,8 +58,8 @@ CodecChoicePtr find_codec(std::string_view name);
 /// Finds the codecs of a list of such names, separated by commas. A codec that is listed twice is returned once. In the
 /// result, null stands for "none". In the list, "all" stands for "none" and every row of the table. Errors: UsageError.
 std::vector<CodecChoicePtr> find_codecs(std::string_view list);
-/// Returns the codecs unchanged, for sweeps, which time them at their final density. Errors: UsageError if a user asked
-/// for a density warm-up of some steps (codecs/dgc.hpp), which only training has.
+/// Checks codecs for a sweep and returns them unchanged. Errors: UsageError if a codec has a density warm-up
+/// (codecs/dgc.hpp): only training warms up, while a sweep times codecs at their final density.
 std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr>);
 /// The same codec, but with another value of one parameter. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);

@@ -18,9 +18,8 @@ struct MessagePlace {
   std::uint64_t number = 0;
 };
 
-/// Faults by which messages arrive later than they would, but whole and in order, as TCP delivers them. Random draws
-/// depend only on the seed and on the message's MessagePlace, so two runs that send the same messages have the same
-/// faults.
+/// Faults that delay messages, which still arrive whole and in order, as TCP delivers them. Random draws depend only on
+/// the seed and on the message's MessagePlace, so two runs that send the same messages have the same faults.
 struct MessageFaults {
   /// Each message, and each repetition of it, is lost with this probability. A lost message is sent again after
   /// `timeout_s`; each further wait is twice as long as the one before (RFC 6298, section 5.5). Repetitions are not

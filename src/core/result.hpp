@@ -188,7 +188,8 @@ class Values {
   std::vector<Value> values_;  ///< a value for each bit that is set in `present_`, in the order of the bits
 };
 
-/// What values a key may have, under the names of the schema.
+/// The kind of value that a key may have. Enumerators are named like the definitions in result.schema.json, which has
+/// none for `size_or_auto`.
 enum class KeyKind : std::uint8_t {
   label,         ///< text
   truth,         ///< true, false

@@ -55,9 +55,9 @@ allreduce::Shape shape_of(const ForecastInput&);
 /// The time that a link takes for the bytes of one rank [s]: a link between nodes if the axis spans several nodes, else
 /// a link within a node.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. It
-/// takes (P-1)·bytes to add up the data of all parties, with each sum at one party, and as many to spread data that lie
-/// at one or several parties to all of them. An all-reduce does both, so it takes 2·(P-1)·bytes.
+/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. To
+/// add up the data of all parties, so that each element's sum is at one party, takes (P-1)·bytes. To spread data that
+/// lie at one or several parties to all parties takes (P-1)·bytes too. An all-reduce does both.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the axis, without the codec, by the cost that the algorithm states.

@@ -43,6 +43,7 @@ class LossScaler {
   /// True if this step's gradients cannot be used. This function and the two below wait for the queue. They are for
   /// tasks that must tell other ranks, or report to people.
   bool skips(runtime::Queue&) const;
+  /// Makes the updates of this step be skipped, because some rank has found gradients that are not finite.
   void note_not_finite(runtime::Queue&) const;
   struct State {
     float scale = 1;

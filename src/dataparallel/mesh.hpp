@@ -23,7 +23,7 @@ struct MeshPlace {
 };
 
 struct MeshShape {
-  int data = 0;  ///< replicas of the model; by convention 0 until `complete` takes as many as the ranks allow
+  int data = 0;  ///< number of replicas of the model; by convention 0 means as many as the ranks allow
   int tensor = 1, pipeline = 1;
   model::PipelineOrder order = model::PipelineOrder::one_f_one_b;
 
@@ -47,8 +47,8 @@ MeshShape parse_mesh(std::string_view text);
 /// One rank's groups along the axes of the mesh.
 class Mesh {
  public:
-  /// Completes the shape, and splits the ranks once for each axis, unless the data axis has all ranks. Collective over
-  /// all ranks. Errors: those of `complete`.
+  /// Completes the shape and splits the ranks: for the data axis unless it has all ranks, and for every other axis with
+  /// more than one rank. Collective over all ranks. Errors: those of `complete`.
   Mesh(Fabric&, const MeshShape&);
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }

@@ -30,8 +30,8 @@ struct Bucket {
 };
 
 /// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
-/// in PyTorch's DDP (Li et al., VLDB 2020); a tensor larger than that is a bucket of its own. bucket_bytes 0: by
-/// convention, one bucket for all tensors.
+/// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
+/// 0: by convention, one bucket for all tensors.
 std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes);
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
@@ -117,8 +117,8 @@ class Worker {
 /// What only the strategy itself can count in a run: the numbers of this rank, so far.
 struct Observations {
   /// staleness[k]: how many updates had staleness k, that is, k other updates were applied between the read of their
-  /// weights and their own application. Counted while all workers train. Each server counts the updates of its own
-  /// shard. For `ad-psgd` each worker counts its own updates, and k is the number of averages that it made in between.
+  /// weights and their own application. Counted while all workers train. A server counts an update once for each of its
+  /// chunks. For `ad-psgd` each worker counts its own updates, and k is the number of averages that it made in between.
   std::vector<std::uint64_t> staleness = {};
   /// The sum of the staleness that updates under way had reached when the first worker finished.
   std::uint64_t staleness_under_way = 0;
@@ -219,7 +219,8 @@ struct StrategyOptions {
   std::string gradients = "fp32";
 };
 
-/// The pattern by which a strategy communicates, which decides the factors that apply to it.
+/// The pattern by which a strategy communicates. Each comment lists the factors that apply to strategies with this
+/// pattern.
 enum class CommunicationPattern : std::uint8_t {
   nothing,                ///< no factor
   all_reduce,             ///< algorithm, codec, transport, overlap, bucket

@@ -33,8 +33,8 @@ double rate_unit(std::string_view unit, std::size_t line);
 std::optional<std::string> collective_of(std::string_view name);
 
 /// nccl_kind: the collective of a program of nccl-tests ("all_reduce_perf"), or the program's name if we have no such
-/// collective. nccl_type: our element type for a type of nccl-tests ("half", "uint8"), if we have it. Errors:
-/// UsageError for a type that nccl-tests does not have.
+/// collective. nccl_type: our name of an element type of nccl-tests ("half"); its unsigned types, which we do not have,
+/// keep their names. Errors: UsageError for a type that nccl-tests does not have.
 std::string nccl_kind(std::string_view program);
 std::string nccl_type(std::string_view name, std::size_t line);
 

@@ -28,8 +28,9 @@ ReadTrace read_kineto_trace(std::string_view json);
 
 /// Reads PyTorch's execution traces, schemas 1.0 and 1.1. Steps are those of `ProfilerStep#`, or else the whole trace
 /// is one step. Collectives are the nodes `record_param_comms`, or the annotations of gloo and MPI, in the order of
-/// their ids. A step waits for a collective where the trace does, else at the step's end; barriers are left out. These
-/// traces have no times. Errors: UsageError "node 7: ..." for nodes not of this form.
+/// their ids. A step waits for a collective at the place where the trace records the wait, or at the step's end if it
+/// records none. Barriers are left out. These traces have no times. Errors: UsageError "node 7: ..." for nodes not of
+/// this form.
 ReadTrace read_execution_trace(std::string_view json);
 
 /// Reads Chakra's traces as its jsonizer prints them; a whole trace is one step. A node begins when its dependencies

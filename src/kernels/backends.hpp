@@ -14,7 +14,7 @@
 namespace gradmeter::kernels {
 
 /// An operation that the processor of this process computes, in memory that the host can reach while the work runs. A
-/// backend derives from it and writes `compute`.
+/// backend derives from it and implements `compute`.
 class HostOp : public Op {
  public:
   HostOp(std::vector<Operand> inputs, std::vector<Operand> outputs, runtime::Cost);
@@ -46,7 +46,8 @@ class HostOp : public Op {
   std::vector<std::byte*> written_;
 };
 
-/// A conversion of one operand from one format to another, as an operation of the host; neither form is packed.
+/// A conversion of one operand to another number format, as an operation of the host. Neither `from` nor `to` is
+/// packed.
 using HostConversion = std::function<void(const std::byte* from, std::byte* to)>;
 std::unique_ptr<Op> make_host_conversion(const Operand& from, const Operand& to, std::string_view implementation,
                                          HostConversion);
@@ -74,7 +75,8 @@ std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Devic
 /// Takes a bf16 problem if a backend takes it in fp32, and oneDNN can be used.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
-/// True for operations of the backends `converted` and `emulated`, and for those that pack their operands.
+/// True for operations of the backends `converted` and `emulated`, and for operations that convert operands to or from
+/// their packed form.
 bool is_converted(const Op&);
 /// The format in which an operand's numbers lie in memory. It is the operand's own format, except for packed weights of
 /// operations that convert (is_converted), which lie in fp32.
@@ -114,8 +116,8 @@ std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Devi
 
 /// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, and the modes tf32, fp8_e4m3_fast and fp8_e5m2_fast.
 std::string cublaslt_refusal(const Problem&);
-/// Its scratch_bytes include the workspace of one algorithm for each alignment of operands so far; each is at most 32
-/// MiB on devices of compute capability 9.0 and later, else 4 MiB.
+/// Its scratch_bytes include the workspace of one algorithm for each alignment of operands that has occurred so far;
+/// each workspace is at most 32 MiB on devices of compute capability 9.0 and later, else 4 MiB.
 std::unique_ptr<Op> make_cublaslt_op(const Problem&, const OpOptions&, runtime::Device&);
 
 /// Takes fp32, bf16 and fp16.

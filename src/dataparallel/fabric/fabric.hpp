@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tasks (workers and servers) use to compute, to tell the time, to exchange messages and, for strategies, to make
-// collectives. A strategy makes no MPI call and has no timer of its own, so the same code runs over processes, over
-// threads and in virtual time.
+// Gives tasks (workers and servers) computation, a clock and messages, and strategies also collectives. A strategy
+// makes no MPI call and has no timer of its own, so the same code runs over processes, over threads and in virtual
+// time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -100,7 +100,7 @@ struct MessageHeader {
   /// posts between steps, and a server copies it to the answer.
   std::uint16_t outside_step = 0;
   std::uint32_t shard = 0;
-  std::uint64_t clock = 0;             ///< clock of the worker
+  std::uint64_t clock = 0;             ///< a number of updates, not a time (server/consistency.hpp)
   std::uint64_t version = 0;           ///< version of the weights that were read, or are sent
   std::uint64_t sequence = 0;          ///< number of the request
   std::uint64_t first = 0, count = 0;  ///< the elements that the message is about

@@ -13,7 +13,7 @@ struct Interval {
   double length() const { return end > begin ? end - begin : 0; }
 };
 
-/// Unites the intervals: sorted, disjoint, and without empty ones. Cost: O(n log n).
+/// The union of the intervals, as sorted, disjoint intervals that are not empty. Cost: O(n log n).
 std::vector<Interval> unite(std::span<const Interval>);
 /// The sum of the lengths of united intervals.
 double total(std::span<const Interval> united);

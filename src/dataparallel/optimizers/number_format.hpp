@@ -22,9 +22,9 @@ class UpdateFormat {
   /// Rounds the weights to the nearest numbers of the format.
   virtual void round(Buffer weights) const = 0;
   /// Moves the weights w to the target: computes w + (target − w), rounds it to the format, and writes it to w. carry
-  /// (only if has_carry(); as long as w, and zero at first) holds what rounding has lost so far. place: the index of
-  /// the first element among all weights. Random rounding uses it as a key, so its draws are the same in every run and
-  /// on every rank.
+  /// (only if has_carry(); of the same length as w, zero at first) holds what rounding has lost so far. place: the
+  /// index of the first element among all weights. Random rounding uses it as a key, so its draws are the same in every
+  /// run and on every rank.
   virtual void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t place, const UpdateStep&) const = 0;
   virtual bool has_carry() const { return false; }
   /// Only if has_products(): writes w − step.size·gradient to w, with product and sum in the format's arithmetic.

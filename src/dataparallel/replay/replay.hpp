@@ -12,9 +12,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// The events of a step: those of the trace if it has any, otherwise events derived from the times. In the latter, the
-/// rank is busy whenever no call was exposed: in computation, and in the host's work between kernels. Work that
-/// followed an exposed call waits for that call, and the step's end waits for all calls. Cost: O(n log n).
+/// The events of a step: those of the trace if it has any, otherwise events derived from the times. In derived events,
+/// the rank is busy whenever no call was exposed, that is, during computation and during the host's work between
+/// kernels. Work that followed an exposed call waits for that call, and the step's end waits for all calls.
+/// Cost: O(n log n).
 std::vector<ReplayEvent> replay_events(const TracedStep&);
 
 /// The reason why a fabric cannot run this trace, naming a call; empty: it can.

@@ -53,12 +53,12 @@ class Admission {
   int training_;
 };
 
-/// Counts the staleness of each update: the number of updates (of all workers) that were applied between the read from
-/// which it was computed and the update itself. The caller counts only while all workers train.
-/// If every worker reads right after its own update, the mean staleness is workers - 1, whatever the workers' speeds:
-/// each update is applied once between the read and the update of every other worker. More precisely, over the first n
-/// updates
-/// where `outstanding` is the sum of the present staleness of the updates that are still under way.
+/// Counts updates by their staleness. The staleness of an update is the number of updates, of any worker, that were
+/// applied after the read of the weights from which it was computed and before the update itself. The caller counts
+/// only while all workers train. If every worker reads right after its own update, the mean staleness is workers - 1,
+/// whatever the workers' speeds: each update is applied once between the read and the update of every other worker.
+/// More precisely, the staleness of the first n updates and `outstanding` after the n-th update add up to
+/// (workers - 1)·n.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}
@@ -66,7 +66,8 @@ class StalenessCount {
   void read(int worker, std::uint64_t version) { read_[static_cast<std::size_t>(worker)] = version; }
   /// Notes that an update computed from version `base` is applied to version `version`.
   void applied(std::uint64_t base, std::uint64_t version);
-  /// version: the present one.
+  /// The sum of the staleness that the updates under way, one for each worker, have reached so far. version: the
+  /// present version of the weights.
   std::uint64_t outstanding(std::uint64_t version) const;
   /// The number of updates by their staleness.
   const std::vector<std::uint64_t>& histogram() const { return histogram_; }
@@ -100,8 +101,8 @@ struct StepRule {
   /// step size. By convention 0 means that every change makes a step.
   int softsync = 0;
   /// Only changes that were computed from the current weights are used; others are dropped. A step is made as soon as
-  /// there are changes of all workers but `backups`. A worker's read waits until the weights are newer than those from
-  /// which the worker's last change was computed.
+  /// all workers but `backups` of them have sent such a change. A worker's read waits until the weights are newer than
+  /// those from which the worker's last change was computed.
   bool fresh_only = false;
   int backups = 0;
   std::optional<CompensationPlan> compensation = {};

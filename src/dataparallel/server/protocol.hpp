@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between workers and servers, the split of the weights among servers, and the encoding of numbers.
 //
-// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version, and a clock for each
-// of the workers, and is received, applied and answered while other chunks are on their way.
+// The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version, and for each worker a
+// clock (the number of the worker's updates, see consistency.hpp); and it is received, applied and answered while other
+// chunks are on their way.
 // - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
 //   few chunks of a worker may be unacknowledged at a server; otherwise workers could exhaust the server's memory, as
 //   they can in ps-lite.

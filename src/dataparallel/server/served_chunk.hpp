@@ -21,8 +21,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Keeps the newest weights of a chunk, in the server's memory or in the memory of a worker on the server's node.
-/// A worker on the node that waits for an answer offers the memory in which it wants the chunk's weights. If the next
+/// Keeps the newest weights of a chunk, in the server's memory or in the memory of a worker on the server's node. While
+/// a worker on that node waits for an answer, it offers the memory in which it wants the chunk's weights. If the next
 /// step includes the worker's change, the step writes the new weights directly to this memory, so that nobody has to
 /// copy them to the worker. The worker leaves them unchanged until it offers the memory again, so the following step
 /// can read the weights there. Messages are sent only from the server's memory, which holds two copies of the weights:
@@ -34,8 +34,9 @@ class ChunkWeights {
   ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker);
 
   std::span<const float> values() const { return newest_; }
-  /// True if a message with the newest weights may be sent from the server's memory now. False while messages with
-  /// earlier weights leave from the copy that the next step would need.
+  /// True if a message with the newest weights may be sent from the server's memory now. Until it has left, the message
+  /// occupies one of the two copies, and the other must stay free for the next step. So this is false while an earlier
+  /// message still leaves from a copy that is needed.
   bool lends();
   /// The newest weights in the server's memory; they are copied there if a worker's memory holds them. Requires
   /// `lends`.
@@ -110,11 +111,12 @@ class SpareMemory {
   std::vector<float> scratch_;
 };
 
-/// Applies changes to one chunk, and decides which reads may be answered. With staleness 0 the changes of a clock are
-/// added up in rank order and applied as one. Otherwise each change is applied when it arrives, or as the StepRule
-/// says. A step is one pass over the weights and the changes; the changes are read from their messages, if the port can
-/// keep these. Memory: two copies of the weights (ChunkWeights), and the optimizer's state. If the port cannot keep
-/// messages, also a sum, and with staleness 0 copies of the changes that arrive before those of lower ranks.
+/// Applies changes to one chunk, and decides which reads may be answered. With staleness 0, the changes of one clock
+/// (the i-th change of each worker, see consistency.hpp) are added up in rank order and applied as one. Otherwise each
+/// change is applied when it arrives, or as the StepRule says. A step is one pass over the weights and the changes; the
+/// changes are read from their messages, if the port can keep these. Memory: two copies of the weights (ChunkWeights),
+/// and the optimizer's state. If the port cannot keep messages, also a sum, and with staleness 0 copies of the changes
+/// that arrive before those of lower ranks.
 class ServedChunk {
  public:
   /// weights, tensors: those of the whole flat buffer; the chunk is copied. memory, local_worker: as for ChunkWeights.

@@ -10,7 +10,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// The rule of AdaComm, which decides the length of blocks; see `adacomm` in local_sgd.cpp.
+/// The rule of AdaComm, which decides the length of blocks. Its parameters are those of the strategy `adacomm`, which
+/// local_sgd.cpp explains.
 struct LossPeriod {
   std::uint64_t every = 1, interval = 1;
   double gamma = 0.5;

@@ -9,7 +9,7 @@
 
 namespace gradmeter::kernels {
 
-/// Reads an element of an operand's plain form.
+/// Returns an element of an operand by its index in the dense row-major tensor, whatever the layout of the stored data.
 using ElementAt = std::function<double(std::size_t)>;
 
 /// Element `index` of the result of a pass, from its two inputs in the order of Op.

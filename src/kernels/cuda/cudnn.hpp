@@ -14,7 +14,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's source location.
 void check_cudnn(cudnnStatus_t, const char* call, std::source_location = std::source_location::current());
 /// Notes an error that a destructor cannot throw.
 void release_cudnn(cudnnStatus_t) noexcept;

@@ -82,7 +82,7 @@ class BackgroundLog {
   void add(const Ticket&);
   /// Returns the record of all that was completed since `take` was called last.
   StepRecord take();
-  /// Adds to the totals a call that already has its record in a step.
+  /// Adds to the totals a completed call that a step's record already holds.
   void add_done(const Completion&);
   Totals totals();
   bool idle();
@@ -146,9 +146,10 @@ class Probe final : public ForwardingFabric {
   /// Steps whose work may be under way, the present one last. It is a deque, whose elements keep their addresses, since
   /// the fabric writes times to them.
   std::deque<StepRecord> steps_;
-  StepRecord ended_;             ///< what `end_step` has returned
-  std::vector<Ticket> tickets_;  ///< calls that were posted in a step, and were not yet done when it ended
-  std::vector<Ticket> kept_;     ///< calls that own the labels of the returned records
+  StepRecord ended_;  ///< what `end_step` has returned
+  /// Calls posted in the present step, and calls of earlier steps that were not done when the last step ended.
+  std::vector<Ticket> tickets_;
+  std::vector<Ticket> kept_;  ///< calls that own the labels of the returned records
   bool in_step_ = false;
   /// The most computations of any step so far, for which the next step's record reserves room.
   std::size_t most_submitted_ = 0;

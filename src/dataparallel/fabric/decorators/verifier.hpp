@@ -29,9 +29,9 @@ struct Projection {
 Projection project(std::span<const float> x, std::uint64_t seed, std::uint64_t first = 0);
 
 /// The sum, modulo 2^64, of all 32-bit words, each multiplied by an odd key of its own. A change of one word always
-/// changes the hash; a change of several words leaves it unchanged with a probability of 2^-32. Words of 0 add nothing.
-/// The bytes after the last whole word count as one word. The hash of a buffer is the sum of the hashes of its parts,
-/// if `first` is the index in the buffer of each part's first word. Cost: one pass.
+/// changes the hash; a change of several words leaves it unchanged with a probability of at most 2^-32. Words of 0 add
+/// nothing. The bytes after the last whole word count as one word. The hash of a buffer is the sum of the hashes of its
+/// parts, if `first` is the index in the buffer of each part's first word. Cost: one pass.
 std::uint64_t linear_hash(std::span<const std::byte> bytes, std::uint64_t seed, std::uint64_t first = 0);
 
 /// Checks the bits of messages. The sending port writes a hash of header and payload to the header, and the receiving

@@ -65,7 +65,7 @@ struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
   Role from = Role::worker;
   int to = 0;
-  std::span<std::byte> header = {}, draft = {};  ///< if the draft is empty, the payload is in the sender's own memory
+  std::span<std::byte> header = {}, draft = {};  ///< the port's memory; the draft is empty unless it holds the payload
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
   bool started = false;
@@ -180,7 +180,7 @@ class Messenger {
   /// True if no message waits to leave.
   bool idle() const { return send_queue_.idle(); }
   /// Sleeps until something may have arrived, but at most for a short time. needed: called right before the sleep; if
-  /// it returns true, there is other work, and the function returns at once. Another thread may poll meanwhile.
+  /// it returns true, there is other work, and `sleep_until_rung` returns at once. Another thread may poll meanwhile.
   void sleep_until_rung(const std::function<bool()>& needed);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();

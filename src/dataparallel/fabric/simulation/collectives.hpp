@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in virtual time. A collective begins when the last member of its group has called, and runs the same
-// schedule as over real ranks.
+// Collectives in virtual time. A collective begins when the last member of its group has made its call, and runs the
+// same schedule as over real ranks.
 #pragma once
 #include <map>
 #include <span>

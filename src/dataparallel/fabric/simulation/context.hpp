@@ -37,7 +37,7 @@ struct Packet {
 struct MessageQueue {
   explicit MessageQueue(int rank) : owner(rank) {}
   const int owner;  ///< rank in the world
-  /// Packets by arrival time, sender and number. An arrival time does not change any more, but may be in the future.
+  /// Packets whose arrival time is fixed, though it may lie in the future; by arrival time, sender and number.
   std::map<std::tuple<double, int, std::uint64_t>, Packet> arrivals;
   int reader = -1;  ///< the thread that sleeps until a packet comes; -1: none
 };
