@@ -71,8 +71,8 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. kept: the weights are multiplied by this before the update; 1 -
-  /// step·decay for AdamW, 1 for Adam.
+  /// The functions of kernels/pointwise/pointwise.hpp. kept: the weights are multiplied by this before the update; 1
+  /// for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;

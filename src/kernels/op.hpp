@@ -95,8 +95,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that has kept the cost. To submit the call, nothing of the operation is read,
-  /// since it may have left the caches after its last call.
+  /// As the other `run`, for a caller that has kept the cost. Submitting then reads nothing of the operation, which may
+  /// have left the caches after its last call.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 

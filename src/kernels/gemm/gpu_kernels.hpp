@@ -28,8 +28,8 @@ struct ProductPieces {
   unsigned count, length;
 };
 /// Divides k if there are few results but long sums, as for gradients of weights, so that enough thread blocks have
-/// work: each piece has at least 256 summands, and all pieces together keep at most about busy_blocks thread blocks
-/// busy.
+/// work: each piece has at least about 256 summands, and k is not cut further once there are about busy_blocks thread
+/// blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
