@@ -31,7 +31,7 @@ class Loops {
   virtual ~Loops() = default;
 
   virtual void clear(Buffer) const;  ///< for any element type
-  /// Both buffers have one element type; either may be in the host's memory.
+  /// Both buffers have the same element type; either may be in the host's memory.
   virtual void copy(ConstBuffer from, Buffer to) const;
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
@@ -71,8 +71,8 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor of the weights before the update, which is 1 -
-  /// step·decay for AdamW and 1 for Adam.
+  /// The functions of kernels/pointwise/pointwise.hpp. kept: the weights are multiplied by this before the update; 1
+  /// for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
@@ -101,7 +101,8 @@ class Loops {
   virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
-  /// Divides by a loss scale [1], which `end_step` adapts by its counts [3] (LossScaleCounts).
+  /// Divides the gradients by a loss scale [1]. At the end of a step, `end_step` adapts this scale by its counts [3]
+  /// (LossScaleCounts).
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
   /// Notes in `counts` whether one of the gradients is infinite or NaN.
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;

@@ -18,8 +18,8 @@ struct NumberFormat {
   std::size_t bytes;
   double (*load)(const std::byte*);
   void (*store)(std::byte*, double);  ///< rounds to the format
-  /// Random data is uniform over `levels` whole numbers, from `lowest` on. levels 0: it is Gaussian, of mean 0 and
-  /// variance 1.
+  /// Random data is uniform over `levels` whole numbers, from `lowest` on. By convention `levels` 0 stands for Gaussian
+  /// data, of mean 0 and variance 1.
   double lowest = 0;
   std::size_t levels = 0;
 
@@ -45,8 +45,8 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint6
 /// The root mean square of the random numbers of a format.
 double usual_size(const NumberFormat&);
 
-/// Rounds each number to a number of e4m3 or e5m2 times a scale that all share, chosen so that the largest number
-/// becomes the format's largest (current scaling). Infinities and NaN stay, so that they are seen.
+/// Rounds each number to a number of e4m3 or e5m2 times a scale. All numbers share this scale, which is chosen so that
+/// the largest number becomes the format's largest (current scaling). Infinities and NaN stay, so that they are seen.
 void round_to_fp8(std::span<float>, core::Element);
 
 // Quantization of numbers to 8 bits.
@@ -65,7 +65,8 @@ struct Quantization {
 /// not finite.
 /// Source: Jacob et al., CVPR 2018, section 2.1.
 Quantization quantize_range(float least, float greatest);
-/// Raises each element of `largest` to the largest magnitude among its output's weights [… × outputs × inner].
+/// Sets largest[i] to the largest magnitude among the weights of output i, if that is above its present value. weights
+/// [… × outputs × inner], largest [outputs].
 void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
 /// Turns the largest magnitude of each output's weights into the quantum of these weights, in place: the magnitude is
 /// then largest_int8_weight() quanta. An output whose weights are all zero gets 1.
@@ -81,15 +82,15 @@ double largest_int8_weight();
 /// The `scale` to use with `fill_random` for operands: 1, or for s8 the scale with which no weight exceeds
 /// `largest_int8_weight()`.
 double random_range(const NumberFormat&);
-/// The whole number that stands for 1.0 in the s8 weights of a recurrent layer, whose variance is 1/hidden: a power of
-/// two, such that six standard deviations still fit into s8.
+/// The whole number that stands for 1.0 where a recurrent layer has s8 weights. It is the largest power of two with
+/// which six standard deviations of the weights (variance 1/hidden) do not exceed `largest_int8_weight()`.
 float rnn_weights_scale(const RnnShape&);
 
-// A fast source of much random data: each element is taken from a random place in a table of draws, in a few cycles.
+// A fast source of much random data: each element is taken from a random index of a table of draws, in a few cycles.
 
 constexpr std::size_t draw_table_size = std::size_t{1} << 14;
 
-/// Random places in a table of `draw_table_size` draws.
+/// Random indices into a table of `draw_table_size` draws.
 /// Source: Marsaglia, "Xorshift RNGs", J. Stat. Software 8(14), 2003 (xorshift64).
 class TablePlaces {
  public:

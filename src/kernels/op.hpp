@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operation prepared for a device. Models, kernel cases and benchmarks run the same operations, so a time measured
-// for one alone also holds in training.
+// for an operation alone also holds in training.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -69,7 +69,8 @@ class Op {
   /// The backend's choice of algorithm: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
   /// Makes the operation that converts an input from its plain into its stored form (for `unpacking`: an output back).
-  /// Layers pay for these in each step. Errors: std::logic_error when the operand is not packed.
+  /// Layers run these conversions in each step, so their time counts too. Errors: std::logic_error when the operand is
+  /// not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
   /// As `packing`, but from and to fp32 whatever the operation's own format, for parameters and gradients that are kept
@@ -94,8 +95,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that knows the cost. The operation, which may have left the caches since its last
-  /// call, is not read before the work runs.
+  /// As the other `run`, for a caller that has kept the cost. Submitting then reads nothing of the operation, which may
+  /// have left the caches after its last call.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -144,14 +145,14 @@ void add_op_backend(const OpBackend&);
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has it. This is
-/// so on GPUs that have no products in that precision. device: as for `op_refusal`.
+/// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has the
+/// precision. A GPU without products in that precision is such a case too. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
 /// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A
 /// time then does not describe the device.
 inline constexpr std::string_view left_to_host = "on the host: ";
-/// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason, or with the known
-/// backends; BackendError when the library refuses; std::bad_alloc.
+/// Prepares the problem on the first backend that takes it. Errors: UsageError with the reason why none takes it, or
+/// with the known backends if `options.backend` is unknown; BackendError when the library refuses; std::bad_alloc.
 std::unique_ptr<Op> prepare(const Problem&, const OpOptions& = {}, runtime::Device& = runtime::host_device());
 
 }  // namespace gradmeter::kernels

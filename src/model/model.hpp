@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A network as training strategies see it: parameters and gradients in two flat buffers, tensors in the order in which
-// their gradients become ready, a forward pass, and a backward pass that announces each tensor when it is ready.
+// their gradients become ready, a forward pass, and a backward pass that calls `Model::Ready` for each tensor when its
+// gradient is ready.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
-  /// Whether other tensor ranks hold the rest of it. Then it is a part on each of them.
+  /// Whether this is only a part of a tensor, of which the other tensor ranks hold the other parts.
   bool is_part = false;
   /// place in the whole model; columns 0: by convention, the model is not split, so offset and count give the place
   WholePlace whole = {};

@@ -24,13 +24,13 @@ struct Choices {
 /// Chooses up to `count` candidates to measure, in the order of measuring. Each is the candidate whose measurement most
 /// lowers the mean uncertainty of all candidates' predicted steps. The uncertainty of a machine's terms
 /// (predict/step.hpp) is at first that of their priors, lowered by those `known` rows that are of the first candidate's
-/// system. Candidates that TransformerStep refuses are never chosen. The logarithm of a step is taken as linear in the
-/// logarithms of the terms, and measured with a noise of 4 %. Source: sequential V-optimal design; Fedorov, Theory of
-/// Optimal Experiments, 1972. Cost: O(count · candidates²).
+/// system. Candidates that TransformerStep refuses are neither chosen nor counted in the means. The logarithm of a step
+/// is assumed to be linear in the logarithms of the terms, and a measurement to have a noise of 4 %. Source: sequential
+/// V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
 Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count);
 
-/// Returns at most `of_each_system` rows of each system's transformers, as `choose_rows` picks them, and as many rows
-/// of its other networks, those with the fewest GPUs.
+/// Returns, of each system, at most `of_each_system` rows of transformers, as `choose_rows` picks them, and at most
+/// `of_each_system` rows of other networks, those with the fewest GPUs. Rows without a measured step are left out.
 std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system);
 
 }  // namespace gradmeter::predict

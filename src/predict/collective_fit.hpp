@@ -16,8 +16,8 @@
 
 namespace gradmeter::predict {
 
-/// One row. `problem` says why the row cannot be used, because it has no measured time or no collective that can be
-/// predicted; empty: it can be used.
+/// One row. `problem` says why the row cannot be used: it has no measured time, or its collective cannot be predicted;
+/// empty: it can be used.
 struct MeasuredCollective {
   /// Rows with the same `system` are fitted together: it names the links and how calls are made (exchange_system).
   std::string id = {}, system = {};
@@ -57,7 +57,7 @@ enum class LinkTerm : std::uint8_t {
   between_latency,  ///< [s]
   between_rate,     ///< [bytes/s]
   sum_rate,         ///< [bytes/s]
-  fixed             ///< time of a call that does not depend on ranks or bytes [s]
+  fixed             ///< the part of a call's time that depends on neither ranks nor bytes [s]
 };
 inline constexpr std::size_t link_term_count = 6;
 
@@ -77,8 +77,9 @@ class CollectiveCalibration {
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
   /// The links of the system with the most rows; empty: there are no rows.
   std::optional<core::Machine> any_machine(std::uint32_t ranks_per_node) const;
-  /// The rates of codecs, by the codec's name without parameters. If a name has rates from several systems or with
-  /// several parameters, the last of them in the order of systems' and then of codecs' names are returned.
+  /// The rates of codecs, by the codec's name without parameters. If several systems have rates for a name, those of
+  /// the last system by name are returned; if that system has several codecs of this name, those of the last by
+  /// canonical name.
   std::map<std::string, core::CodecRates> codec_rates() const;
   /// A line for each system: "SYSTEM: ", its fitted terms, and how far predictions were from rows that their fit had
   /// left out.

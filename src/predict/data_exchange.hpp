@@ -13,8 +13,8 @@
 namespace gradmeter::predict {
 
 /// What was chosen for the exchange. The default is what training software usually does: it exchanges gradients in each
-/// step, by a ring in a node and a tree between nodes. Its buckets are so small that the exchange runs beside the whole
-/// backward pass, and only what exceeds the backward pass is exposed.
+/// step, by a ring in a node and a tree between nodes. The default buckets are so small that the exchange runs beside
+/// the whole backward pass, and only the time by which it is longer is exposed.
 struct ExchangeChoice {
   std::string algorithm = {};  ///< name of an all-reduce with a closed form; empty: the default
   /// Bytes of gradients that are sent together. By convention 0 stands for one bucket with all gradients; empty: the

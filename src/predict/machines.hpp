@@ -34,13 +34,15 @@ std::span<const ListedLink> listed_links();
 const ListedDevice* find_device(std::string_view name);
 const ListedLink* find_link(std::string_view name);
 
-/// Makes a machine of such devices. The link within a node is the device's own link, or if none is stated its link to
-/// the host, or if this is not stated either PCIe 3. Until `connect` states the links between nodes, the ports of a
-/// node carry a twelfth of the rate that all links of the node's devices have together.
+/// Makes a machine whose nodes each have `devices_per_node` of this device. The link within a node is the device's link
+/// to its node's devices; if none is stated, its link to the host; if that is not stated either, PCIe 3. Until
+/// `connect` states the links between nodes, the ports of a node carry a twelfth of the rate that all links of the
+/// node's devices have together.
 core::Machine machine_of(const ListedDevice&, std::uint32_t devices_per_node);
-/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". A fitted rate between nodes changes in
-/// proportion to the rate of the ports if the previous links had been stated. If not, the fitted rate is dropped, and
-/// the prior applies to the new links. Errors: UsageError that begins with `flag`.
+/// Connects nodes by links: "100GbE", "8xNDR" (eight ports a node), "400Gbit/s". If the machine has a fitted rate
+/// between nodes and its previous links were stated, that rate changes in proportion to the rate of the ports. If they
+/// were not stated, the fitted rate is dropped, and the prior applies to the new links. Errors: UsageError that begins
+/// with `flag`.
 void connect(core::Machine&, const std::string& flag, const std::string& links);
 
 /// Makes the machine of a listed device ("H100"), or reads one from a file that `predict --calibrate … --output FILE`

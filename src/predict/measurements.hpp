@@ -12,8 +12,8 @@
 
 namespace gradmeter::predict {
 
-/// One row: what was trained, how it was split over GPUs, and how long a step took. A count that the table does not
-/// state is 0; a degree of parallelism is then 1.
+/// One row: what was trained, how it was split over GPUs, and how long a step took. Where the table states no value, a
+/// count is 0, but a degree of parallelism is 1.
 struct MeasuredStep {
   std::string id, system, gpu, model, precision, recompute, strategy, data, note;
   std::string quantile = {};  ///< "p50" if the time is this quantile of steps; empty: a mean or a median

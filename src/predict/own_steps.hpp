@@ -58,7 +58,8 @@ class OwnStepCalibration {
  public:
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions = {});
   OwnPredictionOrReason predict(const OwnStep&) const;
-  /// A naive prediction [s], which assumes linear scaling: the step of the same curve on the fewest ranks above 1.
+  /// A naive prediction [s], which assumes linear scaling: the measured step of the same curve on the fewest ranks
+  /// above 1, times the ratio of the batches per rank.
   std::optional<double> linear(const OwnStep&) const;
   std::span<const OwnStep> rows() const { return rows_; }
   /// The largest number of ranks of a measured point.
@@ -68,9 +69,11 @@ class OwnStepCalibration {
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions,
                      bool with_spread);
   struct Modelled {
-    /// step: as modelled; alone: the step of one rank; computing: the step of these ranks without exchange [s].
+    /// step: the step before it is multiplied by measured ÷ modelled; alone: the step of one rank; computing: the step
+    /// of these ranks without exchange [s].
     double step = 0, alone = 0, computing = 0;
-    double noise = 0;  ///< noise of the measured one-rank step, if the prediction is made of that alone
+    /// noise of the measured one-rank step; set only on one rank or without exchange, where no step is simulated
+    double noise = 0;
   };
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
   std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;

@@ -35,9 +35,9 @@ inline constexpr double least_spread = 0.05;
 /// had. times_ranks: the prediction's ranks ÷ the calibration's; each doubling adds 3 % to the half width, in
 /// quadrature with the spread.
 void set_interval(Prediction&, double spread, double times_ranks);
-/// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability. away: the same
-/// magnitude of rows that were left out of the fit that predicted them. Source: Vovk, Gammerman, Shafer, Algorithmic
-/// Learning in a Random World, 2005 (conformal prediction).
+/// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability. away:
+/// |log(predicted ÷ measured)| of rows, each predicted by a fit that had left it out. Source: Vovk, Gammerman, Shafer,
+/// Algorithmic Learning in a Random World, 2005 (conformal prediction).
 double spread_of(std::vector<double> away);
 /// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
 inline constexpr double noise_without_interval = 0.1;
@@ -73,7 +73,8 @@ class Calibration {
 
   /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
   /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
-  /// throughput of a GPU in the row with the fewest GPUs, of those with the same model, batch and precision.
+  /// throughput of a GPU in one calibration row: of the rows with the same system, model, micro-batch, precision,
+  /// strategy and data, the one with the fewest GPUs.
   std::optional<double> constant_flops(const MeasuredStep&) const;
   std::optional<double> linear(const MeasuredStep&) const;
 

@@ -83,7 +83,7 @@ std::string values_text(const core::Factors&, std::span<const core::Factor>);
 struct CodecPair {
   const core::Point* coded;
   const core::Point* plain;
-  /// The median time without the codec, divided by that with it. The interval follows from the intervals of both times.
+  /// The median time without the codec, divided by the median time with it, with an interval from those of both times.
   analysis::Estimate gain() const;
 };
 /// Pairs in the order of the points. If several points have no codec, the last of them is used.

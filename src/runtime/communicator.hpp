@@ -98,8 +98,8 @@ class Communicator {
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
 
   void barrier() const { member_->barrier(); }
-  /// Collective, for ranks with nothing to do while others measure: it looks once a millisecond and sleeps in between,
-  /// so it takes hardly any core time.
+  /// Collective, for ranks with nothing to do while others measure: a rank looks once a millisecond whether all have
+  /// come and sleeps in between, so the wait takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
   template <class T>

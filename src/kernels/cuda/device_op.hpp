@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that operations of a GPU share: lists of operands that are in plain form for every backend, and the class from
-// which backends derive.
+// Code that all operations on a GPU share: the lists of their operands, none of which is packed (kernels/op.hpp), and
+// the base class of the operations of every backend.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -71,8 +71,9 @@ class Scratch {
   runtime::OwnedBuffer memory_;
 };
 
-/// A backend derives from it and writes `launch`. Operands are never packed. The only conversions are packing_floats
-/// and unpacking_floats, from and to fp32, for operands in bf16 and fp16.
+/// The base class: each backend's operations derive from it and implement `launch`. Operands are never packed, so
+/// `packing` and `unpacking` throw. `packing_floats` and `unpacking_floats` convert bf16 and fp16 operands from and to
+/// fp32.
 class DeviceOp : public Op {
  public:
   DeviceOp(OperandLists, runtime::Cost);

@@ -20,7 +20,7 @@ struct Divisor {
   static constexpr std::size_t end = std::size_t{1} << 31;
   unsigned d = 1, factor = 1, shift = 0;
   Divisor() = default;
-  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // 0: nothing is divided
+  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // 0: no elements, so never used
     while (std::uint64_t{1} << shift < d) ++shift;
     factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - d)) / d + 1);
   }
@@ -43,7 +43,8 @@ struct LongDivisor {
   }
 };
 
-/// Calls `launch` with the type of divisors for indices below n, as a std::type_identity.
+/// Calls `launch` with the divisor type that serves all indices below n, wrapped in a std::type_identity: Divisor if n
+/// allows, else LongDivisor.
 template <class Launch>
 void with_divisors_below(std::size_t n, Launch launch) {
   if (n <= Divisor::end) return launch(std::type_identity<Divisor>{});

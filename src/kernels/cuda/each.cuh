@@ -32,7 +32,7 @@ __device__ inline float sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1 + e);
 }
 
-/// Launches a kernel with a thread an element; launches nothing for n = 0, since CUDA refuses empty grids.
+/// Launches a kernel with one thread for each element; launches nothing for n = 0, since CUDA refuses empty grids.
 template <class... P>
 void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStream_t stream,
                  std::type_identity_t<P>... arguments) {
@@ -41,8 +41,8 @@ void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStre
   runtime::check_cuda(gpu::launch(kernel, shape, stream, arguments...), name);
 }
 
-/// Throws std::invalid_argument unless the lengths are equal. Its text does not come from fmt, since nvcc cannot
-/// compile fmt's checks of formats.
+/// Throws std::invalid_argument unless the lengths are equal. The message is built without fmt, whose checks of formats
+/// nvcc cannot compile.
 inline void check_lengths(const char* what, std::size_t given, std::size_t expected) {
   if (given == expected) return;
   throw std::invalid_argument(std::string(what) + ": " + std::to_string(given) + " elements given where " +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that uses of NVIDIA's libraries share: owners of the libraries' handles and descriptors, and the properties of
-// the device by which libraries decide which problems they take.
+// What all code that calls NVIDIA's libraries shares: owners of the libraries' handles and descriptors, and the
+// properties of the device, which decide whether a library takes a problem.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,8 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// `destroy` is the library's call; `release` takes its status, and notes an error that cannot be thrown.
+/// destroy: the library's function that destroys a T. release: gets the status that `destroy` returns, and notes an
+/// error, since a destructor cannot throw it.
 template <class T, auto destroy, auto release>
 struct LibraryTraits {
   using type = T;

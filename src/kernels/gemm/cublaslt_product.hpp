@@ -21,7 +21,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's file and line.
 void check_cublaslt(cublasStatus_t, const char* call, std::source_location = std::source_location::current());
 /// Notes an error that a destructor cannot throw.
 void release_cublaslt(cublasStatus_t) noexcept;
@@ -33,8 +33,8 @@ using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: for fp8, intermediate
-/// sums are not converted to fp32 from time to time, which is faster and less accurate.
+/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: for fp8, faster and
+/// less accurate: leaves out the periodic promotion of intermediate sums to a higher precision.
 /// Source: cuBLAS, cublasComputeType_t; CUBLASLT_MATMUL_DESC_FAST_ACCUM
 enum class LtMode : std::uint8_t { usual, tf32, fast_sums };
 
@@ -56,7 +56,7 @@ struct LtOperands {
 class LtProduct {
  public:
   /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive search waits for the device.
-  /// Errors: BackendError when there is none, or when the library fails.
+  /// Errors: BackendError when there is no such algorithm, or when the library fails.
   LtProduct(const LtProblem&, AlgorithmSearch, runtime::Device&);
 
   /// Queues the product. The first call with operands of another alignment also chooses an algorithm for that

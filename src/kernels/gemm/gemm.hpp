@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = alpha·op(A)·op(B) + beta·C (+ bias by column) (+ activation): the kernel in which training spends nearly all its
-// time.
+// C = op(A)·op(B) + beta·C (+ a bias for each column), then perhaps an activation, with beta 0 or 1: the kernel in
+// which training spends nearly all its time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -28,8 +28,7 @@ struct GemmShape {
 
 class Op;
 
-/// A product of fp32 matrices in the host's memory that runs at once: an operation (op.hpp) for callers without a
-/// queue.
+/// A product of fp32 matrices in the host's memory, for callers without a queue: when `run` returns, C is complete.
 class Gemm {
  public:
   /// Errors: those of `prepare`; std::invalid_argument on an empty extent.

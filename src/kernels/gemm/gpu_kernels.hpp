@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products on a GPU by our own kernels, conversions of operands for libraries, and how a product is divided into
-// pieces. The division decides the order of sums, so it depends on the shape alone.
+// pieces. The division decides the order of sums. It depends on the shape alone, so that all GPUs give the same bits.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -28,7 +28,8 @@ struct ProductPieces {
   unsigned count, length;
 };
 /// Divides k if there are few results but long sums, as for gradients of weights, so that enough thread blocks have
-/// work: at least 256 summands a piece, and at most so many pieces that there are about busy_blocks blocks.
+/// work: each piece has at least about 256 summands, and k is not cut further once there are about busy_blocks thread
+/// blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
@@ -77,8 +78,9 @@ struct DeviceMatrix {
   std::size_t row_stride, column_stride = 1;
   DeviceMatrix transposed() const { return {first, column_stride, row_stride}; }
 };
-/// C = A·B, or C += A·B, of fp32 matrices. The column stride of C must be 1. If m or k is 0, nothing is done. Errors:
-/// std::invalid_argument if scratch has not product_scratch(extents) floats; BackendError when a launch fails.
+/// C = A·B or C += A·B, plus a bias if there is one, of fp32 matrices. The column stride of C must be 1. If m or k is
+/// 0, C is left as it is. Errors: std::invalid_argument if scratch does not have product_scratch(extents) floats;
+/// BackendError when a launch fails.
 struct MatrixProduct {
   unsigned m, n, k;
   DeviceMatrix<const float> a, b;
@@ -101,8 +103,8 @@ struct MatrixForm {
   GRADMETER_HOST_DEVICE constexpr std::size_t stored_elements() const { return count * stored_rows * stored_columns; }
 };
 
-/// The scale of an fp8 operand, which lies in memory right behind its numbers: the factor by which cuBLASLt multiplies
-/// them.
+/// The scale of an fp8 operand: the factor by which cuBLASLt multiplies the operand's numbers. In memory it lies right
+/// behind these numbers.
 struct Fp8Scale {
   float factor;
   std::uint32_t largest_bits;  ///< bits of the operand's largest finite magnitude in fp32
@@ -130,7 +132,8 @@ void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&,
 
 void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
-/// Multiplies by quantum, and if column_quanta is given, by the column's element of it (in the device's memory).
+/// Multiplies each sum by quantum. If column_quanta (in the device's memory) is given, multiplies the sums of column j
+/// by column_quanta[j] too.
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
                  cudaStream_t);
 

@@ -28,7 +28,7 @@ struct DenseFactor {
   __device__ float at(unsigned batch, unsigned i, unsigned k) const {
     return load(first + batch * batch_stride + i * stride + k * k_stride);
   }
-  /// Whether neighbours in memory differ in k: then the threads of a warp load along k.
+  /// True if elements with consecutive k are adjacent in memory; the threads of a warp then load along k.
   __device__ bool is_contiguous_in_k() const { return k_stride == 1; }
 };
 

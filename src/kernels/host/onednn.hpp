@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all uses of oneDNN share: its errors as BackendError, what it has on this processor, its types.
+// What all code that calls oneDNN shares: oneDNN's errors as BackendError, what the library supports on this processor,
+// and its types.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -57,7 +58,8 @@ struct Argument {
   std::optional<dnnl::primitive_attr> floats = {};
 };
 
-/// A primitive as the files of operations make it. The caller owns the `scratchpad` (scratchpad_mode::user).
+/// What make_primitive_op needs to know of a primitive. The primitive has scratchpad_mode::user: whoever executes it
+/// provides memory of the form `scratchpad`.
 struct PreparedPrimitive {
   dnnl::primitive primitive;
   dnnl::memory::desc scratchpad;

@@ -26,8 +26,8 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 /// where AVX-512 has 64 of fp32.
 double most_of_fma(Precision);
 
-/// The rates of memory with compute_threads() threads in three access patterns. The processor decides which is fastest:
-/// on some, streaming stores are slower than ordinary ones.
+/// The rates of memory with compute_threads() threads in three access patterns. Which pattern is fastest depends on the
+/// processor: on some, streaming stores are slower than ordinary ones.
 struct MemoryRates {
   /// a = b + s·c with streaming stores: 12 bytes an element, since no line of `a` is read before it is overwritten (a
   /// processor without such stores reads 4 more).

@@ -13,9 +13,9 @@ namespace gradmeter::kernels {
 void set_compute_threads(int threads);
 int compute_threads();
 
-/// Calls part(first, count) for contiguous parts of [0, n): at most compute_threads() parts, and at most n / `grain`.
-/// Parts start at multiples of 16 elements, so that no two write one cache line of floats. `part` must not throw. With
-/// one thread it is one plain call.
+/// Calls part(first, count) for contiguous parts of [0, n): at most compute_threads() parts, and at most n / `grain`,
+/// but at least one if n is not 0. Parts start at multiples of 16 elements, so that no two write one cache line of
+/// floats. `part` must not throw. A single part is one plain call on this thread.
 void split(std::size_t n, std::size_t grain, const std::function<void(std::size_t first, std::size_t count)>& part);
 
 }  // namespace gradmeter::kernels

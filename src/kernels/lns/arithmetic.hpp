@@ -85,8 +85,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum: a second word c keeps what rounding has added to w, so that the value is w − c. y = change − c; t
-/// = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// A compensated sum: a second word c keeps what rounding has added to w, so that the value is w − c. The steps: y =
+/// change − c; t = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
 /// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
@@ -106,7 +106,7 @@ struct LnsConversion {
   static constexpr unsigned cell_bits = 9;
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
-  const std::uint16_t* code = nullptr;   ///< for each cell of fp32's mantissas, the code of its first one, [512]
+  const std::uint16_t* code = nullptr;   ///< for each cell, the code of its first mantissa, [512]
   const std::uint32_t* begin = nullptr;  ///< the first mantissa of code i, [258]
   unsigned fraction_bits = 0;
 };

@@ -13,7 +13,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Holds the tables of one system, some 360 KB.
+/// The tables for one number of fraction bits, some 360 KB.
 struct DeviceLnsTables {
   runtime::DeviceSpan<const std::int16_t> doubled;  ///< LnsTables::doubled()
   LnsConversion conversion;
@@ -31,7 +31,8 @@ const DeviceLnsTables& device_lns_tables(unsigned fraction_bits);
 using runtime::DeviceSpan;
 
 /// C = op(A)·op(B) with logarithmic sums: those of `Lns`, bit for bit, in the order k = 0, 1, 2, …
-/// `doubled`: LnsTables::doubled() of the system in device memory; a block copies it into shared memory, some 10 KB.
+/// `doubled`: LnsTables::doubled() of the system in device memory; each thread block copies it (some 10 KB) into shared
+/// memory.
 /// Shape:  a [m × k], b [k × n] (or as the problem transposes them), c [m × n]; row-major.
 /// Cost:   m·n·k look-ups in shared memory; each operand is read once for each 16 rows or columns of the result.
 /// Errors: std::invalid_argument when a length differs, and for bias, activation, accumulation, packing and batches;

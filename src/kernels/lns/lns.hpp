@@ -24,14 +24,14 @@ namespace gradmeter::kernels {
 
 /// The arithmetic. Every operation is defined for all 65,536 words (0x8000 reads as zero), and counts into `events` if
 /// that is given. Division by zero saturates and counts as an overflow; 0/0 is 0 and counts as a NaN. Cost: one table
-/// look-up for each sum. An `Lns` is two machine words, and is passed by value.
+/// look-up for each sum. An `Lns` is a single pointer, so it is cheap to copy.
 class Lns {
  public:
   /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
   explicit Lns(unsigned fraction_bits = 8, LnsAddition addition = LnsAddition::exact)
       : tables_(&lns_tables(fraction_bits, addition)) {}
 
-  /// Rounds to the nearest number, by its logarithm.
+  /// Rounds x to the number whose logarithm is nearest to that of x.
   Lns16 encode(double x, LnsEvents* events = nullptr) const;
   double decode(Lns16 x) const;
 
@@ -65,8 +65,8 @@ void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> value
 
 /// logarithmic: products and sums are those of `Lns`, from zero in the order k = 0, 1, 2, …; the bits depend on this
 /// order. Underflow and saturation are as in `Lns`, but not counted. linear: numbers are only stored as logarithms.
-/// They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. Its bits depend on the
-/// library, as a Gemm's do.
+/// They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. The bits of the result
+/// depend on the library, as those of a Gemm do.
 enum class LnsSum { logarithmic, linear };
 
 /// A prepared problem. Only one thread at a time may use it, since it owns the packed operands.

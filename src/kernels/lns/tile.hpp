@@ -22,8 +22,8 @@ inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor from A: `below` is subtracted from the word or code from B (0xffff if the factor is zero); `sign` is 1 if
-/// it is negative.
+/// A factor from A. `below` is subtracted from the word or code of B's factor (0xffff if A's factor is zero); `sign` is
+/// 1 if A's factor is negative.
 struct LnsFactor {
   std::uint16_t below = 0xffff, sign = 0;
 };

@@ -18,14 +18,15 @@ inline constexpr MomentumParameters case_momentum{.step = case_step, .mu = 0.9F,
 inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
 
 /// Makes one update of arrays in the device's memory, within work of its queue. Arrays have the element type of the
-/// update (bf16 is stored as bytes). Those that it writes come first: w g; w v g; w m v g.
+/// update (bf16 is stored as bytes). They are listed with the written ones first: sgd w, g; momentum w, v, g; adam w,
+/// m, v, g.
 using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
 /// Updates in fp32 by loops().
 void update_by_loops(PointwiseKind, std::span<const runtime::Buffer> arrays);
 
 /// Refuses all problems but fused updates of optimizers.
 std::string device_pointwise_refusal(const Problem&);
-/// implementation: the text that rows state.
+/// implementation: the text that result rows state as the implementation.
 std::unique_ptr<KernelCase> make_device_pointwise_case(const Problem&, const KernelCaseOptions&, PointwiseUpdate,
                                                        std::string implementation);
 

@@ -65,7 +65,7 @@ void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan
           float kept, cudaStream_t);
 
 /// As `adam`, where a loss scale may skip updates: the update's number counts only updates that were made, and epsilon
-/// is that of algorithm 1. rates [1]: memory for this call alone, which its first kernel writes.
+/// is that of algorithm 1. rates [1]: memory for this call alone, written by the call's first kernel.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 

@@ -85,7 +85,8 @@ void scale(std::span<float> values, float factor);
 enum class Binary : std::uint8_t { add, subtract, multiply, divide };
 enum class Unary : std::uint8_t { add, multiply, square_root, sigmoid, tanh };  // add and multiply take `number`
 
-/// out = a ∘ b. Cost: 12 bytes an element. All have one length (std::invalid_argument); out may be a or b.
+/// out = a ∘ b. Cost: 12 bytes an element. out may be a or b. Errors: std::invalid_argument unless all lengths are
+/// equal.
 void vector_op(Binary, std::span<const float> a, std::span<const float> b, std::span<float> out);
 /// out = f(a) for the operation f, which may also take `number`. Cost: 8 bytes an element.
 void vector_op(Unary, std::span<const float> a, float number, std::span<float> out);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms. With it,
-// vectors and threads of the host and blocks of a GPU give the same bits. Rows are cut into pieces of 32. The rows of a
-// piece are added one after another; the sums of the pieces are the rows of a shorter matrix, which is added up in the
-// same way, until one row is left. The numbers of one channel of an image are added up in another order: plane_sum.
+// The order in which the rows of a matrix are added up, for the gradients of biases, channels and layer norms. In this
+// order, the host gives the same bits with any width of vectors and number of threads, and so does a GPU. Rows are cut
+// into pieces of 32. The rows of a piece are added one after another; the sums of the pieces are the rows of a shorter
+// matrix, which is added up in the same way, until one row is left. The numbers of one channel of an image are added up
+// in another order: plane_sum.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -42,7 +42,8 @@ struct UpdateNumber {
   std::uint64_t value = 1;
   runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
-  /// `is_skipped` and `counted` are for host code within work of a queue.
+  /// Whether this step is skipped, and (`counted`) the number of this update when skipped steps are not counted. Both
+  /// read `counts` on the host, so call them only within work that a queue runs on the host.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
   std::uint64_t counted() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);
@@ -65,7 +66,9 @@ GRADMETER_HOST_DEVICE constexpr double adam_share(float beta, std::uint64_t t) {
 struct AdamRates {
   float rate, epsilon;
 };
-/// The rate and the epsilon of algorithm 1, for update t; `AdamParameters` has the epsilon of the end of section 2.
+/// Adam's rate and epsilon for update t, in the form w −= rate·m/(√v + epsilon) (end of section 2 of Adam's paper, see
+/// AdamParameters). `adam_epsilon` takes the epsilon of the paper's algorithm 1, and returns that of this form, which
+/// is √(1 − beta2^t) times as large.
 GRADMETER_HOST_DEVICE inline float adam_rate(float step, float beta1, float beta2, std::uint64_t t) {
   return static_cast<float>(double{step} * sqrt(adam_share(beta2, t)) / adam_share(beta1, t));
 }
@@ -84,9 +87,10 @@ struct TensorPiece {
 struct TwoSums {
   double first = 0, second = 0;
 };
-/// The order in which a TwoSums is added up. In a block of 4096, element i is added to lane i mod `lanes`; then the
-/// lanes are added in order, and then the elements after the last whole row of lanes. The sums of the blocks are added
-/// in order. So neither the number of threads, nor the width of vectors, nor the device changes a bit.
+/// The order in which a TwoSums is added up. In a block of 4096 elements, element i is added to lane i mod `lanes`, up
+/// to the last whole row of lanes. Then the lanes are added in order, and then the elements that are left. The sums of
+/// the blocks are added in order. So neither the number of threads, nor the width of vectors, nor the device changes a
+/// bit.
 struct NormBlocks {
   static constexpr std::size_t length = 4096, lanes = 8;
   GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }

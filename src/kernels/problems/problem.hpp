@@ -15,10 +15,10 @@ namespace gradmeter::kernels {
 
 enum class KernelKind : std::uint8_t { gemm, conv, rnn, sparse, pointwise };
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
-/// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (or 7 or 6), for sums
-/// too. lns16_linear: numbers are stored as in lns16, but decoded and summed in fp32. tf32 is a GPU's fast mode for
-/// products of fp32, and the `_fast` ones are its fast modes for fp8. Each mode is a precision of its own, so that
-/// times of different modes are not confused.
+/// The type of operands and of sums. lns16: the logarithmic number system with 8 fraction bits (lns16_f7 and lns16_f6:
+/// with 7 and 6), for sums too. lns16_linear: numbers are stored as in lns16, but decoded and summed in fp32. tf32 is a
+/// GPU's fast mode for products of fp32, and the `_fast` ones are its fast modes for fp8. Each mode is a precision of
+/// its own, so that times of different modes are not confused.
 enum class Precision : std::uint8_t {
   fp32,
   bf16,
@@ -53,7 +53,7 @@ struct PrecisionInfo {
   /// storage_bytes and result_bytes.
   std::size_t native_bytes = 0, native_result_bytes = 0;
   bool is_gpu_mode = false;       ///< only kernel cases on a GPU use it
-  double sum_roundoff = 0x1p-24;  ///< relative error of a sum's addition
+  double sum_roundoff = 0x1p-24;  ///< relative error of each addition of a sum
 };
 /// The table in the order of Precision.
 std::span<const PrecisionInfo> precision_table();
@@ -78,7 +78,7 @@ std::string_view name(Cell);
 struct RnnShape {
   Cell cell = Cell::vanilla;
   std::size_t hidden = 0, batch = 0, steps = 0;
-  std::size_t input = 0;  ///< width of the layer's input; 0: as wide as the hidden state
+  std::size_t input = 0;  ///< width of the layer's input; by convention 0: as wide as the hidden state
   std::size_t input_width() const { return input > 0 ? input : hidden; }
   bool operator==(const RnnShape&) const = default;
 };

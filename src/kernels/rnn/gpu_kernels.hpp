@@ -54,8 +54,9 @@ struct GateMatrix {
   std::size_t gate;  ///< number of the gate
 };
 
-/// Both functions queue their work on the stream. Element: f32, f16, bf16. Errors: BackendError when a launch fails;
-/// std::logic_error for another element.
+/// `take_gate` copies a gate's weights from our layout to the library's; `add_gate` adds a gate's gradient in the
+/// library's layout to ours. Both queue their work on the stream. Element: f32, f16, bf16. Errors: BackendError when a
+/// launch fails; std::logic_error for another element.
 
 void take_gate(const std::byte* ours, std::byte* theirs, core::Element, const GateMatrix&, cudaStream_t);
 /// Adds to `ours`, which is fp32.

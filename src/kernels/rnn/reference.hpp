@@ -58,8 +58,8 @@ struct RnnGradients {
   std::vector<double> layer;          ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
-/// `gradient`: that of the loss with respect to the layer's output, h after each step [steps x rows x hidden]; what a
-/// step's h adds by way of later steps is not in it. Cost: 4·gates·hidden² FLOP a row and step.
+/// `gradient`: that of the loss with respect to the layer's output, h after each step [steps x rows x hidden]; it
+/// leaves out what a step's h contributes through later steps. Cost: 4·gates·hidden² FLOP a row and step.
 RnnGradients rnn_backward_reference(const RnnInputs&, const RnnTrace&, std::span<const double> gradient);
 
 /// One element of the gradient of W, U or b; `at` is its index in that tensor (RnnInputs). Cost: 2·rows·steps FLOP.

@@ -19,13 +19,13 @@ std::string cusparselt_refusal(const Problem&);
 
 struct SparseLtTypes {
   core::Element operand, result;
-  /// With operands of 8 bits, k must be contiguous in both, so B is stored as [n x k]; else as [k x n].
+  /// The library wants k contiguous in 8-bit A and B, so such a B is stored as [n x k]; all others as [k x n].
   bool is_b_transposed() const { return core::size_of(operand) == 1; }
 };
 /// Takes bf16, fp16, int8 (summed into int32) and fp8-e4m3 (into fp32). Errors: std::logic_error for others.
 SparseLtTypes sparselt_types(Precision);
 
-/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's place.
+/// Throws if a call failed. Errors: BackendError with the library's own text and the caller's file and line.
 void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
 
 /// Notes an error that a destructor cannot throw.

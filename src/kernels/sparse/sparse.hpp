@@ -18,9 +18,9 @@ namespace gradmeter::kernels {
 
 /// The matrix is cut into units, which consist of entries. csr and 2:4: a unit is a row, and an entry is one number.
 /// blocked (BCSR): a unit is `block_rows` rows that have their entries in the same columns, and an entry is a block of
-/// block_rows x 1 numbers; those below the matrix's last row are zero. Unit u holds the entries starts[u] … starts[u +
-/// 1], in the order of their columns. Entry e is in column columns_of[e] and has the values from values[e · height()]
-/// on.
+/// block_rows x 1 numbers; numbers below the matrix's last row are zero. Unit u holds the entries from starts[u] to
+/// starts[u + 1] - 1, in the order of their columns. Entry e is in column columns_of[e] and has the values from
+/// values[e · height()] on.
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;
@@ -58,12 +58,12 @@ void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_
 /// The storage type of A and B. Errors: std::logic_error for a precision that no sparse product has.
 core::Element sparse_element(Precision);
 
-/// Numbers of A and B are those of the precision's storage type.
+/// A and B, whose floats are all numbers of the precision's storage type.
 struct SparseOperands {
   SparseMatrix a;
   AlignedVector<float> b;
 };
-/// Draws Gaussian A and B; for int8 uniform whole numbers. The same for the same seed.
+/// Draws Gaussian A and B; for int8 uniform whole numbers. Equal seeds give equal operands.
 SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64_t seed);
 
 /// Element i of C [m x n], row-major.

@@ -10,7 +10,7 @@
 
 namespace gradmeter::model {
 
-/// Samples of `features` numbers and `labels` labels in [0, classes).
+/// A set of samples, each of `features` numbers and `labels` labels in [0, classes).
 class Dataset {
  public:
   virtual ~Dataset() = default;

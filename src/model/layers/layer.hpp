@@ -61,8 +61,8 @@ enum class Cut : std::uint8_t {
 /// The sums over tensor ranks that a part of a layer needs. The buffers that are summed come from Peers::memory.
 struct LayerSums {
   bool output = false, input_gradient = false;
-  /// For a layer that contains layers: the length of each sum that these need, in floats a sample, in the order of the
-  /// sums. Each sum has a buffer of its own (`shared`).
+  /// For a layer that contains layers: the length of each sum that the inner layers need, in floats a sample, in the
+  /// order in which the sums are made. Each sum has a buffer of its own (`shared`).
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
@@ -96,7 +96,8 @@ struct LayerProblems {
 
 /// A layer prepared for one number of samples, with its operations and their memory. It must live until its work is
 /// done. The work that a pass submits depends only on its operands: a later pass on the same operands may submit that
-/// work again without calling the layer (`RecordedPass`). Only a layer that is a part asks the queue for events.
+/// work again without calling the layer (`RecordedPass`). A layer that is not a part never asks the queue for events,
+/// since work with events cannot be recorded.
 class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;

@@ -9,9 +9,9 @@
 namespace gradmeter::model {
 
 /// Fully connected: y = relu(x·Wᵀ + b), or without ReLU. Tensors: weight [out × in], bias [out]. A sample of any shape
-/// is taken as a list of its elements. Cost: 2·in·out FLOP a sample in each of its three passes. Initial weights: He et
-/// al., ICCV 2015 (uniform, variance 2/in); biases zero. precision: that of the products. If its sums are logarithms,
-/// the bias is added, and its gradient summed, in logarithms too.
+/// is taken as a list of its elements. Cost: 2·in·out FLOP a sample in each of three products: forward, the input's
+/// gradient and the weight's. Initial weights: He et al., ICCV 2015 (uniform, variance 2/in); biases zero. precision:
+/// that of the products. If its sums are logarithms, the bias is added, and its gradient summed, in logarithms too.
 std::unique_ptr<Layer> make_dense_layer(const SampleShape& input, std::size_t out, kernels::Activation,
                                         kernels::Precision = kernels::Precision::fp32);
 
@@ -34,9 +34,9 @@ struct ConvolutionOptions {
   std::size_t stride = 1, pad = 0;
 };
 /// A convolution with bias and ReLU: y = relu(x ∗ F + b). Tensors: filters [filters × channels × side × side], bias
-/// [filters]. Cost: 2·outputs·channels·side² FLOP a sample in each of its three passes; also a pass over images and
-/// filters if the backend has its own layouts. Initial filters: He et al., ICCV 2015 (uniform, variance
-/// 2/(channels·side²)).
+/// [filters]. Cost: 2·outputs·channels·side² FLOP a sample in each of three operations: forward, the input's gradient
+/// and the filters'; also a pass over images and filters if the backend has its own layouts. Initial filters: He et
+/// al., ICCV 2015 (uniform, variance 2/(channels·side²)).
 std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions&,
                                               kernels::Precision = kernels::Precision::fp32);
 

@@ -32,7 +32,7 @@ class PlainOp {
 
  private:
   struct Packed {
-    std::unique_ptr<kernels::Op> op;  ///< null: it is stored as plain fp32, or has no plain form
+    std::unique_ptr<kernels::Op> op;  ///< null: the operand is stored as plain fp32, or has no plain form
     runtime::OwnedBuffer stored;
     std::optional<runtime::ConstBuffer> kept = {};
   };

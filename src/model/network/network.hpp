@@ -19,15 +19,16 @@ namespace gradmeter::model {
 /// ranks the outcome is zero.
 ///
 /// A pass cuts the batch into the part's micro-batches. Gradients are averaged over micro-batches in their order
-/// (`GradientSum`), and tensors are announced in the backward pass of the last micro-batch. A forward pass takes a
-/// batch of any size; a part cuts it into micro-batches for which it has memory.
+/// (`GradientSum`), and `Ready` is called for the tensors in the backward pass of the last micro-batch. A forward pass
+/// takes a batch of any size; a part cuts it into micro-batches for which it has memory.
 ///
-/// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. For a pair of layers
-/// that ranks share, one buffer is summed over the ranks forward [n × out] and one backward [n × in]; the network's
-/// first pair has no backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a
-/// pair, each tensor rank sends only its share of the width. A weight that the last stage shares with the first is sent
-/// once each way in a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates
-/// this memory once; a whole network allocates anew whenever a batch is larger than all before.
+/// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. Tensor ranks share
+/// layers in pairs, the first cut by outputs and the second by inputs (`Cut`). For each pair they sum one buffer
+/// forward [n × outputs of the pair] and one backward [n × inputs of the pair]; the network's first pair has no
+/// backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a pair, each tensor
+/// rank sends only its share of the width. A weight that the last stage shares with the first is sent once each way in
+/// a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates this memory once;
+/// a whole network allocates anew whenever a batch is larger than all before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
 /// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -86,10 +87,12 @@ class Network : public Model {
   std::vector<StageSlot> lay_out(std::size_t samples, MemoryPlanner&) const;
   MemoryPlanner needed_memory(std::size_t samples) const;
   void provide_memory(Queue&, std::size_t samples);
-  /// Runs a pass of a whole network in one micro-batch, and records it if it recurs.
+  /// Runs a pass of a whole network in one micro-batch. If the pass before had the same operands, this pass's work is
+  /// recorded (`RecordedPass`); later passes with these operands submit the recorded work.
   void whole_pass(const Run&);
   void run_schedule(const Run&, const std::vector<PipelineStep>&);
-  /// in_use: true where submitted work may still read this memory.
+  /// Posts the receive of a micro-batch's input from the previous stage; does nothing on the first stage. in_use: work
+  /// that was submitted may still read the buffer, so the message may overwrite it only after that work.
   void expect_input(const Run&, std::size_t micro_batch, bool in_use);
   void forward_micro_batch(const Run&, std::size_t micro_batch);
   void backward_micro_batch(const Run&, std::size_t micro_batch);

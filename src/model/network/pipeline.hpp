@@ -16,7 +16,7 @@ namespace gradmeter::model {
 /// Records the work of a pass of a network that is not split, so that the next pass on the same memory can submit the
 /// recorded work without calling the layers again. A pass is recorded if it has the same operands as the one before it.
 /// The loss is not recorded, since each pass writes it to another place. The work of layers must depend on nothing but
-/// its operands, and tensors must be announced in ascending order (`Model::pass`).
+/// its operands, and tensors must be announced, by a call of `Model::Ready` for each, in ascending order.
 /// Memory: for each piece of work, a copy of the variables that its callable has captured.
 class RecordedPass {
  public:

@@ -74,7 +74,8 @@ struct LayerTable {
 std::vector<std::string_view> shipped_layer_tables();
 /// The table of this name, with its sample and source. Errors: UsageError for an unknown name, with the known ones.
 LayerTable shipped_layer_table(std::string_view name);
-/// Reads a table in the format of docs/models.md. Its parameters and FLOP must be above 0, and its rows consistent.
+/// Reads a table in the format of docs/models.md. The table's total parameters and FLOP must be above 0, and its rows
+/// consistent.
 /// Cost: O(rows log rows). Errors: UsageError, one line, "FILE:LINE:COLUMN: what", for the first fault.
 LayerTable parse_layer_table(std::string_view text, const std::string& file);
 /// Errors: UsageError when the file cannot be read; those of `parse_layer_table`.

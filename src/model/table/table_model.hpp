@@ -129,7 +129,7 @@ class TablePasses {
 
 struct TableModelOptions {
   std::string name;  ///< canonical: "resnet50:shrink=2"
-  /// Numbers of features and classes of the data set of the run, which the table's operations do not read.
+  /// Numbers of features and classes of the run's data set. The table's operations do not read its data.
   std::size_t features = 0, classes = 0;
   /// precision of its operations; parameters and gradients are fp32
   kernels::Precision precision = kernels::Precision::fp32;

@@ -18,7 +18,8 @@
 
 namespace gradmeter::report {
 
-/// Okabe and Ito's colours, which colour-blind people can tell apart; yellow is replaced by brown on a white ground.
+/// Okabe and Ito's colours, which colour-blind people can tell apart. Brown replaces yellow, which is hard to see on
+/// white.
 inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                     "#E69F00", "#56B4E9", "#5D4A00", "#000000"};
 

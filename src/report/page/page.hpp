@@ -14,10 +14,11 @@ namespace gradmeter::report {
 
 /// The findings and comparisons as sentences, for a person.
 struct ReportText {
-  /// For each experiment of each side: the first three findings of each kind, and how many more there are. If there are
-  /// several experiments, each is named first. The counts of the comparisons come last.
+  /// For each side: the first three findings of each kind in each experiment, and how many findings are left out. With
+  /// several sides, each of these sentences begins with the side's name. Then for each comparison: the number of points
+  /// with each verdict (slower, faster, same …), and a sentence on the whole.
   std::vector<std::string> sentences;
-  std::string next;  ///< the command that the first finding with an advised command advises; empty: none does
+  std::string next;  ///< the command advised by the first finding that advises one; empty: no finding does
 };
 /// `findings`: the findings of each side.
 ReportText summarise_findings(std::span<const analysis::Side>, std::span<const std::vector<analysis::Finding>> findings,
@@ -33,11 +34,12 @@ struct Headline {
   std::string of;                       ///< the one point whose figures they are, in words
 };
 
-/// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For a
-/// scaling, it is the point with the most samples/s among those that have the most ranks, are not in doubt, and have
-/// the network and conditions that come first in the file. For other experiments, it is the point that answers their
-/// question: the fastest exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest
-/// link, the fastest forward pass, the highest accuracy. Empty where no point has figures.
+/// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For
+/// `scale`, the candidates are the points of the file's first model that have an efficiency and the most ranks. Those
+/// in another panel (PageRow) than the first one not in doubt are dropped; of the rest, the point with the most
+/// samples/s is chosen. A point in doubt is chosen only if all are in doubt. For other experiments, it is the point
+/// that answers their question: the fastest exchange of the largest buffer, the kernel with the most arithmetic a
+/// second, the slowest link, the fastest forward pass, the highest accuracy. Empty where no point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the

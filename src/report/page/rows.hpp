@@ -83,12 +83,13 @@ PageTable make_rows(std::span<const analysis::Side>);
 /// Makes a row for each point of each launch.
 PageTable make_separate_rows(std::span<const analysis::Side>);
 
-/// Gives sides the names of their files, without folder and extension; with the folder where two files have one name.
+/// Names sides after their files, without folder and extension; with the folder where two files have the same name.
 void name_by_label(std::span<analysis::Side>);
 
 /// The experiment of rows that compare two points.
 inline constexpr std::string_view compared = "compare";
-/// A row of experiment "compare" for each point that both sides have: point (its label), ratio, verdict, q_value.
+/// Adds a row of experiment "compare" for each point of the comparison, also for points that are missing on a side. Its
+/// columns are point (the point's label), ratio, verdict, reason and q_value.
 void add_comparison(PageTable&, const analysis::Comparison&);
 
 /// Writes {"columns": [...], "rows": [[...], ...], "curve_starts": [[...], ...]}, with the escapes of `script_json`.

@@ -55,8 +55,9 @@ __device__ T* dynamic_shared() {
 __device__ inline void grid_barrier() { cooperative_groups::this_grid().sync(); }
 /// Pauses a little. It belongs in every loop that waits for another block or another GPU.
 __device__ inline void spin_pause() { __nanosleep(20); }
-/// Stores a value for all threads of all GPUs and the host. A thread that reads it also sees everything that this
-/// thread has seen before. Source: PTX ISA, "Memory consistency model", scope .sys
+/// Stores a value for all threads of all GPUs and the host. A thread that reads the value by `acquire_from_all` also
+/// sees everything that this thread wrote or saw before it stored the value. Source: PTX ISA, "Memory consistency
+/// model", scope .sys
 __device__ inline void release_to_all(std::uint32_t* at, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
