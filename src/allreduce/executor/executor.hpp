@@ -28,9 +28,9 @@ namespace gradmeter::allreduce {
 template <class Submit>
 class Pipeline {
  public:
-  /// alternate, landing: scratch that is kept between calls, the one for Place::alternate, the other for data received
-  /// for reductions; `landing` is empty where peers' memory is read directly. `coded` is given for coded plans, which
-  /// need no `alternate`.
+  /// alternate, landing: scratch that is kept between calls. `alternate` is the memory of Place::alternate; `landing`
+  /// takes the data received for reductions, and is empty where peers' memory is read directly. `coded` is given for
+  /// coded plans, which need no `alternate`.
   Pipeline(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing,
            Submit submit, std::optional<CodedSlice> coded = {})
       : transport_(t),

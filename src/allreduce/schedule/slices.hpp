@@ -82,10 +82,10 @@ std::size_t lanes_for(std::span<const SchedulePtr>);
 /// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
 
-/// The length of the messages into which a block is cut [bytes]. One schedule gets `message_bytes`. Several schedules
-/// (trees) get shorter messages, about eight for each lane, since a tree works at its full rate only once the first
-/// slice has gone up and down. But messages of less than 128 KiB are not worth sending, so only a smaller
-/// `message_bytes` gives them.
+/// The length of the messages into which a block is cut [bytes]. With one schedule it is `message_bytes`. With several
+/// (trees) it is shorter, so that each lane gets at least eight slices: a tree works at its full rate only once the
+/// first slice has gone up and down. It is not below 128 KiB unless `message_bytes` is, since shorter messages are not
+/// worth sending.
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// The number of elements that `rank` sends when the schedule runs over one slice, summed over its messages; and the
