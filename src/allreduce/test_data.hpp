@@ -103,8 +103,8 @@ Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byt
 /// the same bits can divide the work. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
 /// Does what `check` does for the result of an all-reduce whose ranks hold different bits. It checks the whole result
-/// if that reads at most 2^26 inputs, else parts that differ by rank and together read that many. Cost: O(count),
-/// bounded.
+/// if at most 2^26 inputs must be drawn for that, else a sample of the elements for which so many are drawn; each rank
+/// checks another sample. Cost: O(count), bounded.
 Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

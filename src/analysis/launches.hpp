@@ -35,7 +35,7 @@ struct Side {
 struct Selection {
   core::Metric metric = core::Metric::time_s;
   std::map<core::Factor, std::string> only;  ///< the values that points must have, as text
-  std::vector<core::Factor> ignored;         ///< factors in which points of one key may differ
+  std::vector<core::Factor> ignored;         ///< factors that do not count in a point's key
 };
 
 /// A point over all launches of a side.

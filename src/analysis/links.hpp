@@ -51,7 +51,7 @@ std::vector<std::string> links_below(std::span<const core::Point>, double share)
 struct SoakDisturbance {
   int rank = -1;  ///< -1: most ranks at the same time
   std::string host = {};
-  /// The middles of the period's first and last interval, counted from the begin of the soak.
+  /// The middles of the period's first and last interval [s], counted from the start of the soak.
   double from_s = 0, to_s = 0;
   /// The median of the period's worst interval (for an outlier: its one window), divided by the rank's usual median.
   double ratio = 1;
@@ -70,7 +70,7 @@ struct SoakDrift {
 
 struct SoakFindings {
   std::size_t intervals = 0;
-  double seconds = 0;  ///< time of the last interval's middle, counted from the begin of the soak
+  double seconds = 0;  ///< time of the last interval's middle, counted from the start of the soak
   std::vector<SoakDisturbance> disturbances;  ///< in the order of time; neighbouring disturbed intervals are one
   std::vector<SoakDrift> drifts;              ///< the drift of all ranks together comes first, if there is one
   /// The longest single windows, at most five, of those that took at least ten times the rank's usual median.

@@ -174,7 +174,7 @@ class HostQueue final : public Queue {
 template <class T>
 class Pending {
  public:
-  /// Value-initialised until work sets it. The queue must outlive the calls of `get`.
+  /// The value is T{} until work sets it. The queue must outlive the calls of `get`.
   explicit Pending(Queue& queue) : queue_(&queue), value_(std::make_shared<T>()) {}
 
   /// The memory in which the work writes the value. The work captures this pointer by value, so that the memory

@@ -16,7 +16,7 @@
 namespace gradmeter::allreduce {
 
 /// Splits a call that exchanges several tensors into one call for each tensor. Each of these calls gets the tensor's
-/// part of the buffers, of the residuals and of the difference. The tensor's offset among all exchanged elements
+/// part of the buffers, of the residuals and of the CodingDifference. The tensor's offset among all exchanged elements
 /// identifies its random draws and its state. Without tensors, the buffer counts as one tensor. The object cannot be
 /// copied, since the calls refer to its members. Cost: O(tensors).
 class TensorCalls {

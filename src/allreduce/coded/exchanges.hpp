@@ -26,10 +26,11 @@ bool gathers_on_gpu(const ExchangeSpec&);
 std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const Site&, const AlgorithmChoice& gatherer,
                                           std::span<std::byte> slots);
 
-/// The exchange of a gathered codec whose parameter `warmup` lets the density decrease over the first calls. There is
-/// one gathered collective for each density, which hands the codec's state to the next one. Each call on a pack is one
-/// step of that pack, which is identified by the offset of its first tensor. `parts` gives the calls at the final
-/// density; those of the first steps follow from compression::warm_up_phases.
+/// The exchange of a gathered codec whose parameter `warmup` lets the density decrease over the first training steps.
+/// There is one gathered collective for each density, which hands the codec's state to the next one. Steps are counted
+/// for each pack (coded.hpp): a call on a pack is one step. A pack is recognised by the offset of its first tensor.
+/// `parts` gives the inner calls at the final density; for the densities of the first steps see
+/// compression::warm_up_phases.
 extern const CodedExchange warm_up_exchange;
 
 /// random-k: all ranks draw the same indices, so any all-reduce can sum the values at these indices.
@@ -48,9 +49,10 @@ extern const CodedExchange tern_grad_exchange;
 /// them, first P, then Q. Q is kept for each tensor from call to call (warm start); the first Q is drawn from a seed
 /// that all ranks share. A tensor without rows and columns counts as a nearly square matrix. A rank's residual becomes
 /// what it contributed minus its share (1/p) of the decoded sum. Tensors that would shrink less than 2x are exchanged
-/// as fp32: up to 1 MiB of them together with the first factors of their bucket.
-/// Cost: 2 all-reduces for all tensors of a call, of rank·rows and rank·columns of each; 3·rank·n multiply-adds by each
-/// rank.
+/// as fp32, in batches of up to 1 MiB. The first batch of a bucket travels in the all-reduce of the first pack's P;
+/// further batches have all-reduces of their own.
+/// Cost: with r the rank of the factors, 2 all-reduces for each pack, of r·rows and r·columns numbers for each tensor;
+/// 3·r·n multiply-adds by each process.
 extern const CodedExchange power_sgd_exchange;
 
 }  // namespace gradmeter::allreduce

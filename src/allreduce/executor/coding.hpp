@@ -41,8 +41,9 @@ std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec&);
 
 /// The reason why no GPU can itself encode with this codec; empty: a GPU can.
 std::string gpu_block_codec_refusal(const compression::CodecChoice&);
-/// Encodes blocks of up to `longest` elements on a GPU, with the host's bytes for the same draws. It takes its memory
-/// from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when memory is short.
+/// Encodes blocks of up to `longest` elements on a GPU; the same draws give the same bytes as on the host. The object
+/// takes its memory from the device, which must outlive it. Errors: UsageError with the refusal; BackendError when
+/// memory is short.
 std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice&, runtime::Device&, std::size_t longest);
 
 // A codec's work on one slice of a coded plan. Each block is kept as it was encoded, so that ranks forward a finished
@@ -77,8 +78,9 @@ class CodedSlice {
   /// Decodes finished blocks, which another rank has encoded, from the address `from`. If they are to be forwarded,
   /// their bytes are kept as well.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' encoded ones. views: the encoding of each operand; null stands for the
-  /// rank's own value. Operands are added in their order, except that an own value that was not encoded comes first.
+  /// Sums this rank's own value and the peers' values. views: for each operand, the peer's encoded blocks, or null for
+  /// this rank's own value. Operands are added in this order, except that an own value that was not encoded comes
+  /// first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> views);
   void finish(const LocalStep&);
   CodingTime time() const { return blocks_->time(); }

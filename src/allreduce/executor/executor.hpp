@@ -28,9 +28,9 @@ namespace gradmeter::allreduce {
 template <class Submit>
 class Pipeline {
  public:
-  /// alternate, landing: scratch that is kept between calls, the one for Place::alternate, the other for data received
-  /// for reductions; `landing` is empty where peers' memory is read directly. `coded` is given for coded plans, which
-  /// need no `alternate`.
+  /// alternate, landing: scratch that is kept between calls. `alternate` is the memory of Place::alternate; `landing`
+  /// takes the data received for reductions, and is empty where peers' memory is read directly. `coded` is given for
+  /// coded plans, which need no `alternate`.
   Pipeline(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing,
            Submit submit, std::optional<CodedSlice> coded = {})
       : transport_(t),
@@ -93,7 +93,7 @@ class Pipeline {
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> views_;  ///< the data of each receive of this round; null: it has not arrived
   Sources sources_;
-  std::uint32_t left_ = 0;  ///< number of this rank's sends that have left, in the order in which they were posted
+  std::uint32_t left_ = 0;  ///< this many of the first sends, in the order of posting, are known to have left
 };
 
 /// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().
@@ -209,8 +209,8 @@ class Executor final : public Collective {
   runtime::EventPtr ready_;
   runtime::Traffic before_, sent_;
   std::uint64_t bytes_due_ = 0;
-  /// Results of `bytes_due` by a buffer's number of elements and bytes of an element. Training repeats a handful of
-  /// bucket sizes, so each is computed once.
+  /// Results of `due`, by a buffer's number of elements and the bytes of an element. Training repeats a handful of
+  /// bucket sizes, so the result for each size is computed once.
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> known_due_;
 };
 

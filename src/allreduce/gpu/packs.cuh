@@ -21,7 +21,7 @@
 
 namespace gradmeter::allreduce::cuda {
 
-/// The format of an element that is a type of C++.
+/// The format of elements that C++ has a type for.
 template <class T>
 struct Plain {
   using Memory = T;
@@ -30,7 +30,7 @@ struct Plain {
   static __device__ Memory store(Value v) { return v; }
 };
 
-/// The format of a small float, with which arithmetic is done in fp32.
+/// The format of small floats, on which arithmetic is done in fp32.
 template <class Code, core::SmallFormat format>
 struct Small {
   using Memory = Code;

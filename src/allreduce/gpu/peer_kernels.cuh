@@ -194,7 +194,7 @@ __host__ __device__ inline bool has_whole_packs(const void* address) {
 }
 
 /// The length of a rank's block [elements]: whole packs, so the last rank's block may be shorter. Computed on the host,
-/// since a GPU has no instruction for division.
+/// since a GPU has no instruction for integer division.
 template <class T>
 std::size_t block_length(std::size_t n, unsigned ranks) {
   const std::size_t packs = (n + Pack<T>::count - 1) / Pack<T>::count;

@@ -38,7 +38,7 @@ struct PeerWindow {
   GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return given(places); }
 };
 
-/// Host memory that a rank's own GPU can reach. By it the host ends kernels that wait for peers, and learns that a
+/// Host memory that a rank's own GPU can reach. Through it the host ends kernels that wait for peers, and learns that a
 /// kernel has given up waiting.
 struct PeerWatch {
   std::uint32_t leave;       ///< written by the host; 1: kernels end without a result

@@ -24,8 +24,8 @@ class StreamCollective : public Collective {
   /// Errors: as `start`.
   virtual void enqueue(const Call&) = 0;
 
-  /// To be called before a graph of captured calls is launched, once for several launches in a row. All ranks make
-  /// equal launches in the same order.
+  /// Starts the time limit for peers. Call it before a graph of captured calls is launched; if the graph is launched
+  /// several times in a row, call it once, before the first launch. All ranks make equal launches in the same order.
   virtual void launched() {}
   /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
   virtual void check() {}
@@ -60,15 +60,16 @@ struct GraphShape {
 /// since it captures before it launches, so a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
-  std::unique_ptr<Collective> one;        ///< its call is one launch of a graph of one call
-  std::unique_ptr<Collective> iteration;  ///< its call is a whole iteration
+  std::unique_ptr<Collective> one;        ///< a call to it launches, once, a graph that holds one captured call
+  std::unique_ptr<Collective> iteration;  ///< a call to it launches the graph of the iteration `launches` times
 };
-/// Why calls between these ranks cannot be captured on the queue's device; empty: they can, where the collective can.
-/// Collective; the result is the same on all ranks. Ranks that are threads with several GPUs are refused: their graphs
-/// wait for each other, while a launch may block until the launch before is done.
+/// The reason why no collective of these ranks can be captured on the queue's device; empty: there is none, but a
+/// collective may still refuse. To be called by all ranks, which get the same result. Ranks that are threads of one
+/// process with several GPUs are refused. Their graphs wait for each other, but the launch of one graph may block the
+/// launches of the others, which would be a deadlock.
 /// Source: NCCL User Guide, "Using NCCL with CUDA Graphs", "Requirements and Limitations"
 std::string graph_refusal(const runtime::Communicator&, runtime::Queue&);
-/// The same, from the numbers of the GPUs that the ranks of one process drive.
+/// The same reason, from the CUDA device numbers of the ranks of one process.
 std::string graph_refusal(std::span<const int> gpus_of_process);
 /// Only one call of the two collectives may be under way at a time. The queue must outlive them. Errors: BackendError
 /// where the collective does not run in its queue's stream, or without CUDA; a call that cannot be captured throws.

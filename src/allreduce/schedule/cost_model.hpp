@@ -11,8 +11,8 @@
 namespace gradmeter::allreduce {
 
 /// Returns the time at which each rank is done [s], where rank r begins at begin[r] [s]. A message of n bytes takes
-/// latency + n/bandwidth of its link; a rank sends one at a time and receives one at a time, and nodes' ports and the
-/// trunk are shared (`core::LinksInUse`). A reduction reads its bytes at core::Machine::reduce_bytes_per_s.
+/// latency + n/bandwidth of its link; a rank sends one message at a time and receives one at a time, and nodes' ports
+/// and the trunk are shared (`core::LinksInUse`). A reduction reads its bytes at core::Machine::reduce_bytes_per_s.
 /// Each slice of the buffer is a pipeline of its own on one of `lanes_for` lanes. A slice begins when the slice before
 /// it on its lane is done. A round of a slice begins on a rank when the slice's previous round is done, and the rank's
 /// port and core are free. Slices take the schedules in turn. world_ranks: the ranks' numbers on the machine; empty: 0,

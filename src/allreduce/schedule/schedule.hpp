@@ -14,7 +14,7 @@
 namespace gradmeter::allreduce {
 
 enum class StepKind : std::uint8_t {
-  send,         ///< the peer gets the value from before the round
+  send,         ///< the peer gets the value that this rank had before the round
   recv,         ///< the peer's value replaces ours
   recv_reduce,  ///< the peer's value is added to ours; all such steps on one block in a round make one sum of many
                 ///< operands in rank order
@@ -112,7 +112,8 @@ inline bool sends_runs(const Schedule& s, std::uint32_t rank) {
 /// One schedule after another, over the same ranks and blocks. The sequence has a collective kind of its own.
 SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 
-/// The ranks and nodes on which an algorithm is to run.
+/// The ranks and nodes on which an algorithm is to run. By convention ranks_per_node is 0 if nodes do not hold equally
+/// many consecutive ranks (`shape_of`).
 struct Shape {
   std::uint32_t ranks = 1, ranks_per_node = 1;
 };

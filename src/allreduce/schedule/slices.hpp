@@ -75,16 +75,17 @@ class Slices {
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
 /// other, and each slice is in one round at a time. With one schedule the busiest ranks work in every round, so four
-/// lanes fill the links. In a schedule of several trees a rank has work in only a few of the rounds, so there is a lane
-/// for each round of each tree, up to most_lanes(). With only four lanes a double tree takes 1.5 to 1.9 times as long
-/// on 8 to 14 ranks.
+/// lanes fill the links. With several schedules (the two trees of a double tree) a rank has work in only a few of the
+/// rounds, so there is a lane for each round of each schedule, up to most_lanes(). With only four lanes a double tree
+/// takes 1.5 to 1.9 times as long on 8 to 14 ranks.
 std::size_t lanes_for(std::span<const SchedulePtr>);
 /// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
 int most_lanes(int ranks);
 
-/// The length of a block's messages [bytes], `message_bytes` at most. Several trees want short slices, since the
-/// pipeline is full only when the first slice has gone up and down. No slice is shorter than a message that is worth
-/// sending.
+/// The length of the messages into which a block is cut [bytes]. With one schedule it is `message_bytes`. With several
+/// (trees) it is shorter, so that each lane gets at least eight slices: a tree works at its full rate only once the
+/// first slice has gone up and down. It is not below 128 KiB unless `message_bytes` is, since shorter messages are not
+/// worth sending.
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
 /// The number of elements that `rank` sends when the schedule runs over one slice, summed over its messages; and the

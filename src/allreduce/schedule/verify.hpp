@@ -14,7 +14,8 @@
 namespace gradmeter::allreduce {
 
 /// `sum` adds up the contributors' hashes, so it shows which ranks contributed and how often; `tree` hashes the order
-/// of the additions; `count` is the number of summands (0: there is no value here).
+/// of the additions; `count` is the number of summands (0: there is no value here); `finishes` is how often the value
+/// was finished.
 struct Fingerprint {
   std::uint64_t sum = 0, tree = 0;
   std::uint32_t count = 0, finishes = 0;

@@ -42,9 +42,9 @@ class SelectedCollective final : public Collective {
   bool running_ = false, counted_ = true;
 };
 
-/// Selects by the request's table, or by the shipped one where the request has none. Members with a schedule share one
-/// scratch area. Without a table, the row takes as many bytes from the arena as the most demanding shipped table of any
-/// transport.
+/// Selects by the request's table (given, or predicted for the request's machine), else by the shipped table of the
+/// transport. Members with a schedule share one scratch area. `arena_bytes` does not know the transport; so where a
+/// shipped table will be used, it gives the most bytes that the table of any transport needs.
 extern const AlgorithmInfo auto_row;
 
 /// The text of the table that `auto` ships with for this transport and number of ranks, restricted to algorithms that

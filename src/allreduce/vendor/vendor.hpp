@@ -23,7 +23,7 @@ inline runtime::Combine combine_of(Op op) {
   return op == Op::product ? runtime::Combine::product : runtime::Combine::sum;
 }
 
-// gloo's all-reduce, which PyTorch uses for tensors in host memory.
+// The library of a row, and gloo's all-reduce, which PyTorch uses for tensors in host memory.
 
 /// The library behind a vendor's row with its version, "gloo 0.5.0"; empty for the MPI library.
 std::string library_of(const AlgorithmInfo&);
@@ -33,8 +33,8 @@ extern const AlgorithmInfo gloo_row;
 
 // The collectives of the MPI library, which are the baseline to beat.
 
-/// The MPI calls that are made. Where the number of ranks divides the count, an all-gather is MPI_Allgather and a
-/// reduce-scatter is MPI_Reduce_scatter_block, as a user would call them. Otherwise these are MPI_Allgatherv and
+/// The MPI calls that serve a collective. Where the number of ranks divides the count, an all-gather is MPI_Allgather
+/// and a reduce-scatter is MPI_Reduce_scatter_block, as a user would call them. Otherwise these are MPI_Allgatherv and
 /// MPI_Reduce_scatter, which take blocks of any lengths.
 enum class MpiMode : std::uint8_t {
   blocking,     ///< `advance` returns when the call is complete; most MPI libraries do this best

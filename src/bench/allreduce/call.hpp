@@ -62,7 +62,8 @@ class CollectiveCaller {
   std::size_t calls() const { return calls_; }
   /// The number of calls that `run_one` makes.
   std::size_t calls_of_one() const { return iteration_ && !call_.in_place() ? calls_ : 1; }
-  /// To be called once a block: tells the watchdog that this rank may be stuck in a vendor's call.
+  /// To be called once before each block of iterations: tells the watchdog that this rank may be stuck in a vendor's
+  /// call.
   void announce() { activity_.waiting({.operation = label_}); }
   void retire() { activity_.wait_ended(); }
 
@@ -96,8 +97,8 @@ struct Pace {
 };
 
 /// The times of iterations on all ranks, each reduced to one time. Iterations that some rank began too late for their
-/// time window are left out. An iteration may have several timed parts (alone, together). Times are stored iteration by
-/// iteration, with `parts` times each.
+/// time window are left out. An iteration may have several timed parts (the exchange alone, a product alone, both at
+/// once). Times are stored iteration by iteration, with `parts` times each.
 class TimeTable {
  public:
   TimeTable(const Pace& p, std::size_t parts) : pace_(p), parts_(parts) {}

@@ -16,9 +16,9 @@ struct GoalFile {
   double reduce_bytes_per_s = 0;  ///< rate of the sums; 0, by convention: they take no time
   bool replaces = false;          ///< true: an existing file is replaced
 };
-/// Writes the schedule that all points share, cut into messages as for a network between nodes (of at most 1 MiB,
-/// whatever the points' transports). First prints an upper bound of the file's size. pending: called between pieces of
-/// the file; returns the signal that is to end the program, or 0. After a signal the unfinished file is removed.
+/// Writes the schedule that all points share. Its messages are at most 1 MiB long, as between nodes, whatever the
+/// points' transports are. First prints an upper bound of the file's size. pending: called between pieces of the file;
+/// returns the signal that is to end the program, or 0. After a signal the unfinished file is removed.
 /// Errors: UsageError if the points differ in collective, algorithm, size or root, if their algorithm has no schedule
 /// of ours or does not serve these ranks, if they have a codec, or if the file exists and is not to be replaced;
 /// BackendError if it cannot be written; Interrupted.

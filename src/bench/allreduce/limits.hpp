@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lower bound of a collective's time on one node: all ranks at once make the least memory traffic that it needs.
+// Measures a lower bound of a collective's time on one node: the time in which all ranks at once make the least memory
+// traffic that the collective needs.
 #pragma once
 #include <map>
 #include <memory>

@@ -39,7 +39,8 @@ class CollectiveBenchmark {
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
-  /// The estimated time of the fewest blocks that give a 95 % interval; known after the warm-up.
+  /// An estimate of the time that the fewest blocks of a complete measurement take (`core::fewest_blocks_of`); known
+  /// after the warm-up.
   core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
   /// The key of the point's factors.
   std::string key() const { return row_.factors.key(); }

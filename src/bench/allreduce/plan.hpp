@@ -111,8 +111,8 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where the data must be drawn anew after some calls, since a sum in place leaves its result as the next call's
-  /// data, which therefore grow. Only with a codec: other timed data may grow (`fill_for_timing`).
+  /// True where the data must be drawn anew after some calls: a sum in place makes its result the next call's data, so
+  /// the data grow out of the range of fp32. False without a codec, where growth does no harm (`fill_for_timing`).
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 

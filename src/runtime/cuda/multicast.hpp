@@ -17,8 +17,8 @@ class MulticastDriver;
 /// address in `all` stands for the same offset in all parts, and only multimem instructions may use it (multimem.cuh).
 /// New memory has undefined contents.
 /// Cost: the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
-/// Errors: core::Unavailable with the reason, the same on all ranks: GPUs that do not support it, a driver before CUDA
-/// 12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
+/// Errors: core::Unavailable with the reason, the same on all ranks: GPUs without multicast memory, a driver before
+/// CUDA 12.1, a missing Fabric Manager, or processes that may not pass handles to each other.
 /// Source: CUDA Driver API, "Multicast Object Management" and "Virtual Memory Management"
 class MulticastMemory {
  public:

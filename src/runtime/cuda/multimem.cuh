@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions on multicast memory, whose address stands for the same bytes on all GPUs (runtime/cuda/multicast.hpp).
-// The hardware sums 16 bytes at a time: fp32, or fp16 and bf16 with sums in fp32. For other types and operations it has
-// no such instruction, or only for fewer bytes. The hardware chooses the order of the addends.
+// An instruction sums 16 bytes: fp32, or fp16 and bf16 with sums in fp32. The hardware chooses the order of the
+// addends. Other types and operations are not used here.
 // Source: PTX ISA 8.1, "multimem.ld_reduce, multimem.st, multimem.red"
 #pragma once
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace gradmeter::gpu {
 
-/// The number formats in which a switch adds.
+/// The formats of the numbers that a switch adds.
 enum class SwitchSum : std::uint8_t { f32, f16, bf16 };
 
 #ifdef GRADMETER_CUDA_EMULATED

@@ -19,8 +19,8 @@ inline std::uint64_t nanoseconds() {
 }
 #else
 /// A loop that waits for a flag reads the flag in every turn. After this many turns, which take some tens of
-/// microseconds, it also checks whether to give up (by other words and a clock). It does so rarely because reading a
-/// word in the host's memory takes one or two microseconds.
+/// microseconds, it also checks whether to give up, by reading other words of memory and a clock. It does so rarely
+/// because reading a word in the host's memory takes one or two microseconds.
 inline constexpr unsigned turns_between_looks = 1024;
 /// Reads a word that another thread, GPU or the host may be writing. It implies no order of memory accesses.
 __device__ inline std::uint32_t look_at(std::uint32_t* at) {

@@ -40,10 +40,11 @@ CudaFacts read_cuda();
 /// function waits for no work.
 std::string lost_gpu();
 
-/// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER: a
-/// kernel that is loaded at its first launch may wait for a running kernel, which may wait for it.
-/// CUDA_DEVICE_MAX_CONNECTIONS=32: streams beyond that number (8 by default) queue behind each other, also behind a
-/// kernel that waits. Must be called before there are other threads. Without CUDA it does nothing.
+/// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER loads
+/// all kernels at the start: if a kernel is loaded only at its first launch, the load may wait for a running kernel
+/// that itself waits for the new one (a deadlock). CUDA_DEVICE_MAX_CONNECTIONS=32 lets 32 streams run independently (8
+/// by default); further streams queue behind others, even behind a kernel that waits. Must be called before there are
+/// other threads. Without CUDA it does nothing.
 /// Source: CUDA C++ Programming Guide, "Lazy Loading" and "CUDA Environment Variables"
 void set_cuda_defaults();
 

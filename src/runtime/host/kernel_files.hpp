@@ -53,8 +53,8 @@ struct CgroupLimits {
 /// cgroup-v1/memory.rst.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 
-/// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the measurement goes on from the begin of
-/// the process.
+/// Restarts the measurement of `peak_memory_bytes`. If the kernel refuses, the measurement still covers the time since
+/// the process began.
 void forget_peak_memory();
 /// The largest resident memory of this process since it began, or since forget_peak_memory. A page that n processes
 /// share, as the ranks of a host do, counts as 1/n of a page, by its sharing at the time of this call. 0: the kernel

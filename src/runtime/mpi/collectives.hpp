@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's own collectives, one function for each: a call blocks, or is non-blocking with a request.
+// MPI's own collectives, one function for each, which makes the blocking or the non-blocking call.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program can use of MPI without MPI's header: its begin, end and world, whether it takes device memory, and
-// Open MPI's all-reduce algorithms.
+// What a program can use of MPI without MPI's header: initialisation, finalisation, the world, whether MPI takes device
+// memory, and Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
 
@@ -70,8 +70,9 @@ enum class ForcedAllReduce : int {
 /// stays.
 void listen_to_forced_algorithms();
 
-/// Why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session: empty for Open
-/// MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then microseconds.
+/// Why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session, it only checks
+/// that the library is Open MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then
+/// microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
 /// Makes a duplicate whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned reads the forced

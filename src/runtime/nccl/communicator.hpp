@@ -27,8 +27,8 @@ std::string nccl_sum_refusal(core::Element);
 struct NcclOptions {
   /// Values of NCCL_ALGO and NCCL_PROTO ("ring", "ll"); empty: NCCL's own choice, or the environment's.
   std::string algorithm = {}, protocol = {};
-  /// The longest time that a call may take, or the ranks' rendezvous when the communicator is made. Since a call waits
-  /// for all ranks, this time includes the work of the slowest rank since the last call.
+  /// The longest time that a call may take. The ranks' rendezvous, when the communicator is made, may take as long.
+  /// Since a call waits for all ranks, this time includes the work of the slowest rank since the last call.
   core::Seconds patience{600};
 };
 
@@ -75,8 +75,8 @@ class NcclCommunicator {
   /// Issues the calls that `body` makes, as one group. `what`: a literal that names the group in errors. Errors: those
   /// of `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call that has several groups or none; the patience is for all of them together. Must also be called when
-  /// a graph of captured calls is launched.
+  /// Begins a call; the patience counts from here. The groups of the call follow by `add_group`. A launch of a graph of
+  /// captured calls is begun in the same way, and no groups follow.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
@@ -105,8 +105,8 @@ class NcclCommunicator {
 /// Why NCCL registers no memory in this program, and what to do about it; empty: it does (from version 2.19 on).
 std::string nccl_registration_refusal();
 
-/// Does what the GPU's `map` does, but allocates by ncclMemAlloc. NCCL accepts registration of cudaMalloc's memory, but
-/// does not use it.
+/// Does what Device::map does on a GPU, but allocates by ncclMemAlloc. NCCL accepts registration of cudaMalloc's
+/// memory, but does not use it.
 /// Errors: UsageError with nccl_registration_refusal; BackendError with NCCL's own text, or for another device.
 OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte> memory);
 

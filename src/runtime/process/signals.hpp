@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orderly endings. After SIGINT, SIGTERM or SIGHUP, which set a flag, the program must end before a deadline. Warnings
-// of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which the program checks between points. Also: the last
-// action of a process that ends at once.
+// of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which the program checks between points. Also a function
+// that runs before a process ends at once.
 #pragma once
 #include <signal.h>
 
@@ -18,11 +18,12 @@
 
 namespace gradmeter::runtime {
 
-/// Sets the last action of a process that ends at once: `last` writes a line to a file. It is called once, on the
-/// thread that ends the process, and must neither throw nor wait for long. An empty function removes the action. Any
-/// thread may call this.
+/// Sets a function that `end_at_once` calls before it ends the process, for example to append the run's end to the
+/// result file. The function gets the exit code and the reason. It is called once, on the thread that ends the process,
+/// and must neither throw nor wait for long. An empty function removes it. Any thread may call this.
 void before_sudden_end(std::function<void(int code, const std::string& why)> last);
-/// Runs the action of `before_sudden_end`, then _exit, since destructors would wait for ranks that hang.
+/// Calls the function of `before_sudden_end`, then _exit: destructors do not run, since they would wait for ranks that
+/// hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
 
 /// Blocks these signals in this thread and in all threads that start after it (OpenMP's, MPI's), and receives them on a

@@ -69,8 +69,8 @@ class Activity {
 };
 
 /// While a `Computing` lives, its rank computes `label` (a literal). A computation counts as silence: if it is longer
-/// than the time-out, it ends the run, and the report names this label. Its begin and end are beats. Objects may nest,
-/// on one thread of a rank.
+/// than the time-out, it ends the run, and the report names this label. The beginning and the end of a computation are
+/// beats. Objects may nest, on one thread of a rank.
 class Computing {
  public:
   Computing(Activity& activity, const char* label) noexcept

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the calling thread to the scheduler and its processor: how it waits for another core, short time slices,
-// and zeros for subnormal numbers.
+// How the calling thread waits for a thread on another core, and what it asks of the scheduler (short time slices) and
+// of its processor (zeros for subnormal numbers).
 #pragma once
 #include <cstdint>
 
 namespace gradmeter::runtime {
 
-/// How a thread waits for another core: it spins while its core is free, and gives the core away when others need it.
-/// The counts depend on the oversubscription. Measured on 2 cores with 4 ranks, an 8-byte all-reduce took 33 us when
-/// each rank polled 2000 times before yielding, and 2.7 us with 20 polls. (On 2 ranks with a core each, which spin, it
-/// took 0.8 us.) With a core each, 200 polls take some 10 us: longer than a small message takes, yet short enough for
-/// two ranks that the system has put on one core for a while. (With 2000 polls such ranks delayed each other's messages
-/// by 50 us.)
+/// How a thread waits for a thread on another core: it polls, and gives its own core away if there are more threads
+/// than cores. The counts follow from that (`spin_policy_for`). Measured on 2 cores with 4 ranks, an 8-byte all-reduce
+/// took 33 us when each rank polled 2000 times before yielding, and 2.7 us with 20 polls. (On 2 ranks with a core each,
+/// which spin, it took 0.8 us.) Where each rank has a core, it polls 200 times, some 10 us: longer than a small message
+/// takes, yet short enough if the system has put two ranks on one core for a while. (With 2000 polls such ranks delayed
+/// each other's messages by 50 us.)
 struct SpinPolicy {
   int spins;   ///< polls with a pause between, before giving the core away
   int yields;  ///< sched_yield calls before sleeping; by convention 0: never sleep

@@ -23,8 +23,8 @@ class PeerFailed : public std::runtime_error {
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
 /// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, as
-/// launchers bind processes. Shares are side by side. With fewer cores than ranks, and where the kernel refuses,
-/// nothing is bound.
+/// launchers bind processes. A share is a run of consecutive cores. With fewer cores than ranks, and where the kernel
+/// refuses, nothing is bound.
 void bind_to_share(const Communicator& world);
 
 /// Whether ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.

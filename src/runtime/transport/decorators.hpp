@@ -119,10 +119,10 @@ class StagedTransport final : public Transport {
 /// The faults are made on the receiver's side, where all transports are alike: the receiver holds a message back until
 /// the time that the faults say, and until all earlier messages of the channel are delivered. A delay counts from the
 /// time at which the message was sent; if the transport does not tell that time, from when the receiver finds the
-/// message. A send is done when the receiver has found the message, as with a network that has taken the message over.
-/// So the receiver copies a message that still lies in the sender's memory, if the receive says how long it is. Waiting
-/// ranks must poll, because a message that is held back cannot wake them (`use_doorbell` is null). Cost: an entry of a
-/// map for each message on its way, and that copy.
+/// message. A send is done once the receiver has found the message, even while the receiver holds it back: a real
+/// network, too, takes a message over before it delivers it. A message that the receiver finds in the sender's memory
+/// is therefore copied, if the receive says how long it is. Waiting ranks must poll, because a message that is held
+/// back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the rank in the world of each rank of the transport; connected_s: the host clock when its ranks were

@@ -28,8 +28,8 @@ struct TransportInfo {
 std::span<const TransportInfo> transport_table();
 std::string_view name(TransportKind);
 
-/// Why ranks of this kind that use this device ("cpu", "cuda") cannot have this transport; empty: they can. Threads
-/// have shm only; cuda_mpi needs an MPI that says it is CUDA-aware.
+/// Why ranks of this kind (processes or threads) that use this device ("cpu", "cuda") cannot have this transport;
+/// empty: they can. Threads have shm only; cuda_mpi needs an MPI that says it is CUDA-aware.
 std::string transport_refusal(TransportKind, RanksAs, std::string_view device);
 
 struct NetworkOptions {

@@ -44,7 +44,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared
 /// The number of cells for a group of `size` ranks: size² × channels × 4 messages in flight, and one doorbell a rank.
 std::size_t shared_memory_cell_count(int size, int channels);
 
-/// Cost: two cache-line transfers a message; no copy. A message's bytes count as sent as soon as `send` is called.
+/// Cost: two cache-line transfers a message; no copy. `traffic()` counts a message when `send` is called, even if the
+/// peer has not yet read it.
 class SharedMemoryTransport final : public Transport {
  public:
   /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.

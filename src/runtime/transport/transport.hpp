@@ -48,7 +48,8 @@ class Transport {
   virtual bool zero_copy_from(int peer) const = 0;
   /// Whether messages can be sent from this memory. (Peers can only read memory that they map.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
-  /// A number by which `peer_memory` on ranks that map this memory finds it; empty: no other rank maps it.
+  /// A number for this memory. On another rank that maps the memory, `peer_memory` turns the number into an address.
+  /// Empty: no other rank maps the memory.
   virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
   /// The peer's memory with this number, to be read or written here; null: this rank does not map it.
   virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
@@ -61,8 +62,8 @@ class Transport {
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// Whether the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// Null until the message has arrived. Then its address, in the landing buffer or the peer's memory, valid until
-  /// `release`.
+  /// The address of the message, in the landing buffer or the peer's memory, which is valid until `release`; null: the
+  /// message has not arrived yet.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// From now on this rank's messages carry the time of their sending, where the transport can.
   virtual void note_send_times() {}
