@@ -17,8 +17,8 @@ std::vector<std::filesystem::path> files_of(const std::string& word);
 
 /// The most points that a command reads. All are in memory at once, up to 10 KB each, so up to 4 GB.
 inline constexpr std::size_t most_points = 400'000;
-/// Called before any file is parsed: if the files are large enough to hold too many points, counts their lines. Errors:
-/// UsageError if they have more than `most_points` lines together.
+/// To be called before any file is parsed. Errors: UsageError if the files have more than `most_points` lines together.
+/// Lines are counted only if the files are large enough to hold so many points.
 void refuse_too_many(const std::vector<std::string>& words);
 
 /// The runs in the files that a word names, without raw times. A torn last line, and lines that cannot be used, are

@@ -23,10 +23,10 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  /// A row whose 95 % interval lies wholly below this is mistrusted: the low end of the limit's own interval; for
-  /// "wire", the limit less a tolerance. By convention 0 if times are not compared with the limit.
+  /// The low end of the limit's own 95 % interval, or for "wire" the limit less a tolerance. A row is mistrusted if its
+  /// whole 95 % interval lies below this. By convention 0 if times are not compared with the limit.
   double low = 0;
-  std::string name;             ///< the name of a `Traffic`, or "wire"
+  std::string name;             ///< the name of a `Traffic` (limits.hpp), or "wire"
   core::BytesPerSecond link{};  ///< the rate behind the limit "wire"; 0 for others
 };
 

@@ -84,8 +84,8 @@ struct CollectiveBuffers {
 /// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
-  /// Makes all calls of a timed iteration as one, where calls are captured; null: an iteration makes calls of
-  /// `collective`.
+  /// A collective that makes all calls of a timed iteration in one call, where calls are captured as a graph; null: an
+  /// iteration makes calls of `collective`.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;          ///< "allreduce ring", for the watchdog
@@ -110,8 +110,9 @@ struct StageNeeds {
   std::size_t window_bytes(int ranks_per_node, int ranks) const;
 };
 
-/// Points with equal keys share a binding. The members in order: transport, algorithm, codec, placement, kind, root,
-/// graphs, whether buffers are registered, number of the repeated measurement.
+/// Points with equal keys share a binding. The members in order: transport, algorithm, codec, whether calls are in
+/// place, kind of collective, root, launches of a graph in an iteration, whether buffers are registered, number of the
+/// repeated measurement.
 using BindingKey = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t,
                               bool, std::size_t>;
 
@@ -169,7 +170,8 @@ class CollectiveStage {
     CollectiveBuffers buffers;
   };
   std::map<BufferKind, std::unique_ptr<Private>> private_;
-  /// The queue of the device that calls use, with memory for each of the buffers. Null: calls are made on the host.
+  /// The queue of the device that calls use; null: calls are made on the host. With a queue, `mapped_` holds the
+  /// device's memory of each buffer, and `pinned_` keeps the host's memory pinned.
   std::unique_ptr<runtime::Queue> queue_;
   std::vector<runtime::OwnedBuffer> mapped_;
   std::vector<std::shared_ptr<void>> pinned_;

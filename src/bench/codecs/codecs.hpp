@@ -52,7 +52,8 @@ std::vector<CodecPoint> plan_codecs(const CodecFactors&);
 /// Two sizes [bytes]: one that fits into the caches with all its buffers, and one that no cache holds.
 std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
 
-/// Memory that a point needs at once: two gradients, the encoded parts and their sum [bytes].
+/// Memory that a point needs at once [bytes]: three gradients in fp32 (five if the codec consists of collectives), and
+/// the encodings of `parts` gradients and of their sum.
 std::size_t codec_memory(const CodecPoint&, std::size_t parts);
 
 // The codec sweep: encode, decode, reduce, error and wire size of each codec, in one process.

@@ -20,13 +20,13 @@
 
 namespace gradmeter::bench {
 
-/// The calls of a codec that are timed, in turn.
+/// The calls that are timed in turn: a plain copy, a plain addition, and those of the codec.
 enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, reduce_encode };
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// What one encoding loses: `squared_error`, the mean over `draws` encodings of the gradient, whose squared norm is
-/// `squared_norm`. `expected`: the same by theory.
+/// What one encoding of the gradient loses. squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
+/// squared_norm: ‖gradient‖². expected: `squared_error` by theory.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
@@ -62,7 +62,7 @@ class CodecCalls {
   virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
 };
 
-/// The input of the calls on either device. All references must outlive the calls.
+/// The input of the calls, on the host or on a device. All references must outlive the calls.
 struct CodecTask {
   const compression::CodecChoice& choice;
   const compression::Codec& codec;  ///< the codec of the choice, or its CodecSteps
@@ -85,10 +85,10 @@ std::string device_calls_refusal(const compression::CodecChoice&, const runtime:
 // A codec that consists of collectives (dgc, powersgd, randomk) is measured by the steps that one rank makes for it.
 // These steps are timed as its encode and decode.
 
-/// The steps for one tensor of n elements, as a worker encodes and decodes messages to a parameter server
-/// (dataparallel/server/chunk_codec.hpp), with the worker's state (a residual, momentum, a basis). The state changes
-/// from call to call as in training, so unlike other codecs this one is not immutable. `decode` takes an encoding that
-/// was made with the draw of the last `encode`.
+/// The steps of such a codec, in the form of a Codec for one tensor of n elements. It encodes and decodes as a worker
+/// does for messages to a parameter server (dataparallel/server/chunk_codec.hpp), with the worker's state (a residual,
+/// momentum, a basis). The state changes from call to call as in training, so unlike other codecs this one is not
+/// immutable. `decode` takes an encoding that was made with the draw of the last `encode`.
 class CodecSteps final : public compression::Codec {
  public:
   /// senders: the number of ranks that a training with this codec would have.
@@ -122,7 +122,8 @@ class CodecBenchmark {
 
   /// Checks results before anything is timed. False: the row says what is wrong, and nothing must be timed.
   bool check(core::Point& row);
-  /// Makes the warm-up and rounds in turn until each call's time is known well enough, then fills in the row.
+  /// Warms up, then takes rounds of the calls in turn until each call's time is known well enough, and fills in the
+  /// row.
   void measure(const RoundPeers&, const RoundOptions&, core::Point& row);
 
  private:

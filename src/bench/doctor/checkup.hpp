@@ -22,7 +22,7 @@ struct Crowding {
 /// How steadily a small fixed workload (the canary, bench/engine/machine_state.hpp) runs when it is repeated for one
 /// second.
 struct Steadiness {
-  double value = 1;  ///< time of the best round, divided by that of the median round
+  double value = 1;  ///< the best time divided by the median time (CanaryTimes::steadiness)
   std::size_t rounds = 0, disturbed = 0;
 };
 

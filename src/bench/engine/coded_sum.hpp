@@ -57,24 +57,25 @@ struct CodedSum {
   std::string fault;
 };
 
-/// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. The
-/// part of a contribution that the codec lets arrive (compression/expected_error) decides how the sum is checked; n is
-/// the number of elements:
+/// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. How
+/// the sum is checked depends on what the codec's decoder gets of a contribution (compression::Arrives); n is the
+/// number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. For every rank, 3/4 to 5/4 of its own numbers (`draw_own_gradient`) must be found
 ///               in the sum, with a further tolerance of six standard deviations of this share; one standard deviation
-///               is about sqrt(CodedSum::lost)/n. A dropped contribution is found if the six are under 3/4 (qsgd4 over
-///               direct on 8 ranks: from some 200 elements on).
-///   encoded     The sum must be that of the ranks' own encodings, within fp32. Where sums are encoded again on the
-///               way, only the error is checked, against the worst case.
-///   chosen      The result must be the exact sum, within fp32, at the elements that arrived; these are as many as the
-///               codec sends, or up to a tenth fewer.
+///               is about sqrt(CodedSum::lost)/n. A dropped contribution is found if six standard deviations are less
+///               than 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on).
+///   encoded     The sum must be that of the ranks' own encodings, within fp32 rounding. Where sums are encoded again
+///               on the way, only the error is checked, against the worst case.
+///   chosen      The result must be the exact sum (times n/k where the codec multiplies its values by that), within
+///               fp32 rounding, at the elements that arrived; these are as many as the codec sends, or up to a tenth
+///               fewer.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, the result must be the known sum within fp32, whatever the codec lets arrive.
-/// The difference over all elements may be as large as three elements, plus those that rounding may put on a wrong
-/// level. So a dropped contribution is found if it makes up more than 3/n of the sum. With 1024 elements, the fewest
-/// that a codec encodes, that holds on up to some 200 ranks.
+/// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever `Arrives` is.
+/// The differences of all elements together may be as large as three elements, plus one for each element that rounding
+/// may put on a wrong level. So a dropped contribution is found if it makes up more than 3/n of the sum. With 1024
+/// elements, the fewest that a codec encodes, it does so on up to some 200 ranks.
 /// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 

@@ -45,7 +45,7 @@ struct FlagList {
 struct Usage {
   FlagList flags;
   std::string about;       ///< "gradmeter NAME WORDS: what it does"; after an empty line more text and examples
-  std::string words = {};  ///< the name of words that belong to no flag; empty: there must be none
+  std::string words = {};  ///< what --help calls the words that belong to no flag; empty: none may be given
   std::vector<std::string> choices = {};  ///< the words that are allowed; empty: any, mostly files
 };
 
@@ -184,7 +184,7 @@ std::vector<runtime::Cadence> parse_cadences(const std::string& text);
 /// Refuses every value that is not in `known`, for factors that have only one value so far.
 void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
 
-// Adds the flag --wide.
+// The flags that shape tables: --wide and --legend.
 
 void add_wide_flag(FlagList&);
 

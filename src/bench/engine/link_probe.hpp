@@ -29,8 +29,8 @@ core::Seconds least_exchange_time(LeastSent, const core::Machine&);
 /// ranks of the node.
 double link_rate(const core::Machine&);
 
-/// Each rank's peer on the next node, to which it sends. The first rank of a node sends to the first of the next node,
-/// the second to the second, and so on.
+/// By rank: the peer on the next node that the rank sends to. The first rank of a node sends to the first of the next
+/// node, the second to the second, and so on.
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
 /// Measures the rate at which a node sends to the next node while all nodes send at once. Partners exchange long
@@ -86,8 +86,8 @@ class LinkProbe {
   std::span<float> own_;
   std::span<const float> neighbours_;  ///< the `own_` of another rank on this node; empty: there is none
   std::optional<PortProbe> port_;      ///< empty on one node
-  /// The ranks on the fullest node (1: no rank has a neighbour); 0, as in core::Machine: several ranks are all on one
-  /// node.
+  /// As Machine::ranks_per_node: 0 if several ranks are all on one node, else the number of ranks on the fullest node
+  /// (1: no rank has a neighbour).
   int ranks_per_node_ = 0;
   std::uint64_t rounds_ = 0;
   double best_read_ = 0;  ///< [bytes/s]

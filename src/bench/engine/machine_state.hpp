@@ -29,12 +29,11 @@ class CanaryTimes {
 
   void add(double seconds) { times_.push_back(seconds); }
   std::size_t rounds() const { return times_.size(); }
-  /// The time that a tenth of all rounds so far did not exceed; with fewer than ten rounds the shortest time. The
-  /// shortest of very many rounds is a matter of luck, and would mark all others as disturbed. Cost: O(rounds).
+  /// The 10th percentile of the times of all rounds so far; with fewer than ten rounds the shortest time. The shortest
+  /// of very many rounds is a matter of luck, and would mark all others as disturbed. Cost: O(rounds).
   double best() const;
   bool disturbed_at(std::size_t round, double best) const { return times_.at(round) > disturbance * best; }
-  /// The best time of the run, divided by the median of the rounds from `first` on: 1 where the machine is steady or no
-  /// round was run.
+  /// `best()` divided by the median time of the rounds from `first` on, at most 1; 1 where no such round was run.
   double steadiness(std::size_t first = 0) const;
 
  private:
@@ -76,8 +75,8 @@ struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
   std::size_t turns = 0;
   double steadiness = 1;
-  /// The number of disturbed turns among the first `n`. A point with an exact number of samples takes fewer turns than
-  /// others.
+  /// The number of disturbed turns among the first `n`, which are the turns of one point: a point with an exact number
+  /// of samples ends before the others.
   std::size_t disturbed_of(std::size_t n) const;
 };
 
@@ -167,7 +166,7 @@ struct Noise {
   /// no GPU, or NVML does not tell. Clock and power are means over rounds: the clock of the rank where it is lowest,
   /// the power of the rank where it is highest.
   std::optional<double> gpu_clock_hz = {}, gpu_power_watts = {};
-  std::optional<std::uint64_t> gpu_events = {};  ///< runtime::clock_event_names, over all rounds and GPUs
+  std::optional<std::uint64_t> gpu_events = {};  ///< bits (runtime::clock_event_names) of all rounds and GPUs
 };
 
 void fill_noise(const Noise&, core::Point& row);

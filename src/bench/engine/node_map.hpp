@@ -41,7 +41,7 @@ void fill_ranks(const NodeMap&, core::Factors&);
 /// to ask.
 class NodePlaces {
  public:
-  /// node_of: the node of each rank; a node is called by its lowest rank.
+  /// node_of: the node of each rank; a node's number is its lowest rank.
   explicit NodePlaces(std::span<const int> node_of);
   std::size_t of(int node) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result file of a run. Only rank 0 opens the file and reads the points of earlier runs from it; its errors reach
-// all ranks.
+// The result file of a run. Only rank 0 opens the file and reads the points of earlier runs from it; an error of rank 0
+// reaches all ranks.
 #pragma once
 #include <map>
 #include <memory>
@@ -24,7 +24,7 @@ struct OutputFlags {
   /// Also keep points that were measured by another build, or with other libraries, environment or binding.
   bool resume_any = false;
 };
-/// Errors: UsageError when two of --force, --resume, --append are given, or one without --out.
+/// Errors: UsageError when two of --force, --resume, --append are given, or one of them without --out.
 OutputFlags read_output_flags(const Flags&);
 
 /// The rows that the result file has already.
@@ -43,13 +43,14 @@ std::map<std::string, core::Point> share_finished(const runtime::Communicator& w
 /// Opens the result file; null without a path. Rank 0 only.
 std::unique_ptr<core::ResultWriter> open_output(const OutputFlags&, const core::RunInfo&);
 
-/// The result file of a command, which ends with the command's exit code.
+/// The result file of a command. Its last line holds the command's exit code.
 class CommandOutput {
  public:
   /// Does what `open_output` does; the writer lives until `end`.
   core::ResultWriter* open(const OutputFlags&, const core::RunInfo&);
   /// Writes how the run ended and closes the file, if it is open and can be written. reason: the text of an error.
-  /// Returns `code`; if the end could not be written, says so on standard error and returns another exit code.
+  /// Returns `code`. If the end could not be written, says so on standard error, and returns another exit code in place
+  /// of 0.
   int end(int code, std::string_view reason = {}) noexcept;
 
  private:

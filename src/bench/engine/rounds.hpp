@@ -37,9 +37,9 @@ struct RoundOptions {
   std::size_t longest_block = 100;  ///< [iterations]
 };
 
-/// Runs iterations on all ranks and returns their times [s], the same on every rank. Iterations that some rank began
-/// too late are left out, so fewer times than iterations may come back. keep: true if the times will be samples, false
-/// for warm-up and discarded iterations.
+/// Runs iterations on all ranks and returns their times [s], the same on every rank. Iterations that some rank did not
+/// begin on time are left out, so fewer times than iterations may come back. keep: true if the times will be samples,
+/// false for warm-up and discarded iterations.
 using RunBlock = std::function<std::vector<double>(std::size_t iterations, bool keep)>;
 
 /// The functions by which the ranks that measure together agree.
@@ -81,8 +81,8 @@ class Rounds {
   /// The median time [s] of the last block that had times; before the first such block, of the end of the warm-up;
   /// before the warm-up 0.
   double last_median() const { return last_median_; }
-  /// The least time that enough blocks for a 95 % interval will take, estimated from the time of an iteration as
-  /// measured so far.
+  /// An estimate of the time that the fewest blocks to measure (core::fewest_blocks_of) will take, from the time of an
+  /// iteration as measured so far.
   core::Seconds least() const;
   /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }

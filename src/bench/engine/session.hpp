@@ -42,8 +42,8 @@ class Session {
   /// The device that this rank computes on: the host, unless `compute_on` was called before its first computation.
   runtime::Device& device() const { return device_ ? *device_ : runtime::host_device(); }
   bool on_host() const { return &device() == &runtime::host_device(); }
-  /// note: text that readers of its results need; empty: none.
-  /// gauge: the gauge of that device; null: there is nothing to read.
+  /// note: text that readers of this rank's results need; empty: none.
+  /// gauge: the gauge of `device`; null: there is nothing to read.
   void compute_on(std::shared_ptr<runtime::Device> device, std::string note,
                   std::shared_ptr<const runtime::GpuGauge> gauge) {
     device_ = std::move(device);

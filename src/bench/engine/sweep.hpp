@@ -35,7 +35,7 @@ struct TimeBudget {
 
 /// Receives a sweep's rows. Called on rank 0 only.
 struct RowListener {
-  /// Called before the first point, with the number of rows to come and the number of rows that are kept.
+  /// Called before the first point, with the number of new rows to come and the number of rows that are kept.
   std::function<void(std::size_t points, std::size_t kept)> planned = {};
   std::function<void(const core::Point&)> measured;  ///< called with each new row, which is to be stored
   std::function<void(const core::Point&)> kept;      ///< called with each row of an earlier run, which is only shown

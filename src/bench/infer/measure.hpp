@@ -34,7 +34,7 @@ struct PrecisionAccuracy {
 /// by rounding. In other precisions their error must be below 1: a network unrelated to the trained one has an error of
 /// 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
-/// As `accuracy_fault`, for the logits of one batch, whose reference has already been checked.
+/// As `accuracy_fault`, for the logits of one batch. reference: the host's logits in fp32, which have been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
 /// Collective over `c`. Each rank measures its part of the validation set on its session's device. `weights` are the

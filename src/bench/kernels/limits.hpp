@@ -44,8 +44,8 @@ class KernelLimits {
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
   /// The slowest rank's best rate while all ranks compute products in this precision; 0 where there is no such product.
-  /// On a host the peak is at most kernels::most_of_fma times the rate of bare multiply-adds, and at least that rate in
-  /// fp32 (and in bf16 where the host computes it in fp32).
+  /// On a host it is limited to kernels::most_of_fma (1.25 or more) times the rate of bare fp32 multiply-adds. In fp32,
+  /// and in bf16 where the host computes it in fp32, it is at least that bare rate.
   core::FlopsPerSecond peak(kernels::Precision);
   /// Says that on some rank a product by which this peak was measured had a wrong result. The peak is then 0, and the
   /// rows of this precision are wrong even if their own calls are right. Empty: all results were right, or the peak was

@@ -30,7 +30,7 @@ class KernelBenchmark {
   /// did not fail. `inject_error`: one element on this rank is made wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
-  /// Times a call, and sets the number of calls of a sample by its time. Returns the time on the slowest rank [s].
+  /// Times a call, and sets the number of calls of a sample from that time. Returns the time on the slowest rank [s].
   /// `warm`: true if a check has run before.
   double probe(bool warm);
   /// Takes samples until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even long
@@ -38,7 +38,7 @@ class KernelBenchmark {
   /// the only sample. If a check ran before, results of timed calls are checked too, each at a cost of about
   /// `flops_at_most` FLOP: one sample drawn at random in the first block that counts; one in each later block, unless
   /// such checks have taken more than a tenth of the time so far; and one after the last block, if that block had no
-  /// check or the kernel was built anew in between.
+  /// check or the kernel was ever built anew.
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:

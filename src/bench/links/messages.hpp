@@ -69,8 +69,8 @@ class LinkMessages {
   runtime::Network network_;
   std::unique_ptr<runtime::Transport> link_;
   runtime::Backoff backoff_;
-  /// The last sends from each word of `words_out_`. Declared first, since the length of `words_out_` is taken from
-  /// here.
+  /// For each word of `words_out_`, the last send from it. Declared before `words_out_`, whose length depends on the
+  /// number of these sends.
   std::array<runtime::MessageHandle, 8> short_sends_{};
   std::span<std::byte> leaving_, landing_, words_out_, word_in_;
   std::size_t short_sent_ = 0;

@@ -14,8 +14,8 @@
 
 namespace gradmeter::bench {
 
-/// The median over blocks, with its 95 % interval. From a figure whose interval is unknown nothing may be concluded,
-/// not even that it is zero or equals another.
+/// A figure's median over blocks, with its 95 % interval. From a figure whose interval is unknown nothing may be
+/// concluded, not even that it is zero or equals another.
 struct Estimate {
   struct Interval {
     double low, high;
@@ -93,9 +93,9 @@ struct Disturbance {
 };
 
 struct Verdict {
-  /// `compute` where less than `noise_s` was lost. Else the largest part of the lost time: memory or cores (names of
-  /// contention), straggle, interference, wait, wire, other. `undecided` where no cause wins two thirds of the
-  /// resamples, or where the machine's state may explain all of the loss.
+  /// `compute` where less than `noise_s` was lost. Else the largest part of the lost time: contention (called `memory`,
+  /// or `cores` if the cores are oversubscribed), straggle, interference, wait, wire, other. `undecided` where no cause
+  /// wins two thirds of the resamples, or where the machine's state may explain all of the loss.
   std::string bound_by = {};
   double probability = 0;  ///< probability of `bound_by`; if that is undecided, of the most frequent cause
   double noise_s = 0;      ///< losses up to this count as zero [s]

@@ -48,9 +48,10 @@ struct CurvePoint : SweepPoint {
 core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const ScalePoint&);
 
 /// Measures the points and fills in their rows on rank 0, without comparisons. Collective over the world. per_bucket:
-/// fills CurvePoint::buckets too. foresee: called after each point is prepared, before any point is timed. `rest` is
-/// the least time that all points will still take; `point` is the mean time of a point with its preparation; both are
-/// valid on rank 0 only.
+/// fills CurvePoint::buckets too. foresee: called after the preparation of each point; all points are prepared before
+/// any is timed. Its arguments are estimates, valid on rank 0 only: `rest` is the least time until all points are
+/// measured, and `point` the mean time of a point with its preparation. Each point not yet prepared is assumed to take
+/// as long as the cheapest so far.
 /// Errors: Interrupted, after the rows of points with enough blocks for a 95 % interval are filled in.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);

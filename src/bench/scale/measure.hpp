@@ -52,14 +52,15 @@ struct StepBlock {
   std::vector<KernelTimes> kernels = {};
   /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
   std::vector<dataparallel::CallTimes> calls = {};
-  /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Only in lock
-  /// step with a period of 1.
+  /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Kept only in
+  /// lock step with a period of 1.
   dataparallel::StepRecord typical = {};
   bool has_typical = false;  ///< the same on all ranks
 };
 
-/// The index, among all samples, of the sample whose time is nearest to `middle`. late: for every sample, not 0 if it
-/// is left out. times: the times of the other samples, of which there is at least one.
+/// The index of the sample whose time is nearest to `middle`, among the samples that are not left out. late: a number
+/// for each sample; above 0 the sample is left out. times: only those of the samples that are not left out, in order,
+/// at least one. The index counts all samples, as `late` does.
 std::size_t sample_next_to(double middle, std::span<const double> late, std::span<const double> times);
 
 struct Measurement {
@@ -114,7 +115,7 @@ class StepMeter {
   /// needed. When it first returns another value, a step has been verified after the block.
   core::Stop round();
   const Measurement& result() const { return result_; }
-  /// The least time that enough blocks for a 95 % interval take; known after the warm-up.
+  /// An estimate of the time that the fewest blocks to measure (core::fewest_blocks_of) take; known after the warm-up.
   core::Seconds least() const { return {rounds_.least().value * static_cast<double>(source_.period)}; }
 
  private:

@@ -45,7 +45,8 @@ struct ScalePoint : TrainingConfig {
   std::size_t batch_global = 1;
   Applies applies = {};  ///< the exchange factors that apply to it; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  /// The cadence that was asked for, at which the control is measured.
+  /// The cadence that the user asked for, with which the control runs. `cadence` differs from it only where the
+  /// strategy uses ports, since its steps then run without barriers.
   runtime::Cadence control_cadence = runtime::Cadence::barrier;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
   std::size_t curve = 0;                ///< points of one curve are measured in turn
@@ -55,7 +56,7 @@ struct ScalePoint : TrainingConfig {
 /// The point with strategy `independent` on one rank, with the batch of one rank (weak) or of all ranks (strong
 /// scaling).
 ScalePoint baseline_of(ScalePoint);
-/// The point's strategy on one rank.
+/// The point on one rank, with the form that its strategy has for one rank; the batch is that of `baseline_of`.
 ScalePoint alone_of(ScalePoint);
 /// The point with strategy `independent` on the ranks of one full node.
 ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);

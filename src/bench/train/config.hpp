@@ -92,8 +92,8 @@ struct DataFacts {
   std::size_t labels = 1;                                     ///< labels of a sample
 };
 
-/// The name of a device in tables of operations, which say "host" where flags and rows say "cpu". The view refers to a
-/// literal.
+/// The name of a device in op_backends() (kernels/op.hpp): "host" where flags and rows say "cpu", else "cuda". The view
+/// refers to a literal.
 std::string_view operations_of(std::string_view device);
 /// True where software rounds to the precision in some operation, so that times say nothing of the precision.
 bool is_rounded_by_software(const TrainingConfig&, const DataFacts&);
@@ -108,7 +108,7 @@ struct Layout {
     return c.batch_per_rank * static_cast<std::size_t>(workers);
   }
 };
-/// The layout of a rank. Errors: UsageError when so many ranks do not make the mesh, or leave no worker.
+/// The layout of a rank. Errors: UsageError when the number of ranks does not fit the mesh, or leaves no worker.
 Layout layout_of(const TrainingConfig&, int ranks, int rank);
 
 /// peers: null for a model that only tells its sizes and cannot be run.

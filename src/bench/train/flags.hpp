@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the flags of a training, and before them the facts of its data, which models and batches must fit.
+// Reads the flags of a training. Before them, the facts of its data are read, since models and batches must fit the
+// data.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -34,7 +35,7 @@ enum class Values { one, list };
 /// Adds the flags. With Values::one it also adds --strict, since commands that take lists are strict anyway.
 void add_training_flags(FlagList&, Values);
 
-/// Reads the flags as lists, which have one value each for train. usual_threads: threads of a rank, unless `--threads`
+/// Reads the flags as lists; those of train have one value each. usual_threads: threads of a rank, unless `--threads`
 /// is given. Models and batches must fit the data. Errors: UsageError.
 ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
 
@@ -48,14 +49,14 @@ void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
 
 /// Returns --shrink, or 1 in a command without it.
 std::uint64_t read_shrink(const Flags&);
-/// Reads the names of models and returns their canonical form. shrink: divides the widths of layer tables. device: the
-/// device's name in tables of operations. Errors: UsageError for a model that does not fit the data, and for a divisor
-/// without layer tables.
+/// Reads the names of models and returns their canonical form. shrink: the number by which the widths of layer tables
+/// are divided. device: the device that runs the models' operations, "host" or "cuda". Errors: UsageError for a model
+/// that does not fit the data, and where `shrink` is above 1 but changes none of the models.
 std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
                                       std::string_view device = "host");
 
-/// Refuses precisions to which software rounds in one of the models, for commands that report times. Errors:
-/// UsageError.
+/// Refuses a precision that any of the models emulates (software rounds to it, not the processor), for commands that
+/// report times, since such times say nothing about the precision. Errors: UsageError.
 void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
 
 /// Refuses models that only compute and exchange, for commands that read a loss. Errors: UsageError, beginning with

@@ -26,8 +26,8 @@ struct OperationTimes {
 };
 
 /// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds. Operands are in the
-/// library's layouts, and in the caches as far as they fit. In training they are colder, but a lower bound must not be
-/// above the time of any step. Operations on one problem share one entry; all entries share the memory of their
+/// library's layouts, and in the caches as far as they fit. In training operands are colder, but a lower bound must not
+/// be above the time of any step. Operations on one problem share one entry; all entries share the memory of their
 /// operands.
 class OperationProbe {
  public:
@@ -66,7 +66,8 @@ class OperationProbe {
   core::FlopsPerSecond fma_{0}, peak_{0};
 };
 
-// The physical limits that steps are compared with, measured in turn with them, on the same ranks at once.
+// The physical limits that steps are compared with. They are measured between rounds of steps, by the ranks that make
+// the steps, all at the same time.
 
 /// A lower bound for the step of any implementation: the time of its operations or the time of its exchange, whichever
 /// is longer, since with perfect overlap the shorter one is hidden.
@@ -82,8 +83,8 @@ struct StepBound {
   core::Seconds seconds() const { return std::max(compute, exchange); }
   std::string_view name() const { return compute >= exchange ? "compute" : "link"; }
 };
-/// Fills in limits, roofline and rates, where they are known. The status is mistrusted where the row's time and its
-/// whole interval are below its limit.
+/// Fills in limits, roofline and rates, where they are known. Sets the status `ok` to `mistrusted` where the row's time
+/// and its whole 95 % interval are below its limit.
 void fill_bound(const StepBound&, core::Point&);
 
 /// The least work that a point's step demands of the machine, as seen by this rank.

@@ -39,8 +39,8 @@ struct TrainingTotals {
   /// The longest time that a rank has spent in steps [s], including warm-up and discarded steps, since these made
   /// updates too.
   double seconds = 0;
-  /// True if the expected bytes were sent: those of the forecast if it is exact, else those to which the messages of
-  /// the calls add up, which must then not exceed the forecast's upper bound, if it has one. Also true if the bytes
+  /// True if as many bytes were sent as expected: the forecast's number if that is exact, else the sum over the calls'
+  /// messages. The bytes sent must also not exceed the forecast's upper bound, if it has one. Also true if the bytes
   /// sent are not known.
   bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }

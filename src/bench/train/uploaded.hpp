@@ -45,7 +45,7 @@ class Uploaded {
   }
 
  private:
-  /// Pinned memory for one upload, in whole pages, so that no two places pin the same one.
+  /// Pinned memory for one upload, in whole pages, so that no page belongs to two places.
   struct Place {
     Place(runtime::Device& device, std::size_t elements)
         : memory(static_cast<std::byte*>(operator new (paged(elements), std::align_val_t{page}))),

@@ -17,7 +17,7 @@ namespace gradmeter::compression {
 /// Wire: 8 + 32/bucket bits an element. The scale is N, the bucket's largest |x|; the code is x·448/N (e4m3) or
 /// x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 for |x| >= N·2^-6/448 (e4m3), or 2^-3 for
 /// |x| >= N·2^-14/57344 (e5m2). For smaller |x| the error of the code is at most half the format's smallest subnormal.
-/// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
+/// Cost: reads and writes 5 bytes an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; OCP 8-bit Floating Point 1.0.
 std::unique_ptr<Codec> make_fp8_e4m3(const core::ParsedName&);
@@ -27,18 +27,18 @@ std::unique_ptr<Codec> make_fp8_e5m2(const core::ParsedName&);
 /// Wire: 4 + 32/bucket bits an element: a sign, and three bits for one of the levels 0, N·2^-6, N·2^-5 … N, where N is
 /// the bucket's largest |x|. |x| is rounded at random to one of the levels l and h around it, without bias: the
 /// probability is linear in |x|. Mean squared error of a bucket: Σ (|x| - l)(h - |x|).
-/// Cost: 4.5 bytes of memory an element to encode or decode, 8.5 to decode and add.
+/// Cost: reads and writes 4.5 bytes an element to encode or decode, 8.5 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Horváth et al., MSML 2022 (natural dithering: levels at powers of two), with the max norm.
 std::unique_ptr<Codec> make_lns4(const core::ParsedName&);
 
 /// Natural compression: powers of two.
-/// Wire: 8 + 16/bucket bits an element. The scale is an int16 E = ceil(log2 max|x|). A code is a sign (bit 7) and c: 0
-/// is zero, 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers, without bias; below the
-/// lowest power, to that power or to zero. Mean squared error of a bucket: Σ (|x| - 2^e)(2^(e+1) - |x|), where 2^e is
-/// the power below |x|; at most ‖x‖²/8. A bucket that is not finite has E = -32768. A code of 2^128 decodes to the
-/// largest float.
-/// Cost: 5 bytes of memory an element to encode or decode, 9 to decode and add.
+/// Wire: 8 + 16/bucket bits an element. The scale is an int16 E = ceil(log2 max|x|). A code is a sign (bit 7) and a
+/// number c: c = 0 is zero, c = 1 … 127 is 2^(E-127+c). |x| is rounded at random to one of the neighbouring powers,
+/// without bias; below the lowest power, to that power or to zero. Mean squared error of a bucket:
+/// Σ (|x| - 2^e)(2^(e+1) - |x|), where 2^e is the power below |x|; at most ‖x‖²/8. A bucket that is not finite has
+/// E = -32768. A code for 2^128, which is not a float, decodes to the largest float.
+/// Cost: reads and writes 5 bytes an element to encode or decode, 9 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Horváth et al., "Natural compression for distributed deep learning", MSML 2022.
 std::unique_ptr<Codec> make_natural8(const core::ParsedName&);
@@ -71,10 +71,11 @@ struct Fp8Rule {
   }
 };
 
-/// A code is a sign and one of seven powers of two up to the bucket's N: level 0 is zero, k = 1 ... 7 is N·2^(k-7).
-/// |x|/N is held as an integer: the bits from 23 on are the level, and the lower bits are the position between this
-/// level and the next. From 2^-6 on, this integer is made of the float's own bits, with another exponent bias; below,
-/// it is |x|/N·2^6 in units of 2^-23. To round, 23 random bits are added, whose carry may raise the level.
+/// A code is a sign (bit 3) and one of eight levels (bits 0 to 2): level 0 is zero, level k = 1 … 7 is N·2^(k-7), where
+/// N is the bucket's largest |x|. |x|/N is held as an integer: the bits from 23 on are the level, and the lower bits
+/// are the position between this level and the next. From |x|/N = 2^-6 on, this integer is made of the float's own
+/// bits, with another exponent bias; below, it is |x|/N·2^6 in units of 2^-23. To round, 23 random bits are added;
+/// their carry may raise the level.
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
@@ -100,10 +101,10 @@ struct Lns4Rule {
   }
 };
 
-/// A code is a sign (bit 7) and a power of two up to the bucket's 2^E, E = ceil(log2 N): c = 0 is zero, c = 1 ... 127
-/// is 2^(E-127+c). Once x is scaled by 2^-E, c is the float's own exponent. To round, 23 random bits are added to the
-/// mantissa; their carry raises the exponent with the probability that rounding without bias needs. The same is true
-/// below the lowest power, where the scaled numbers are subnormal.
+/// A code is a sign (bit 7) and a number c: c = 0 is zero, c = 1 … 127 is 2^(E-127+c), where E = ceil(log2 N) and N is
+/// the bucket's largest |x|. Once x is scaled by 2^-E, c is the float's own exponent. To round, 23 random bits are
+/// added to the mantissa; their carry raises the exponent with the probability that rounding without bias needs. The
+/// same is true below the lowest power, where the scaled numbers are subnormal.
 struct NaturalRule {
   static constexpr std::size_t bits = 8;
   static constexpr bool random = true;
@@ -132,7 +133,9 @@ struct NaturalRule {
     return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
   }
 
-  /// 2^128 is not a float. With E = 128 the largest float stands for it, which is smaller by a factor of 1 - 2^-24.
+  /// The largest product with the first factor that `value` allows. It matters only for E = 128: 2^128 is not a float,
+  /// so the code for it decodes to `most` times the second factor, 2^64, which is the largest float,
+  /// 2^128·(1 - 2^-24).
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
     if (e == not_finite) return {1.0f, core::quiet_nan<float>()};

@@ -15,7 +15,7 @@ namespace gradmeter::compression {
 /// Wire: 2 bytes an element, rounded to nearest even; subnormals are kept. An element too large for the format becomes
 /// infinity and NaN stays NaN, without effect on other elements. Error: relative, at most 2^-11 (fp16), 2^-8 (bf16) in
 /// the normal range.
-/// Cost: 6 bytes of memory an element to encode or decode, 10 to decode and add.
+/// Cost: reads and writes 6 bytes an element to encode or decode, 10 to decode and add.
 std::unique_ptr<Codec> make_fp16(const core::ParsedName&);
 std::unique_ptr<Codec> make_bf16(const core::ParsedName&);
 

@@ -27,7 +27,7 @@ namespace gradmeter::compression {
 ///         means: |C-x|^2 = |x|^2 - S+^2/n+ - S-^2/n-, where S+ is the sum of the n+ elements with bit 1, and S- that
 ///         of the n- others.
 /// Bits:   equal on every instruction set: sums run in 16 doubles, element i in sum i mod 16, then pairwise.
-/// Cost:   one read of the input; 4 + 1/8 bytes an element to encode or decode, 8 + 1/8 to decode and add.
+/// Cost:   reads and writes 4 + 1/8 bytes an element to encode or decode, 8 + 1/8 to decode and add.
 /// Source: Seide et al., Interspeech 2014 (two means); Karimireddy et al., ICML 2019 (sign times mean, feedback).
 std::unique_ptr<Codec> make_onebit(const core::ParsedName&);
 

@@ -19,8 +19,8 @@ namespace gradmeter::compression {
 /// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N is the bucket's largest |x| (norm=max) or its Euclidean
 /// length (norm=l2). The code is q = sgn(x)·min(floor(s·|x|/N + u), s), where u is uniform in [0, 1), or 1/2
 /// (rounding=nearest). It decodes to N·q/s. Codes are in two's complement, without -2^(b-1). Mean squared error with
-/// rounding=stochastic, which has no bias: (N/s)²·Σ f(1-f), where f is the fractional part of s·|x|/N. Cost: 4 + b/8
-/// bytes of memory an element to encode or decode, 8 + b/8 to decode and add.
+/// rounding=stochastic, which has no bias: (N/s)²·Σ f(1-f), where f is the fractional part of s·|x|/N.
+/// Cost: reads and writes 4 + b/8 bytes an element to encode or decode, 8 + b/8 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Alistarh et al., NeurIPS 2017; the max norm as in Markov et al. (CGX), Middleware 2022.
 std::unique_ptr<Codec> make_qsgd8(const core::ParsedName&);
@@ -36,7 +36,7 @@ bool qsgd_expands(const core::ParsedName&);
 /// Wire: 1 + 32/bucket bits an element. N is the bucket's largest |x|. With probability (1 + x/N)/2 the bit is 1, which
 /// decodes to +N, else 0, which decodes to -N. The mean squared error of a bucket of d elements is d·N² - ‖x‖², without
 /// bias.
-/// Cost: 4.1 bytes of memory an element to encode or decode, 8.1 to decode and add.
+/// Cost: reads and writes 4.1 bytes an element to encode or decode, 8.1 to decode and add.
 /// Errors: UsageError unless `bucket` is a multiple of 64.
 /// Source: Suresh et al., ICML 2017 (stochastic binary quantisation), between -N and N.
 std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
@@ -66,7 +66,7 @@ bool qsgd_elias_expands(const core::ParsedName&);
 /// rule for two bits and the max norm. Mean squared error of one encoding: M·‖x‖₁ - ‖x‖² if nothing is clipped.
 /// Clipping adds a bias, whose square is Σ (|x| - clip·σ)₊². Its grain is 1, but each call has its own scale, so codes
 /// depend on how a tensor is cut into spans.
-/// Cost: 8.25 bytes of memory an element to encode (two reads), 4.25 to decode, 8.25 to decode and add.
+/// Cost: reads and writes 8.25 bytes an element to encode (x is read twice), 4.25 to decode, 8.25 to decode and add.
 /// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of gather (every rank gets all
 /// ranks' encodings), sra (a schedule exchanges encoded blocks) and sum (codes are summed as integers with one scale
 /// for all ranks, see below; since the sum of P codes needs log2(2P + 1) bits, each code is sent as one byte, which is
@@ -78,13 +78,13 @@ std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 
 /// Reads the parameter `clip`.
 double ternary_clip(const core::ParsedName&);
-/// The scale M of a span: 0 when all elements are zero, NaN when any is not finite. Sums of squares are in doubles, by
-/// pieces, in an order on which codes depend (detail/tree_sum.hpp). Cost: reads x once.
+/// The scale M of a span: 0 when all elements are zero, NaN when any is not finite. The sum of squares is in doubles,
+/// in the fixed order of detail/tree_sum.hpp, since codes depend on it. Cost: reads x once.
 float ternary_scale(std::span<const float> x, double clip);
 /// Draws codes [x.size()] of -1, 0 or 1 as `terngrad` does. An |x| above `scale` counts as `scale`; where the scale is
-/// 0 or NaN all codes are 0. Cost: 5 bytes of memory an element.
+/// 0 or NaN all codes are 0. Cost: reads and writes 5 bytes an element.
 void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const Draw&);
-/// out [sums.size()] = scale · sum. Cost: 5 bytes of memory an element for sums of int8, 8 for sums of int32.
+/// out [sums.size()] = scale · sum. Cost: reads and writes 5 bytes an element for sums of int8, 8 for sums of int32.
 void ternary_decode(std::span<const std::int8_t> sums, float scale, std::span<float> out);
 void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<float> out);
 

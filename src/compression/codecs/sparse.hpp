@@ -44,8 +44,8 @@ void require_indexable(std::string_view codec, std::size_t n);
 
 // The k numbers of largest magnitude, in linear time: the k-th is found by its bits, without sorting.
 
-/// Selects each x whose magnitude has bits above `bits`, and the first `ties` of those whose magnitude's bits equal
-/// `bits`.
+/// Selects elements of x by the bits of their magnitude, read as an integer: each one above `bits`, and the first
+/// `ties` of those that equal `bits`.
 struct Threshold {
   std::uint32_t bits = 0;
   std::size_t ties = 0;
@@ -81,7 +81,7 @@ struct TopKWire {
 /// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
 class TopK final : public Codec {
  public:
-  /// name: that of any codec with a parameter `density`.
+  /// Reads only the parameter `density`, so dgc, which has that parameter too, can pass its own name.
   explicit TopK(const core::ParsedName&);
   TopKWire wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
   std::size_t grain() const override { return whole_tensor; }

@@ -80,7 +80,7 @@ __device__ inline T load_at(const std::byte* from) {
 /// Whether floats can be moved four at a time.
 inline bool whole_quads(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) == 0; }
 
-// The numbers of an encoding kernel come from a tensor, or from the sum of encoded tensors.
+// The sources of an encoding kernel's numbers: a tensor (FromFloats), or the sum of encoded tensors (FromWires).
 
 /// A lane's part of a piece (the elements that a warp works on at a time, cuda/bucketed.hpp): quad s begins 128·s +
 /// 4·lane elements behind the piece's first element.
@@ -106,8 +106,8 @@ struct FromFloats {
   __device__ float one(std::size_t, std::size_t i) const { return x[i]; }
 };
 
-/// The source's numbers are sums over the wires, in the wires' order as in Reducer: the first wire is decoded, the
-/// others are added.
+/// The numbers are sums over the wires, added in the wires' order as in Reducer: the first wire is decoded, the others
+/// are added.
 template <class Rule>
 struct FromWires {
   static constexpr unsigned most_threads = 512;

@@ -53,8 +53,9 @@ struct Wires {
 };
 
 /// Each function queues its work on the stream; n is at least 1. `addend`: null where nothing is added. Wires begin at
-/// multiples of 16 bytes. Cost in bytes of device memory an element, with b bits a code: encode 4 + b/8, for buckets of
-/// more than 8192 elements 8 + b/8; decode 4 + b/8, and 4 more where it adds; reduce (P + 1)·b/8 for P wires.
+/// multiples of 16 bytes. Cost, in bytes of device memory that are read and written for each element, with b bits a
+/// code: encode 4 + b/8, for buckets of more than 8192 elements 8 + b/8; decode 4 + b/8, and 4 more where it adds;
+/// reduce (P + 1)·b/8 for P wires.
 /// Errors: BackendError.
 struct BucketedKernels {
   void (*encode)(const float* x, const WireShape&, detail::Norm, const detail::Draws&, std::byte* wire, cudaStream_t);
@@ -82,7 +83,8 @@ std::size_t terngrad_workspace(std::size_t n);
 
 /// Both queue their work on the stream; n is at least 1. terngrad_encode encodes a tensor, terngrad_reduce the sum of
 /// several wires. `workspace` [terngrad_workspace(n)] may be reused once the stream has passed the call.
-/// Cost: 8.25 bytes of device memory an element; for a sum of P wires (2P + 1)/4. Errors: BackendError.
+/// Cost: reads and writes 8.25 bytes of device memory an element; for a sum of P wires (2P + 1)/4. Errors:
+/// BackendError.
 void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws&, std::byte* wire,
                      std::byte* workspace, cudaStream_t);
 void terngrad_reduce(const Wires&, std::size_t n, double clip, const detail::Draws&, std::byte* out,

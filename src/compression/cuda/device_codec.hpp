@@ -60,7 +60,7 @@ struct DeviceForm {
 /// The form of the codec of this name.
 DeviceForm device_form(std::string_view codec);
 
-/// Makes the codec's form on a GPU. Errors: UsageError with the row's reason where it has no `make`.
+/// Makes the codec's form on a GPU. Errors: UsageError with the reason where the form has no `make`.
 DeviceCodecPtr make_device_codec(const CodecChoice&);
 
 // Error feedback, and the work that `dgc` does before and after `topk`: both keep what is not sent (feedback.cu).
@@ -68,7 +68,8 @@ DeviceCodecPtr make_device_codec(const CodecChoice&);
 /// Does what compression::encode_with_feedback does, with the same bits: p = x + residual is encoded; residual = p −
 /// decoded, or 0 where that is not finite. residual and scratch [x.size()] must not overlap anything. Queued on the
 /// stream.
-/// Cost: 24 bytes of device memory an element besides the codec's encoding and decoding. Errors: as the codec's.
+/// Cost: reads and writes 24 bytes of device memory an element, besides the codec's encoding and decoding. Errors: as
+/// the codec's.
 void encode_with_feedback(const DeviceCodec&, DeviceSpan<const float> x, DeviceSpan<float> residual,
                           DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const Draw&,
                           DeviceSpan<std::byte> workspace, cudaStream_t);
@@ -96,8 +97,8 @@ std::size_t topk_workspace(std::size_t n);
 /// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// What happens to an element that was sent: its value is assigned to it, or added, or (`clear`) the element is set to
-/// 0 while all others stay.
+/// What `topk_decode` does with an element that was sent: assigns its value to it, adds the value, or (`clear`) sets
+/// the element to 0 while all others stay.
 enum class Scatter : unsigned char { assign, add, clear };
 /// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
