@@ -216,17 +216,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
     p.parts = step.parts(terms);
     p.flops = step.flops();
     p.memory = step.memory();
-    // What the terms miss of the same network in the same software they miss on more GPUs too.
-    double away = 0, rows = 0;
-    for (const MeasuredStep& r : rows_) {
-      if (r.system != s.system || r.strategy != s.strategy || r.sequence != s.sequence || r.layers != s.layers ||
-          r.precision != s.precision || group_of(r) != group_of(s) || !TransformerStep::refusal(r).empty())
-        continue;
-      away += std::log(TransformerStep(r, m).seconds(terms) / r.step_s);
-      ++rows;
-    }
-    constexpr double shrinkage = 0.25;
-    p.parts.scale(rows > 0 ? std::exp(-away / (rows + shrinkage)) : 1);
+    p.parts.scale(std::exp(-missed(s, terms, m)));
     p.seconds = p.parts.step();
     p.largest_part = largest(p.parts);
     if (m.fit) {
@@ -237,6 +227,34 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
   }
   set_interval(p, spread, static_cast<double>(s.gpus) / calibrated_gpus);
   return {p, {}};
+}
+
+double Calibration::missed(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
+  struct Group {
+    double sum = 0, rows = 0;
+    double mean() const { return sum / rows; }
+  };
+  std::map<std::string, Group> groups;
+  for (const MeasuredStep& r : rows_) {
+    if (r.system != s.system || r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden ||
+        r.sequence != s.sequence || r.layers != s.layers || r.precision != s.precision ||
+        !TransformerStep::refusal(r).empty())
+      continue;
+    Group& g = groups[group_of(r)];
+    g.sum += std::log(TransformerStep(r, m).seconds(terms) / r.step_s);
+    ++g.rows;
+  }
+  constexpr double noise = 0.04 * 0.04, of_groups = 0.08 * 0.08, of_networks = 0.08 * 0.08;
+  double sum = 0, weight = 1 / of_networks;
+  for (const auto& [name, g] : groups) {
+    const double certain = 1 / (of_groups + noise / g.rows);
+    sum += certain * g.mean();
+    weight += certain;
+  }
+  const double network = sum / weight;
+  const auto own = groups.find(group_of(s));
+  if (own == groups.end()) return network;
+  return network + (own->second.mean() - network) * of_groups / (of_groups + noise / own->second.rows);
 }
 
 std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
