@@ -21,10 +21,10 @@ struct Forecast {
   /// false: the numbers are not exact, because a call is a vendor's or its bytes depend on the data
   bool known = true;
   bool most = false;  ///< true: bytes and messages are upper bounds
-  /// Lower bounds of the bytes that these calls send with their codec, whichever algorithm makes them. `least`: sent by
-  /// all ranks together. `least_of_one`: by the busiest rank (for a collective, the mean over all ranks serves as this
-  /// bound). `least_between_nodes`: by all ranks together, from node to node. A call whose bytes depend on the data
-  /// counts as 0.
+  /// Lower bounds of the bytes that the forecast's calls send (encoded, if they have a codec), whatever algorithm runs
+  /// them. `least`: sent by all ranks together. `least_of_one`: sent or received by the busiest rank; for a collective
+  /// this is least ÷ ranks, since the busiest rank sends at least the mean. `least_between_nodes`: sent from node to
+  /// node, by all ranks together. A call whose bytes depend on the data counts as 0.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
   bool bounds() const { return known || most; }
   Forecast& operator+=(const Forecast&);

@@ -108,8 +108,9 @@ class Loops {
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
   virtual void end_step(Buffer scale, Buffer counts, std::int64_t grow) const;
 
-  /// softmax_cross_entropy for the mean loss times loss_scale [1] (empty: 1). `take` is called with the loss once it is
-  /// known, on any thread. gradient may be empty.
+  /// Computes softmax_cross_entropy. The gradient is that of the mean loss, times loss_scale [1] (empty: 1); gradient
+  /// may be empty. `take` gets the sum of the losses (unscaled) and the number of right predictions once they are
+  /// known; it may be called on any thread.
   using TakeLoss = std::function<void(const CrossEntropy&)>;
   virtual void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,
                              const TakeLoss& take) const;

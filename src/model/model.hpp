@@ -100,8 +100,9 @@ class Model {
   /// Names of its layers. The numbers that its passes give to `Queue::enter_layer` are indices of this list. Empty: its
   /// passes give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
-  /// The operations of a forward and backward pass, and those of a forward pass alone, as they run here. The FLOP of
-  /// pass_problems add up to step_flops.
+  /// The operations that this rank runs: pass_problems in a forward and backward pass, forward_problems in a forward
+  /// pass alone. Only the layers that the rank holds are counted. Each operation has as many samples as the model gives
+  /// it at once (for instance, a micro-batch). The FLOP of pass_problems add up to step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }

@@ -20,7 +20,8 @@ struct ModelRequest {
   std::size_t features = 0, classes = 0;  ///< numbers of features and classes of the data
   std::size_t labels = 1;                 ///< labels of a sample; of a sentence as many as features
   kernels::Precision precision = kernels::Precision::fp32;
-  /// precision of softmax cross-entropy: fp32 or logarithms
+  /// precision in which softmax cross-entropy is computed: fp32, or a logarithmic number format (lns16…) where sums and
+  /// updates use it too
   kernels::Precision loss_precision = kernels::Precision::fp32;
   Part part = {};
   /// The rank's number on the data axis. Models that draw their own data draw other data for each number.

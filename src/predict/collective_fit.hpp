@@ -95,13 +95,15 @@ class CollectiveCalibration {
   };
   struct System {
     std::vector<double> log_terms;
-    double spread = 0, most_ranks = 1;             ///< spread: the least that spread_at returns
-    std::vector<LeftOut> left_out = {};            ///< ascending by `away`
+    double spread = 0, most_ranks = 1;   ///< spread: lower bound of `spread_at`; most_ranks: the most ranks of any row
+    std::vector<LeftOut> left_out = {};  ///< ascending by `away`
     bool has_within = false, has_between = false;  ///< whether any row used links in a node, or between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);
   void fit(const std::string& system, bool with_spread);
+  /// The half width of the 90 % interval of a call of so many bytes, as a difference of logarithms: 90 % of the
+  /// left-out rows, weighted by how similar their bytes are, have an |log(predicted ÷ measured)| of at most this.
   double spread_at(const System&, std::size_t bytes) const;
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
   Missed missed(const System&, const MeasuredCollective&) const;

@@ -39,7 +39,8 @@ DataExchange data_exchange(const ExchangeChoice&, double bytes, double window_s,
 struct ExchangeLinks {
   std::uint32_t ranks = 1, ranks_per_node = 1;
   double latency_s = 0;
-  /// within: the rate of a rank's links in its node; between: these ranks' share of the rate of their node's port.
+  /// within: the rate of one rank's links inside its node. between: the part of a node's port rate that this group's
+  /// ranks in the node have together (the port is shared evenly with the node's other groups).
   double within_bytes_per_s = 1, between_bytes_per_s = 1;
   double reduce_bytes_per_s = 1;
 };

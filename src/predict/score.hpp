@@ -32,9 +32,9 @@ struct Prediction {
 /// The least half width of a 90 % interval, as a difference of logarithms; it is not zero, since sources round their
 /// times.
 inline constexpr double least_spread = 0.05;
-/// Sets the 90 % interval. spread: half its width, as a difference of logarithms, on as many ranks as the calibration
-/// had. times_ranks: the prediction's ranks ÷ the calibration's; each doubling adds 3 % to the half width, in
-/// quadrature with the spread.
+/// Sets the 90 % interval to seconds·exp(±h) with h = hypot(spread, 0.03·log2(times_ranks)). spread: the half width, as
+/// a difference of logarithms, on as many ranks as the calibration had. times_ranks: the prediction's ranks ÷ the
+/// calibration's; values below 1 count as 1.
 void set_interval(Prediction&, double spread, double times_ranks);
 /// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability. away:
 /// |log(predicted ÷ measured)| of rows, each predicted by a fit that had left it out. Source: Vovk, Gammerman, Shafer,
@@ -42,15 +42,16 @@ void set_interval(Prediction&, double spread, double times_ranks);
 double spread_of(std::vector<double> away);
 /// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
 inline constexpr double noise_without_interval = 0.1;
-/// How far a model is from measurements of the same computation or collective, on the nearest ranks and sizes.
+/// How far a model is from measurements of the same computation or collective. All of these measurements are averaged;
+/// those with a similar number of ranks (and for collectives a similar number of bytes) have the largest weight.
 struct Missed {
   double factor = 1;  ///< measured ÷ modelled; predictions are multiplied by it
   double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
 /// The spread of a prediction that is multiplied by `Missed::factor`. spread: without this correction. On more ranks
-/// (times_ranks above 1) |log(factor)| is added, since the error that the factor corrects may vanish there as well as
-/// double. The noise is added twice: once for the measurements behind the prediction, and once for the measurement that
-/// the prediction is compared with. All these are added in quadrature.
+/// than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor corrects may
+/// be anything from zero to twice as large. The noise is added twice: once for the measurements behind the prediction,
+/// and once for the measurement that the prediction is compared with. All these are added in quadrature.
 double spread_with(double spread, const Missed&, double times_ranks);
 
 struct PredictionOrReason {

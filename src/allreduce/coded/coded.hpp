@@ -36,7 +36,8 @@ struct CodedExchange {
   /// encoded.
   std::string (*tensor_refusal)(const ExchangeSpec&, const TensorPart&) = nullptr;
   bool packs = true;  ///< false: each pack is a single tensor
-  /// True: a pack may also hold tensors that are exchanged without the codec, each as a matrix of one row.
+  /// True: a pack may also hold tensors that are exchanged without the codec. Such a tensor is listed in the
+  /// `tensor_layout` with rows = 1 and columns = count, by which the collective knows that it is not to be encoded.
   bool takes_dense = false;
 };
 

@@ -46,8 +46,9 @@ struct ReceiveStep {
   bool forwards = false;  ///< only in coded plans: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
-/// to = operands summed in rank order. They are the `operands` entries of Plan::operands from `first_operand` on. An
-/// entry is the index of a receive within this round, or own_operand for this rank's own value.
+/// Writes into `to` the reduction of some operands, in rank order. Plan::operands lists them, from index
+/// `first_operand` on; `operands` is their number. An entry of that list is the index of a receive within this round,
+/// or own_operand for this rank's own value.
 struct ReduceStep {
   Blocks blocks;
   Place own, to;

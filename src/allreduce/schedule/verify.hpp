@@ -56,7 +56,10 @@ ScheduleVerdict verify(const Schedule&);
 /// The way by which a message's bytes reach the receiver.
 enum class Reading {
   peer_memory,  ///< the receiver reads the sender's memory, as late as it can
-  landing       ///< bytes are copied on sending; once a direct receive is posted, its destination may be overwritten
+  /// the transport moves the bytes, at any time after the receive is posted and at the latest when the receiver needs
+  /// them; so a receive that goes straight to its destination (ReceiveStep::direct) makes the memory there undefined
+  /// from its posting until the message is read
+  landing
 };
 
 /// Returns what is wrong; empty: the plans are right. plans[r] is rank r's plan of `schedule`.

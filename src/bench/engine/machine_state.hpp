@@ -45,8 +45,9 @@ class CanaryTimes {
 /// from all caches, so that each line comes from memory. Each takes some tens of microseconds, and shows a neighbour's
 /// load. A round runs the work five times on all ranks at once. A rank's time is the median of its five, so that one
 /// interruption (with many ranks there is always one) does not count as the machine's state.
-/// Cost: about a millisecond a round. A round displaces under 0.8 MiB of a training's data from each core's L2 and from
-/// its share of the last-level cache; the discarded steps of a block load them again.
+/// Cost: about a millisecond a round. A round displaces under 0.8 MiB of the measured program's data from each core's
+/// L2 and from its share of the last-level cache. The untimed iterations before each block (RoundOptions::discarded)
+/// load that data again.
 class Canary {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. Ranks of the world outside `c` take no part.
@@ -68,15 +69,15 @@ class Canary {
   CanaryTimes times_;
 };
 
-// Tells how steady the machine was while points took turns. The canary runs between turns; the state that it shows for
-// a turn counts for the blocks of all points in that turn.
+// What follows finds how steady the machine was while points took turns. The canary runs between turns. The latest
+// round before a turn decides whether the turn counts as disturbed, for the blocks of all points in that turn.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
   std::size_t turns = 0;
   double steadiness = 1;
-  /// The number of disturbed turns among the first `n`, which are the turns of one point: a point with an exact number
-  /// of samples ends before the others.
+  /// The number of disturbed turns among the first `n`. `n` is the number of turns in which one point took part; it may
+  /// be less than `turns`, since a point with an exact number of samples ends before the others.
   std::size_t disturbed_of(std::size_t n) const;
 };
 
@@ -109,8 +110,8 @@ class Turns {
   std::size_t turns_ = 0;
 };
 
-/// Does work that belongs to no point: in the first turn, and later in each turn before which this work has taken at
-/// most `share` of the elapsed time.
+/// Does work that belongs to no point. It is done in the first turn. In a later turn it is done only if, so far, it has
+/// taken at most `share` of the time since this object was made.
 class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
@@ -179,7 +180,8 @@ class NoiseSampler {
   void end();
   /// The noise of a process that measures alone.
   Noise alone() const;
-  /// The worst values of all ranks. Collective over `c`.
+  /// The noise of all ranks together: shares, GPU clock and power are those of the worst rank, involuntary switches are
+  /// summed, and GPU events united; `frequency_hz` is this rank's own. Collective over `c`.
   Noise over(const runtime::Communicator& c) const;
 
  private:

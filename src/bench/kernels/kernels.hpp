@@ -39,13 +39,16 @@ struct KernelListener {
 KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int threads);
 
 /// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank. Returns the
-/// number of wrong points. Cost: some seconds for the roofline; then 1 s a point and at least 6 calls, or the time
-/// budget, which is exceeded by at most one point. Errors: Interrupted.
+/// number of wrong points. Cost without a time budget: some seconds for the roofline; then for each point its
+/// preparation and check, and at most about 1 s of calls, or longer where the 6 calls that an interval needs (3 if a
+/// call takes over 5 s) take longer. With a time budget: that budget, which at most the last point exceeds; but if the
+/// roofline takes more than half of it, the points still get the other half. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
 
-/// One table for each operation, pass, precision and cache state, in order of appearance; after them the curves over
-/// the mini-batch, where points have one.
+/// One table for each operation, pass, precision and cache state, in order of appearance. After them, for the points
+/// that have a mini-batch, one table for each shape, pass and cache state, with a line for each mini-batch: the GFLOP/s
+/// and the share of the roofline in each precision.
 std::string kernel_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// The meaning of the columns and marks.
 std::string kernel_legend(report::Legend);

@@ -35,10 +35,10 @@ class KernelBenchmark {
   double probe(bool warm);
   /// Takes samples until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even long
   /// calls must keep, with fewer samples than the rule asks for; if there is no time for a second call, the probe is
-  /// the only sample. If a check ran before, results of timed calls are checked too, each at a cost of about
-  /// `flops_at_most` FLOP: one sample drawn at random in the first block that counts; one in each later block, unless
-  /// such checks have taken more than a tenth of the time so far; and one after the last block, if that block had no
-  /// check or the kernel was ever built anew.
+  /// the only sample. If a check ran before, results of timed calls are checked too. A check costs about
+  /// `flops_at_most` FLOP. In each block that is kept as samples (not in warm-up), one sample drawn at random is
+  /// checked, unless such checks have already taken more than a tenth of the blocks' time. One more check follows the
+  /// last block if that block had none, or if the kernel was built again between blocks (`may_build_anew`).
   void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
 
  private:
@@ -56,8 +56,9 @@ class KernelBenchmark {
   void call();
   /// The reason why the case could not be made on some rank; empty: it was made.
   std::string make_case();
-  /// True if there is time to build the kernel anew in other memory. Only for hot operands on a host: cold operands are
-  /// spread over so much memory that their pages matter less.
+  /// True if the kernel should now be built again in other memory, so that the interval covers the effect of memory
+  /// pages on the time (see Rebuilding), and there is time for it. Always false on a device and for cold operands; the
+  /// latter are spread over so many pages that this effect is small.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelFindings&) const;

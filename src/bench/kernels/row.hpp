@@ -29,8 +29,9 @@ struct KernelFindings {
   std::function<std::string(int rank)> host_of = {};
   std::optional<KernelChecks> checks = {};        ///< empty: the point was not checked
   std::optional<KernelChecks> timed_checks = {};  ///< checks of timed calls
-  std::vector<double> medians = {};               ///< median of each rank's own calls [s], on rank 0
-  core::Blocks times = {};                        ///< times of the rank with the longest median [s a call]
+  /// By rank: the median time of its calls [s]; filled only on rank 0, empty on the others.
+  std::vector<double> medians = {};
+  core::Blocks times = {};  ///< times of the rank with the longest median [s a call]
   core::Stop stop = core::Stop::none;
   std::size_t calls = 1, sets = 1;  ///< number of calls of one sample, number of operand sets
   double warmup_s = 0;

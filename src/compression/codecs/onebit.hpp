@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec that sends one bit an element, its sign. It is biased, so error feedback adds its loss to the next
-// gradient.
+// The codec that sends one bit an element, its sign. It is biased, so error feedback adds what the encoding lost
+// of a gradient to the next gradient.
 #pragma once
 #include <array>
 #include <bit>
@@ -56,8 +56,9 @@ struct SignRule {
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) { return code ? c.first : c.second; }
 };
 
-/// The means of a bucket, from its SignSums added up (`up`, `down`). `ones` of its elements are not negative, and
-/// `zeros` are negative. If a sum is not finite, both means are `not_finite`, a NaN.
+/// The means of a bucket. `up`, `down`: the totals of its SignSums. With two means, `ones` elements are not negative
+/// and `zeros` are negative. With one mean only ones + zeros counts, SignValues::one is the mean, and SignValues::zero
+/// is 0: the decoder negates the mean. If a sum is not finite, both are `not_finite`, a NaN.
 template <bool two>
 GRADMETER_HOST_DEVICE SignValues sign_means(double up, double down, std::size_t ones, std::size_t zeros,
                                             float not_finite) {

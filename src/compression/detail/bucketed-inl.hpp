@@ -2,8 +2,12 @@
 // The loops over buckets with vector instructions: they draw random numbers, move codes of 1, 2, 4 or 8 bits between
 // 32-bit lanes and the wire, and store decoded numbers. The file is included once for each instruction set, hence its
 // unusual include guard. A codec overloads two functions for its rule (bucketed.hpp):
-//   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw), in the low bits, lanes in [-128, 255]
-//   Floats vector_value(Rule, const VectorCoefficients&, Words code), where the code is at the top of its lane.
+//   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw)
+//     returns the code of each x in the low bits of its lane. The bits above the code are ignored, but the lane, read
+//     as a signed number, must be in [-128, 255].
+//   Floats vector_value(Rule, const VectorCoefficients&, Words code)
+//     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
+//     anything.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
@@ -88,9 +92,10 @@ HWY_INLINE Words draw_of(Words numbers, Words second) {
 HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
   const I32 di;
   const hn::Repartition<std::int16_t, F32> d16;
-  // A block of 16 bytes has four numbers of a, then four of b (`ab`), or of c and d (`cd`). In `both` bytes of `ab` and
-  // `cd` alternate; in `sorted` those of `ab` come first. The last look-up moves groups of four bytes, so that all of
-  // `a` come first, then all of `b`, `c` and `d`.
+  // A block of 16 bytes has four numbers of a, then four of b (`ab`), or of c and d (`cd`). The bytes of the vector
+  // `both` come alternately from ab and cd. In `sorted`, each block of 16 bytes has the eight bytes from ab first, then
+  // the eight from cd. The last look-up moves groups of four bytes, so that all bytes of a come first, then all of b,
+  // of c and of d.
   const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(di, a), hn::BitCast(di, b));
   const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(di, c), hn::BitCast(di, d));
   const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));

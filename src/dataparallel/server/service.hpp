@@ -46,9 +46,10 @@ class ServerStrategy : public Strategy {
   bool too_old(std::uint64_t clock) const {
     return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
   }
-  /// The bytes that all ranks send, except to themselves; with a codec of variable length, an upper bound. seconds: the
-  /// time for which the busiest rank sends or receives at the link's bandwidth B. For a push and a pull of M bytes that
-  /// is max(M/B, P·M/(S·B)) with S dedicated servers for P workers, and 2(P-1)/P·M/B with servers on all ranks.
+  /// The forecast for these pushes and pulls of every worker. Its `bytes` are those that all ranks send, except to
+  /// themselves; with a codec of variable length, an upper bound. Its `seconds` are the time for which the busiest rank
+  /// sends or receives at the link's bandwidth B. For a push and a pull of M bytes that is max(M/B, P·M/(S·B)) with S
+  /// dedicated servers for P workers, and 2(P-1)/P·M/B with servers on all ranks.
   Forecast forecast(const ForecastInput&, const RequestCounts&) const;
 
  private:

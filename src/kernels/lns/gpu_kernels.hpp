@@ -17,7 +17,8 @@ namespace gradmeter::kernels::cuda {
 struct DeviceLnsTables {
   runtime::DeviceSpan<const std::int16_t> doubled;  ///< LnsTables::doubled()
   LnsConversion conversion;
-  /// exp x as a word, by the code of x ≤ 0: [32768]. Results that are too small for the system are zero.
+  /// Table of exp x for x ≤ 0 [32768]: entry e holds the bits (Lns16::bits) of exp x for the x whose Lns16::code() is
+  /// e. Results that are too small for the number system are zero.
   runtime::DeviceSpan<const std::uint16_t> exponential;
 };
 
@@ -47,8 +48,9 @@ void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16
                   cudaStream_t);
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t);
 
-/// lns_encode and lns_decode with the host's bits. The tables are in device memory. Cost: 6 bytes an element.
-/// Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
+/// Convert fp32 to logarithmic numbers (lns_encode) and back (lns_decode), element by element. The results equal those
+/// of the host's functions bit for bit. The tables to which LnsConversion points must be in device memory. Cost: 6
+/// bytes an element. Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
 void lns_encode(const LnsConversion&, DeviceSpan<const float> values, DeviceSpan<Lns16> words, cudaStream_t);
 void lns_decode(const LnsConversion&, DeviceSpan<const Lns16> words, DeviceSpan<float> values, cudaStream_t);
 
@@ -57,8 +59,8 @@ void lns_decode(const LnsConversion&, DeviceSpan<const Lns16> words, DeviceSpan<
 
 using runtime::DeviceSpan;
 
-/// All functions queue their work on the stream and have the host's bits. carry: empty without Kahan's sum. Errors:
-/// std::invalid_argument when lengths differ; BackendError when a launch fails.
+/// The functions below queue their work on the stream; their results equal the host's bit for bit. carry: empty without
+/// Kahan's sum. Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 void lns_round(const DeviceLnsTables&, DeviceSpan<float> w, cudaStream_t);
 void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,

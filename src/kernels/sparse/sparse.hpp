@@ -84,7 +84,7 @@ std::unique_ptr<KernelCase> make_cusparse_case(const Problem&, const KernelCaseO
 // The kernel cases of sparse products in format 2:4 by cuSPARSELt.
 
 std::string cusparselt_case_refusal(const Problem&);
-/// Bytes of compressed A, B and C.
+/// Bytes of A (compressed), B and C (dense).
 std::size_t cusparselt_case_bytes(const Problem&);
 std::unique_ptr<KernelCase> make_cusparselt_case(const Problem&, const KernelCaseOptions&);
 

@@ -57,12 +57,13 @@ class HybridTransport final : public Transport {
 
 /// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: its memory has
 /// a copy in host memory, which transports reach. One queue copies a message to the host, and the message leaves when
-/// that copy is done. Another queue copies an arrived message to the device. So the way of one message overlaps the
-/// copies of the message behind it and of the message before it. `send_done`: the peer has the message, so that the
-/// data and the copy on the host may be overwritten. `try_receive`: the message is in the device's memory. The sender
-/// must not write to memory before all sends from it are done, since several sends of the same data share one copy to
-/// the host. Cost: two copies of each message; one if another send has already copied the data to the host. Errors:
-/// std::logic_error for memory that transports do not reach; those of the inner transport and of the queues.
+/// that copy is done. Another queue copies an arrived message to the device. So while one message is transferred, the
+/// sender can copy the next one to the host, and the receiver can copy the previous one to the device. `send_done`: the
+/// peer has the message, so that the data and the copy on the host may be overwritten. `try_receive`: the message is in
+/// the device's memory. The sender must not write to memory before all sends from it are done, since several sends of
+/// the same data share one copy to the host. Cost: two copies of each message; one if another send has already copied
+/// the data to the host. Errors: std::logic_error for memory that transports do not reach; those of the inner transport
+/// and of the queues.
 class StagedTransport final : public Transport {
  public:
   /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
