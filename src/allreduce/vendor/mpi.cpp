@@ -108,6 +108,12 @@ void MpiCollective::start(const Call& call) {
     check(call);
     (void)reduction_for(call.element(), call.op);
   }
+  if (as_before && mode_ == MpiMode::blocking && collective_kind_ == CollectiveKind::all_reduce &&
+      call.op != Op::average && call.count() <= longest_piece) {
+    // Nothing is left to do after this one call of MPI, and what stands beside it would be a sixth of a short call.
+    return runtime::mpi_all_reduce(communicator_, {call.in.host(), call.out.host(), call.count()},
+                                   reduction_for(call.element(), call.op), nullptr);
+  }
   if (has_cuts(collective_kind_)) cut(call.count());
   const std::size_t bytes = call.out.bytes();
   const bool in_place = call.in_place();
