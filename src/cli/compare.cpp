@@ -32,7 +32,7 @@ FlagList describe_compare() {
            "what is compared (gradmeter list metrics); a ratio of times is inverted, so that above 1 is faster");
   add_text(d, "where", "", "only points with these values: ranks=4,precision=bf16");
   add_text(d, "ignore", "", "factors that may differ between compared points: transport,threads");
-  add_text(d, "tolerance", "0.05", "the verdict is same if the interval lies within 1 ± this");
+  add_text(d, "tolerance", "0.05", "the verdict is same if the interval lies within 1 / (1 + this) and 1 + this");
   add_text(d, "fail-below", "",
            "exit 1 unless the whole interval of every point is at or above this ratio; missing points fail");
   add_text(d, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");

@@ -511,7 +511,8 @@ void add_network_flags(FlagList& d) {
            "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
            "--zero 0");
   add_text(d, "bucket", "",
-           "gradient bytes sent together; 0: all in one; default: only what backward cannot hide costs time");
+           "gradient bytes sent together; 0: all in one; default: ideal buckets, of which only what backward cannot "
+           "hide takes time");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "

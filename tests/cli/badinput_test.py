@@ -161,7 +161,7 @@ FLAGS = [
     (["scale", "--shrink", "2"], ["--shrink 2", "layer tables", "resnet50"]),
     (["infer", "--model", "cnn,mlp", "--shrink", "2"], ["--shrink 2", "layer tables", "cnn,mlp"]),
     (["train", "--shrink", "2"], ["--shrink"]),
-    (["train", "--resume", "--out", "x.jsonl"], ["train", "resumed"]),
+    (["train", "--resume", "--out", "x.jsonl"], ["train", "--resume"]),
 ]
 
 LANGUAGE = ["--data", "language:steps=6", "--model"]

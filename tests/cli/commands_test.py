@@ -15,7 +15,7 @@ FLAGS = {
                 warmup strict dry-run wide out force resume append help""".split(),
     "train": """model batch strategy algorithm transport overlap bucket threads precision update loss-scale gradients codec device epochs
                 steps target lr lr-rule warmup optimizer data train-samples validation-samples seed log-every timeout
-                trace trace-steps noise-scale dump-gradients dump-weights dump-step strict out force resume append help""".split(),
+                trace trace-steps noise-scale dump-gradients dump-weights dump-step strict out force append help""".split(),
     "kernels": """op set problems shape filter precision pass cache sweep batch-max packed against threads solo device check
                   seed time-budget min-samples precision-goal timeout damage dry-run csv json wide out force resume
                   append help""".split(),

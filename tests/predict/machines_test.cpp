@@ -157,7 +157,7 @@ TEST_F(MachineFile, AFitThatWasWrittenPredictsTheSame) {
   const core::Machine again = machine_named(write(core::to_json(fitted)), 8);
   EXPECT_EQ(again, fitted);
   EXPECT_EQ(again.fit->residuals.size(), 3u);
-  far.micro_batch = 2;  // no row of this network, so that nothing but the fit is used
+  far.layers = 32;  // no row is of this network, so nothing but the fit is used
   const auto by_file = Calibration({}).predict(far, again).prediction.value(),
              by_rows = calibration.predict(far).prediction.value();
   EXPECT_DOUBLE_EQ(by_file.seconds, by_rows.seconds);

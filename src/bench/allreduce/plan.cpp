@@ -457,7 +457,9 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
 }  // namespace
 
 FlagList describe_allreduce() {
-  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
+  FlagList d(
+      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
+      110);
   add_switch(d, "help,h", "this text");
   add_text(d, "minbytes,b", "8", "smallest buffer of a rank, in bytes");
   add_text(d, "maxbytes,e", "64M", "largest buffer");

@@ -109,15 +109,19 @@ void refuse_beside_exchange(const Flags& f) {
 }  // namespace
 
 FlagList describe_codecs() {
-  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
+  FlagList d(
+      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
+      110);
   add_switch(d, "help,h", "this text");
   add_text(d, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
   add_text(d, "size", "",
            "bytes of a gradient in fp32: 64K,1M; default: one size that fits into the caches and one that does not");
   add_text(d, "distribution", "gaussian",
            "gaussian, laplace, sparse:density=0.05, file:PATH (recorded by train --dump-gradients)");
-  add_text(d, "parts", "4", "number of encoded gradients that the column reduce sums and encodes again");
-  add_text(d, "ranks", "", "number of ranks behind the column pays below; default: 8; with --exchange a list");
+  add_text(d, "parts", "4", "number of encoded gradients that are summed and encoded again for the column \"reduce\"");
+  add_text(d, "ranks", "",
+           "number of ranks that the column \"pays below\" assumes (default: 8); with --exchange, a list of them to "
+           "measure");
   add_text(
       d, "exchange", "",
       "instead of speeds, measure the error of an all-reduce over --ranks: all-gather, sra, ring, or an algorithm");

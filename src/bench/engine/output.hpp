@@ -15,7 +15,7 @@ namespace gradmeter::bench {
 
 /// Adds --out, --force, --append and --resume, for commands that measure.
 void add_output_flags(FlagList&);
-/// Adds the same without --resume, for commands that write rows without measuring (import, predict).
+/// Adds the same without --resume, for commands that cannot continue an earlier run (import, predict, train).
 void add_result_file_flags(FlagList&);
 
 struct OutputFlags {

@@ -136,7 +136,9 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
 }  // namespace
 
 FlagList describe_kernels() {
-  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
+  FlagList d(
+      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
+      110);
   add_switch(d, "help,h", "this text");
   add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
   add_text(d, "set", "",
@@ -149,7 +151,9 @@ FlagList describe_kernels() {
       "one problem, as gradmeter list problems writes it: gemm:m=1760,n=16,k=1760,a=N,b=T; may be repeated; formats "
       "of sparse: csr, blocked, 2:4");
   add_text(d, "filter", "", "only problems that have all these values (m=1760,n=16) or contain this text (lstm)");
-  add_text(d, "precision", "", "fp32 (the default), bf16, int8, lns16, lns16-linear");
+  add_text(d, "precision", "",
+           "fp32 (the default), bf16, int8, lns16, lns16-linear …; on GPUs also fp16, tf32, fp8-e4m3 …; see list "
+           "precisions");
   add_text(d, "pass", "", "forward, backward-data, backward-weights; default: the passes of the list");
   add_text(d, "cache", "hot",
            "hot (one set of operands), cold (many sets in turn, together twice the last-level cache)");

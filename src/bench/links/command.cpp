@@ -89,7 +89,9 @@ void read_soak(const Flags& f, LinkRequest& r) {
 }  // namespace
 
 FlagList describe_links() {
-  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)", 110);
+  FlagList d(
+      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
+      110);
   add_switch(d, "help,h", "this text");
   add_text(d, "pattern", "one-way,bisection",
            "one-way (latency and bandwidth of every pair), both-ways (osu_bibw), multi-pair (osu_mbw_mr), bisection, "

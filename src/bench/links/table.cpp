@@ -202,7 +202,8 @@ std::string link_tables(std::span<const Point> points, std::size_t width) {
 
 std::string link_legend(Legend how) {
   if (how == Legend::brief) {
-    return fmt::format("< slow: over 10 % (latency: 25 %) slower than its two ends explain\n{}", whole_legend_line);
+    return fmt::format("< slow link: over 10 % (latency: 25 %) slower than expected from its two ends\n{}",
+                       whole_legend_line);
   }
   return "bandwidth  bytes of a window of messages / time until the receiver has confirmed all of them; median of "
          "blocks spread\n"
@@ -314,10 +315,9 @@ std::string soak_legend(Legend how) {
   if (how == Legend::brief) {
     return fmt::format("usual: median of a rank's windows; worst: its slowest interval\n{}", whole_legend_line);
   }
-  return "usual      each interval has the median time of the windows that a rank sent or received; this is the median "
-         "of "
-         "those\n"
-         "worst      its slowest interval; longest: its slowest single window\n"
+  return "usual      for each interval the median time of the windows that the rank sent or received; of these the "
+         "median\n"
+         "worst      the rank's slowest interval; longest: its slowest single window\n"
          "           A disturbance takes 5 robust deviations and 10 % longer than the rank's usual time. Times count "
          "from the\n"
          "           beginning of the soak, which the file's first line has\n";

@@ -36,7 +36,8 @@ namespace {
 using core::UsageError;
 
 FlagList curve_flags() {
-  FlagList d("Flags (of a comma list every value is measured, in all combinations; all: every value there is)");
+  FlagList d(
+      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)");
   add_switch(d, "help,h", "this text");
   add_training_flags(d, Values::list);
   add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");

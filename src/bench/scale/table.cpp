@@ -294,7 +294,7 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "up to the step:\n"
       "contend     contention: without communication the median rank's kernels take longer than the baseline's\n"
       "straggle    straggler (r1: rank 1): without communication its kernels take longer than the median rank's\n"
-      "interfere   the kernels of a usual step take longer while it communicates\n"
+      "interfere   by how much the kernels that independent runs too take longer while the step communicates\n"
       "wait        waiting for ranks that have not begun the call (with servers: all waiting)\n"
       "wire        the rest of the communication (with servers: the worker's handling of messages)\n"
       "other       the rest of the step, and kernels that independent does not have: a strategy's own work\n"
@@ -302,12 +302,12 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "bytes\n"
       "            that a rank must send at the link's rate; both are measured in turn with the step\n"
       "rate        samples/s of all ranks together\n"
-      "bound by    the largest part, with the share of resamples of the blocks in which it is the largest. A part is\n"
-      "            named memory or cores (both: contend), straggle, interference, wait, wire or other. compute: under "
-      "5 "
-      "%\n"
-      "            of the step was lost, or less than the noise. undecided: no part is the largest in two thirds of "
-      "the resamples\n";
+      "bound by    the largest part, and how likely it is that: blocks are drawn again at random (bootstrap), and it "
+      "is\n"
+      "            the largest in this share of draws. A part is named memory or cores (both: contend), straggle,\n"
+      "            interference, wait, wire or other. compute: under 5 % of the step was lost, or less than the "
+      "noise.\n"
+      "            undecided: no part is the largest in two thirds of the draws\n";
   const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at its final density, without the warm-up of train\n";

@@ -55,7 +55,7 @@ FlagList train_flags() {
   add_injection(d);
   add_rank_flags(d);
   add_format_flags(d);
-  add_output_flags(d);
+  add_result_file_flags(d);
   return d;
 }
 
@@ -247,8 +247,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   auto options = read_options(f, world.size(), at, data);
   auto& config = options.config;
   check_noise_scale(options, world.size());
-  if (read_output_flags(f).resume)
-    throw core::UsageError("train: a training run cannot be resumed; use --append or --force");
+  read_output_flags(f);
   const Layout layout = agreed_layout(session, options, data);
   if (const auto note = unused_note("train", f, factors_of(config, layout), world.size());
       session.is_root() && !note.empty())
