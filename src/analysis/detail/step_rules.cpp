@@ -223,9 +223,10 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
                             std::map<std::string, Estimate>& figures) {
   const double lost = b.number(Metric::accuracy_lost);
   if (std::isfinite(lost)) {
-    figures["accuracy_lost"] = {lost, b.number(Metric::accuracy_lost_ci95_low),
-                                b.number(Metric::accuracy_lost_ci95_high)};
-    return fmt::format(", and {:.2f} % of accuracy is lost", 100 * lost);
+    const Estimate e{lost, b.number(Metric::accuracy_lost_ci95_low), b.number(Metric::accuracy_lost_ci95_high)};
+    figures["accuracy_lost"] = e;
+    return e.low > 0 ? fmt::format(", and {:.2f} % of accuracy is lost", 100 * lost)
+                     : fmt::format(", and no loss of accuracy is shown ({:+.2f} %)", -100 * lost);
   }
   if (f != Factor::codec && f != Factor::gradients && f != Factor::strategy) return "";
   const double before = a.number(Metric::accuracy_at_samples), after = b.number(Metric::accuracy_at_samples);
