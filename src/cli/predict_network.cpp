@@ -485,7 +485,9 @@ NetworkRow predicted(const AskedStep& asked, const predict::Calibration& calibra
 void add_network_flags(FlagList& d) {
   std::string names = "gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
   for (const auto& shape : predict::network_shapes()) names += fmt::format("{}, ", shape.name);
-  add_text(d, "model", "", (names + "or a layer table as resnet50 or FILE.csv; predicts it on --ranks").c_str());
+  add_text(
+      d, "model", "",
+      (names + "or a layer table as resnet50 or FILE.csv: the network whose step on --ranks is predicted").c_str());
   add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
   add_text(d, "ranks", "",
            "numbers of devices: a list, or powers of two such as 1..65536; default: all of --nodes, without it "
@@ -505,8 +507,7 @@ void add_network_flags(FlagList& d) {
   add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
   add_text(d, "recompute", "none", "none, selective, full");
   add_text(d, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
-  add_text(d, "strategy", "",
-           "sync, sharded, independent, model-averaging:every=16, bmuf; by default sync with the stage of --zero");
+  add_text(d, "strategy", "", "sync, sharded, independent, model-averaging:every=16, bmuf; default: what --zero says");
   add_text(d, "algorithm", "",
            "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
            "--zero 0");

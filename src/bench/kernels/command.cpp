@@ -137,8 +137,7 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
 
 FlagList describe_kernels() {
   FlagList d(
-      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
-      110);
+      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
   add_text(d, "set", "",

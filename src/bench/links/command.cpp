@@ -90,8 +90,7 @@ void read_soak(const Flags& f, LinkRequest& r) {
 
 FlagList describe_links() {
   FlagList d(
-      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)",
-      110);
+      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "pattern", "one-way,bisection",
            "one-way (latency and bandwidth of every pair), both-ways (osu_bibw), multi-pair (osu_mbw_mr), bisection, "
@@ -104,8 +103,8 @@ FlagList describe_links() {
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_text(
       d, "fail-below", "",
-      "exit 1 if a link has less than this share (0.8) of the usual bandwidth, or more than the usual latency divided "
-      "by it");
+      "exit 1 if a link has less than this share of the usual bandwidth, or a latency above the usual one divided by "
+      "this share: 0.8");
   add_text(d, "soak", "",
            "repeat one point for this time (30s, 8h), and show drift, outliers, disturbances and their hosts; "
            "--inject slow:rank=1,factor=2,after=10,for=5 slows rank 1 for 5 s of it");

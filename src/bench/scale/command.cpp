@@ -37,7 +37,7 @@ using core::UsageError;
 
 FlagList curve_flags() {
   FlagList d(
-      "Flags (of comma lists all combinations are measured; where values have names, \"all\" is every one of them)");
+      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)");
   add_switch(d, "help,h", "this text");
   add_training_flags(d, Values::list);
   add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");
@@ -47,7 +47,7 @@ FlagList curve_flags() {
   add_text(d, "cadence", "barrier",
            "how ranks are synchronised between steps: barrier; none; window: all begin at an agreed time");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_text(d, "optimizer", "sgd", "sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
+  add_text(d, "optimizer", "sgd", "of the timed steps: sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
   add_stopping_flags(d,
                      {.budget = "for all points together: 90s, 10m, 2h; default 5 s a point",
                       .samples = "minimum number of steps for each point",
