@@ -23,9 +23,9 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// What a codec changes in this rank's contribution: the residual that error feedback adds to it, minus what is lost or
-/// kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus difference (divided by
-/// the ranks, for an average).
+/// The changes that a codec makes to this rank's contribution: error feedback adds the residual, and what is lost or
+/// kept back is subtracted. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
+/// difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
   /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the

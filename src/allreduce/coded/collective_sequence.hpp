@@ -55,8 +55,8 @@ class CollectiveSequence : public Collective {
   std::optional<CodingTime> coding() const override;
 
  protected:
-  /// What comes next: the call of one part. If `part` is null, there is no call: with `comes_back`, `next` is called
-  /// again once the local work is done; without it, the collective is complete.
+  /// The next step of the sequence, which is the call of one part. If `part` is null, there is no call: with
+  /// `comes_back`, `next` is called again once the local work is done; without it, the collective is complete.
   struct Stage {
     Collective* part = nullptr;
     Call call{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all kernels that read the memory of other GPUs have in common: barriers between GPUs, the split of the elements,
+// The common part of all kernels that read the memory of other GPUs: barriers between GPUs, the split of the elements,
 // and copies with several loads under way.
 #pragma once
 #include <algorithm>

@@ -169,8 +169,8 @@ RunBlock blocks_of(CollectiveTask&, std::size_t calls);
 
 std::unique_ptr<CollectiveTask> make_call_task(const Pace&, const CollectiveCaller&);
 
-/// What an overlapped exchange is made from. `call` may change between iterations. `threads`: threads of the matrix
-/// product.
+/// The arguments from which an overlapped exchange is made. `call` may change between iterations. `threads`: threads of
+/// the matrix product.
 struct OverlapSetup {
   Session& session;
   allreduce::Collective& collective;

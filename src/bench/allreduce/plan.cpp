@@ -457,8 +457,7 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
 }  // namespace
 
 FlagList describe_allreduce() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
+  FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "minbytes,b", "8", "smallest buffer of a rank, in bytes");
   add_text(d, "maxbytes,e", "64M", "largest buffer");

@@ -109,8 +109,7 @@ void refuse_beside_exchange(const Flags& f) {
 }  // namespace
 
 FlagList describe_codecs() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
+  FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
   add_text(d, "size", "",

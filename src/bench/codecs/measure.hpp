@@ -25,7 +25,7 @@ enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, red
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// What one encoding of the gradient loses. squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
+/// The error of one encoding of the gradient. squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
 /// squared_norm: ‖gradient‖². expected: `squared_error` by theory.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;

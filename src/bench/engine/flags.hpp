@@ -41,6 +41,10 @@ struct FlagList {
   std::vector<FlagDescription> flags = {};
 };
 
+/// The title of the flags of a subcommand whose flags take lists of values.
+inline constexpr const char* heading_of_factors =
+    "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)";
+
 /// How a subcommand is called.
 struct Usage {
   FlagList flags;

@@ -62,8 +62,7 @@ TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
 }  // namespace
 
 FlagList describe_infer() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
+  FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "model", "mlp", "mlp, cnn, lstm, gru … as in train; layer tables: resnet50, FILE.csv; see list models");
   add_text(d, "shrink", "1", "divide the widths of layer tables by this");

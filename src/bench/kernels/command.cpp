@@ -136,8 +136,7 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
 }  // namespace
 
 FlagList describe_kernels() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
+  FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
   add_text(d, "set", "",

@@ -89,8 +89,7 @@ void read_soak(const Flags& f, LinkRequest& r) {
 }  // namespace
 
 FlagList describe_links() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)", 110);
+  FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
   add_text(d, "pattern", "one-way,bisection",
            "one-way (latency and bandwidth of every pair), both-ways (osu_bibw), multi-pair (osu_mbw_mr), bisection, "

@@ -208,20 +208,13 @@ std::string link_legend(Legend how) {
   return "bandwidth  bytes of a window of messages / time until the receiver has confirmed all of them; median of "
          "blocks spread\n"
          "           over the run. both-ways and bisection count the bytes of both directions\n"
-         "<          slow: its median is at least 10 % (latency: 25 %) and 5 robust deviations slower than expected, "
-         "and "
-         "its\n"
-         "           whole 95 % interval is slower than expected. Expected is the usual time, or more where the host "
-         "(in "
-         "a\n"
-         "           node: the rank) at an end is slow itself. A robust deviation is 1.4826 × the median absolute "
-         "deviation of links of the same "
-         "kind\n"
-         "           (between nodes, or within one), but at least 1 %\n"
-         "host       judged by the median of its links; those of a slow host are not named one by one; usual: the "
-         "median "
-         "of the\n"
-         "           hosts' medians\n";
+         "<          slow: its median is at least 10 % (latency: 25 %) and 5 robust deviations slower than expected,\n"
+         "           and its whole 95 % interval is slower than expected. Expected is the usual time, or more where "
+         "the\n"
+         "           host (in a node: the rank) at an end is slow itself. A robust deviation is 1.4826 × the median\n"
+         "           absolute deviation of links of the same kind (between nodes, or within one), but at least 1 %\n"
+         "host       judged by the median of its links; those of a slow host are not named one by one; usual: the\n"
+         "           median of the hosts' medians\n";
 }
 
 const CsvColumns& link_csv() {

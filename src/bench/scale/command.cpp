@@ -36,8 +36,7 @@ namespace {
 using core::UsageError;
 
 FlagList curve_flags() {
-  FlagList d(
-      "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)");
+  FlagList d(heading_of_factors);
   add_switch(d, "help,h", "this text");
   add_training_flags(d, Values::list);
   add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");

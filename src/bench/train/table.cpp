@@ -16,10 +16,10 @@ std::string train_header() {
 
 std::string train_legend() {
   return "epoch       passes over the training samples of all workers together\n"
-         "loss        of the last step's mini-batch, on average over the workers\n"
+         "loss        mean over the samples of the epoch\n"
          "validation  samples of the validation set that the model gets right\n"
-         "step time   median of the steps since the row before\n"
-         "rate        samples that all workers trained on in a second\n";
+         "step time   median over the epoch; where workers exchange every few steps, of the means of so many\n"
+         "rate        samples that all workers trained on in a second, since training began\n";
 }
 
 std::string train_row(const core::Point& p) {
