@@ -320,8 +320,8 @@ std::vector<std::string> parse_models(const std::string& text, std::uint64_t shr
   }
   if (shrink > 1 && !shrinks)
     throw UsageError(
-        fmt::format("--shrink {}: divides widths of layer tables, and --model {} has none; leave it out, or give one "
-                    "such as resnet50",
+        fmt::format("--shrink {}: divides widths of layer tables, and --model {} has none that does not say shrink= "
+                    "itself; leave it out, or give one such as resnet50",
                     shrink, text));
   return out;
 }
