@@ -167,8 +167,9 @@ FlagList describe_kernels() {
   add_text(d, "device", "cpu", "what computes: cpu, cuda");
   add_text(d, "check", "1", "check results before and during timing; 0: never");
   add_text(d, "seed", "1", "random seed of the data");
-  add_stopping_flags(d, {.budget = "for all points together: 90s, 10m; default 1 s a point, or longer where its samples take longer",
-                         .samples = "minimum number of samples for each point"});
+  add_stopping_flags(
+      d, {.budget = "for all points together: 90s, 10m; default 1 s a point, or longer where its samples take longer",
+          .samples = "minimum number of samples for each point"});
   add_rank_flags(d);
   add_text(d, "damage", "", "a rank; for tests: makes one element of each of its results wrong");
   add_switch(d, "dry-run", "only list the points, with their work and memory; measure nothing");
