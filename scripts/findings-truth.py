@@ -216,9 +216,9 @@ class Planter:
 
     @staticmethod
     def winner(finding):
-        """The words of the sentence before "instead of", or before "is the fastest"."""
+        """The words of the sentence before "instead of", "is the fastest", or "takes" where several are as fast."""
         said = finding["sentence"]
-        for mark in (" instead of ", " is the fastest"):
+        for mark in (" instead of ", " is the fastest", " takes "):
             if mark in said:
                 return said[: said.index(mark)].rsplit(": ", 1)[-1]
         return said

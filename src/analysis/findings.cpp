@@ -52,11 +52,13 @@ Weight weight_of(const Finding& f) {
   return weight == Weight::improvable && !(f.severity > 0) ? Weight::described : weight;
 }
 
-/// Findings that spoil figures are ordered by kind, then by what they cost.
+/// Findings that spoil figures are ordered by kind, then by what they cost; hosts and their links are one kind here.
 bool is_before(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& f) {
     const Weight w = weight_of(f);
-    const auto kind = w == Weight::improvable ? FindingKind::change : f.kind;
+    const auto kind = w == Weight::improvable            ? FindingKind::change
+                      : f.kind == FindingKind::slow_link ? FindingKind::slow_host
+                                                         : f.kind;
     return std::tuple(w, kind, -f.severity);
   };
   return key(a) < key(b);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -166,6 +167,7 @@ class LinkClassifier {
                     .latency = group_.latency,
                     .deviations = (worst - usual_) / deviation_,
                     .ratio = worst / usual_,
+                    .unexplained = worst / usual_,
                     .name = name};
       // A round trip's way is one: both medians say the same.
       const std::string way = group_.latency                      ? "latency of its links"
@@ -207,6 +209,7 @@ class LinkClassifier {
                     .both_ways = both,
                     .deviations = (w.seconds - usual_) / deviation_,
                     .ratio = w.seconds / usual_,
+                    .unexplained = unexplained(w),
                     .name = name_of(w, both ? "<>" : ">")};
       f.text = fmt::format("{}: {} {}", f.name, group_.latency ? "latency" : "bandwidth", compared(w.seconds));
       if (both && !group_.latency) f.text += fmt::format("; {} back", figure(other->seconds));
@@ -243,6 +246,7 @@ class LinkClassifier {
                     .asymmetric = true,
                     .deviations = deviations,
                     .ratio = ratio,
+                    .unexplained = ratio,
                     .name = name_of(*slow, ">")};
       f.text = fmt::format("{}: {}, the other way {}: {:.2f} times ({:.0f} robust deviations)", f.name,
                            figure(slow->seconds), figure(fast->seconds), ratio, deviations);
@@ -261,9 +265,7 @@ class LinkClassifier {
 std::vector<LinkFinding> link_findings(std::span<const Point> points) {
   std::vector<LinkFinding> out;
   for (const LinkGroup& group : link_groups(points)) LinkClassifier(group).add_to(out);
-  std::ranges::stable_sort(out, [](const LinkFinding& a, const LinkFinding& b) {
-    return std::pair(!a.is_host(), -a.deviations) < std::pair(!b.is_host(), -b.deviations);
-  });
+  std::ranges::stable_sort(out, std::greater{}, &LinkFinding::unexplained);
   return out;
 }
 

@@ -29,6 +29,8 @@ struct LinkFinding {
   double deviations = 0;
   /// The time divided by the usual time; for an asymmetry, the ratio whose logarithm is in `deviations`.
   double ratio = 1;
+  /// For a link, its time divided by the time expected from its two hosts; otherwise the same as `ratio`.
+  double unexplained = 1;
   std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }
 };
@@ -39,8 +41,8 @@ struct LinkFinding {
 /// those of its two hosts that were found slow, so that a slow host does not make its links slow: it is the longest of
 /// the usual time and the slow hosts' medians, or for latencies the usual time plus the excess of each slow host. A
 /// time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 %
-/// interval must lie above the expected time too. Hosts come before links, each sorted from the largest excess. Cost:
-/// O(links log links).
+/// interval must lie above the expected time too. The findings are sorted by `unexplained`, from the largest, so that a
+/// single broken link stands before the slower host that it belongs to. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual

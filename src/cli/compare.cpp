@@ -32,14 +32,16 @@ FlagList describe_compare() {
            "what is compared (gradmeter list metrics); a ratio of times is inverted, so that above 1 is faster");
   add_text(d, "where", "", "only points with these values: ranks=4,precision=bf16");
   add_text(d, "ignore", "", "factors that may differ between compared points: transport,threads");
-  add_text(d, "tolerance", "0.05", "the verdict is same if the interval lies within 1 / (1 + this) and 1 + this");
+  add_text(d, "tolerance", "0.05",
+           "the verdict is 'same' if the ratio's interval lies between 1 / (1 + this) and 1 + this");
   add_text(d, "fail-below", "",
            "exit 1 unless the whole interval of every point is at or above this ratio; missing points fail");
   add_text(d, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");
   add_text(d, "csv", "", "all points as CSV in this file, - for standard output instead of tables");
   add_text(d, "findings", "", "the verdicts as JSON lines in this file, - for standard output instead of tables");
   add_text(d, "history", "",
-           "compare with past launches of this machine in this directory; a result that passes is added to them");
+           "compare with past launches of this machine in this directory; the result is then added to them, unless "
+           "--fail-below failed");
   add_text(d, "last", "10", "with --history: maximum number of past launches");
   add_switch(d, "all", "show every point, not only the most important ones");
   add_switch(d, "lenient", "leave out lines that cannot be read, and say which");

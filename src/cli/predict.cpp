@@ -32,13 +32,15 @@ FlagList describe_predict() {
   add_text(d, "leave-out", "",
            "score the tables of --calibrate: rows that agree in these columns, such as model,tp, are a group, and are "
            "predicted by a fit to all others");
-  add_text(d, "rows", "", "tables whose steps are predicted, one line each; measured values are not needed");
+  add_text(d, "rows", "",
+           "tables of steps to predict, one step a row and one line for each; measured values are not needed");
   add_text(d, "calibrate-rows", "all",
            "use only this many rows of each system in --calibrate: those most informative for the fit");
-  add_text(
-      d, "choose-rows", "",
-      "name this many rows of --rows (without it: of --calibrate) that are most worth measuring next, the best first");
-  add_text(d, "output", "", "write the calibrated machine with its residuals to this file, for --machine");
+  add_text(d, "choose-rows", "",
+           "list this many rows of --rows that are most worth measuring next, the best first; without --rows: those of "
+           "--calibrate, as if none were measured");
+  add_text(d, "output", "",
+           "write the calibrated machine with its residuals to this file, for --machine (rows go to --out)");
   add_network_flags(d);
   add_own_flags(d);
   add_result_file_flags(d);
@@ -61,21 +63,6 @@ std::vector<std::string> paths_of(const Flags& f, const std::string& flag) {
 
 core::Json percent(const std::optional<double>& value) {
   return value ? core::Json(std::round(*value * 100) / 100) : core::Json(nullptr);
-}
-
-core::Json to_json(const predict::Score& s) {
-  return {{"file", s.file},
-          {"rows", s.rows},
-          {"unpredicted", s.unpredicted},
-          {"mape", percent(s.mape)},
-          {"mape_all", percent(s.mape_all)},
-          {"median", percent(s.median)},
-          {"p90", percent(s.p90)},
-          {"bias", percent(s.bias)},
-          {"coverage", percent(s.coverage)},
-          {"half_width", percent(s.half_width)},
-          {"constant_flops_mape", percent(s.constant_flops_mape)},
-          {"linear_mape", percent(s.linear_mape)}};
 }
 
 std::string in_percent(const std::optional<double>& value) { return value ? fmt::format("{:.1f} %", *value) : "-"; }
@@ -251,8 +238,35 @@ std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
   return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", f.text("calibrate-rows"), 1, most));
 }
 
+/// Errors: UsageError for a flag that nothing would read.
+void refuse_unread(const Flags& f, bool is_own) {
+  const auto refuse = [&](std::string_view flag, std::string_view why) {
+    if (f.given(std::string(flag))) throw UsageError(fmt::format("--{} {}", flag, why));
+  };
+  FlagList of_networks;
+  add_network_flags(of_networks);
+  for (const auto& flag : of_networks.flags) {
+    const bool is_read = flag.name == "system" || (is_own && flag.name == "ranks" && !f.has("score"));
+    if (is_own) {
+      if (!is_read)
+        refuse(flag.name,
+               "is not used with result files or tables of collectives, which say what was run; leave it out");
+    } else if (!f.has("model") && !is_read) {
+      refuse(flag.name, "is of the network that --model names; name one");
+    }
+  }
+  if (is_own)
+    for (const char* flag : {"leave-out", "rows", "choose-rows", "calibrate-rows", "output", "system"})
+      refuse(flag, "takes tables of steps, and --calibrate or --score names result files or collectives; leave it out");
+  if (!f.has("score") && !f.has("leave-out"))
+    for (const char* flag : {"fail-above", "outliers"}) refuse(flag, "is about scores; add --score or --leave-out");
+  if (!f.has("model") && (!is_own || f.has("score")))
+    refuse("out", "takes predicted rows; name a --model, or result files");
+}
+
 int run_predict(const Flags& f, const Invocation& invocation) {
   const bool is_own = concerns_own_files(f);
+  refuse_unread(f, is_own);
   if (is_own && !f.has("score")) return predict_from_own(f, invocation);
   const auto asked = paths_of(f, "rows");
   const bool is_described = f.has("model"), chooses = f.has("choose-rows");
@@ -264,9 +278,6 @@ int run_predict(const Flags& f, const Invocation& invocation) {
       throw UsageError(fmt::format("--{} takes the tables of --calibrate; name some", flag));
   if (chooses && asked.empty() && !f.has("calibrate"))
     throw UsageError("--choose-rows chooses among the tables of --rows, or of --calibrate; name some");
-  if (!is_described)
-    for (const char* flag : {"what-if", "out"})
-      if (f.has(flag)) throw UsageError(fmt::format("--{} is of the network that --model names; name one", flag));
   const auto outliers = parse_count("--outliers", f.text("outliers"), 0, 1000);
   constexpr double most_percent = 1e6;
   std::optional<double> most;
@@ -284,7 +295,7 @@ int run_predict(const Flags& f, const Invocation& invocation) {
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
-      core::print("{}\n", to_json(s).dump());
+      core::print("{}\n", score_json(s).dump());
     } else {
       print_score(s, outliers);
     }
@@ -308,11 +319,26 @@ Usage predict_usage() {
           "gradmeter predict --calibrate known.csv --score others.csv\n"
           "gradmeter predict --calibrate data/predict/vtrain_single.csv --leave-out hidden,tp,micro_batch\n"
           "gradmeter predict --calibrate mine.csv --rows planned.csv\n"
-          "gradmeter predict --calibrate scale.jsonl --ranks 8,64,4096   our own result files: scale, allreduce\n"
+          "gradmeter predict --calibrate scale.jsonl --ranks 8,64,4096   # result files of scale, allreduce\n"
           "gradmeter predict --calibrate two-hosts.jsonl --score four-hosts.jsonl"};
 }
 
 }  // namespace
+
+core::Json score_json(const predict::Score& s) {
+  return {{"file", s.file},
+          {"rows", s.rows},
+          {"unpredicted", s.unpredicted},
+          {"mape", percent(s.mape)},
+          {"mape_all", percent(s.mape_all)},
+          {"median", percent(s.median)},
+          {"p90", percent(s.p90)},
+          {"bias", percent(s.bias)},
+          {"coverage", percent(s.coverage)},
+          {"half_width", percent(s.half_width)},
+          {"constant_flops_mape", percent(s.constant_flops_mape)},
+          {"linear_mape", percent(s.linear_mape)}};
+}
 
 std::vector<std::uint64_t> parse_ranks(const std::string& text) {
   const std::size_t dots = text.find("..");

@@ -9,6 +9,7 @@
 #include "bench/engine/flags.hpp"
 #include "bench/engine/output.hpp"
 #include "cli/commands.hpp"
+#include "core/json.hpp"
 #include "core/result.hpp"
 #include "predict/score.hpp"
 
@@ -23,6 +24,9 @@ std::vector<std::uint64_t> parse_ranks(const std::string&);
 core::Point predicted_point(const predict::PredictionOrReason&);
 /// Writes a run with these points to --out; does nothing without --out. Errors: UsageError.
 void write_predictions(const std::vector<core::Point>&, const OutputFlags&, const Invocation&);
+
+/// The figures of --json; percent is rounded to two places.
+core::Json score_json(const predict::Score&);
 
 void add_network_flags(FlagList&);
 /// Predicts with this calibration what the flags describe, prints the prediction, and writes --out. systems: the names

@@ -483,11 +483,9 @@ NetworkRow predicted(const AskedStep& asked, const predict::Calibration& calibra
 }
 
 void add_network_flags(FlagList& d) {
-  std::string names = "gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
+  std::string names = "network whose step is predicted: gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
   for (const auto& shape : predict::network_shapes()) names += fmt::format("{}, ", shape.name);
-  add_text(
-      d, "model", "",
-      (names + "or a layer table as resnet50 or FILE.csv: the network whose step on --ranks is predicted").c_str());
+  add_text(d, "model", "", (names + "or a layer table such as resnet50 or FILE.csv").c_str());
   add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
   add_text(d, "ranks", "",
            "numbers of devices: a list, or powers of two such as 1..65536; default: all of --nodes, without it "
@@ -496,10 +494,11 @@ void add_network_flags(FlagList& d) {
   add_text(d, "gpus-per-node", "8", "devices of a node");
   add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
   add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
-  add_text(d, "system", "", "the system of --calibrate whose fit is used");
-  add_text(d, "batch", "4", "samples of each rank in a step (weak scaling)");
+  add_text(d, "system", "", "which of the systems in --calibrate (its column system) has the fit that is used");
+  add_text(d, "batch", "4",
+           "samples of a step for each rank: the global batch is this times --ranks, whatever the mesh (weak scaling)");
   add_text(d, "batch-global", "", "samples of all ranks together in a step (strong scaling), instead of --batch");
-  add_text(d, "micro-batch", "1", "sequences of one pass of a replica");
+  add_text(d, "micro-batch", "1", "samples that a replica of the model passes at once");
   add_text(d, "mesh", "", "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
   add_switch(d, "sequence-parallel",
              "tensor-parallel ranks also split what lies between matrix products, such as layer norm");
@@ -512,8 +511,8 @@ void add_network_flags(FlagList& d) {
            "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
            "--zero 0");
   add_text(d, "bucket", "",
-           "gradient bytes sent together; 0: all in one; default: ideal buckets, of which only what backward cannot "
-           "hide takes time");
+           "gradient bytes sent together; 0: all in one; default: buckets are not modelled, and communication takes "
+           "only the time by which it exceeds backward");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cli/predict.hpp"
-#include "core/json.hpp"
 #include "core/machine.hpp"
 
 namespace gradmeter::cli {

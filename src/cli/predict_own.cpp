@@ -100,8 +100,9 @@ std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
                         fmt::format("collectives on {} ranks, held out", most));
 }
 
-void print_held_out(const std::optional<predict::Score>& s) {
+void print_held_out(const std::optional<predict::Score>& s, bool as_json) {
   if (!s) return;
+  if (as_json) return core::print("{}\n", score_json(*s).dump());
   if (!s->mape) {
     for (const auto& [why, count] : s->reasons) core::print("{}: not predicted: {}\n", s->file, core::printable(why));
     return;
@@ -125,6 +126,23 @@ struct CurveRow {
     return samples() / static_cast<double>(step.ranks * step.batch_per_rank) * p.compute_s / p.step.seconds;
   }
 };
+
+core::Json to_json(const CurveRow& r, const std::string& curve) {
+  const predict::Prediction& p = r.p.step;
+  return {{"curve", curve},
+          {"ranks", r.step.ranks},
+          {"predicted", true},
+          {"measured_time_s", r.measured_s > 0 ? core::Json(r.measured_s) : core::Json(nullptr)},
+          {"time_s", p.seconds},
+          {"ci90_low", p.low},
+          {"ci90_high", p.high},
+          {"samples_per_s", r.samples() / p.seconds},
+          {"efficiency", r.efficiency()},
+          {"compute_s", r.p.compute_s},
+          {"contention_s", r.p.contention_s},
+          {"wire_s", r.p.wire_s},
+          {"bound_by", p.largest_part}};
+}
 
 core::Point to_point(const CurveRow& r) {
   using core::Metric;
@@ -236,9 +254,10 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   const auto ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,16,32,64,128,256,1024,4096,16384,65536");
   if (known.steps.empty() && !output.path.empty())
     throw UsageError("--out: predicted rows are of steps, and --calibrate names none; name a file of scale too");
-  print_held_out(held_out_collectives(known));
-  print_held_out(held_out_steps(known, options));
-  core::print("{}", core::printable_lines(predict::CollectiveCalibration(known.collectives).text()));
+  const bool as_json = f.on("json");
+  print_held_out(held_out_collectives(known), as_json);
+  print_held_out(held_out_steps(known, options), as_json);
+  if (!as_json) core::print("{}", core::printable_lines(predict::CollectiveCalibration(known.collectives).text()));
   if (known.steps.empty()) return static_cast<int>(core::ExitCode::done);
   const predict::OwnStepCalibration calibration(known.steps, known.collectives, options);
   const auto described = curve_columns();
@@ -248,6 +267,7 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
     const predict::OwnStep& largest = *measured.rbegin()->second.front();
     std::set<std::int64_t> all(ranks.begin(), ranks.end());
     for (const auto& [n, launches] : measured) all.insert(n);
+    const std::string name = curve_name(largest);
     auto table = described.table();
     std::string reason;
     for (const std::int64_t n : all) {
@@ -257,21 +277,24 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
       const auto [p, why] = calibration.predict(step);
       if (!p) {
         reason = why;
+        if (as_json)
+          core::print("{}\n", core::Json{{"curve", name}, {"ranks", n}, {"predicted", false}, {"reason", why}}.dump());
         continue;
       }
       const CurveRow row{step, *p, is_measured ? measured_seconds(at->second) : 0};
+      if (as_json) core::print("{}\n", to_json(row, name).dump());
       table.add_row(described.cells(row));
       points.push_back(to_point(row));
       last = fmt::format("{} take a step of {} in {} ({} to {}) by prediction, bound by {}.\n",
-                         report::counted(static_cast<std::size_t>(n), "rank"), core::printable(curve_name(largest)),
+                         report::counted(static_cast<std::size_t>(n), "rank"), core::printable(name),
                          core::to_text(core::Seconds{p->step.seconds}), core::to_text(core::Seconds{p->step.low}),
                          core::to_text(core::Seconds{p->step.high}), p->step.largest_part);
     }
-    text += fmt::format("{}\n{}\n", core::printable(curve_name(largest)), table.to_string(table_width(f)));
+    text += fmt::format("{}\n{}\n", core::printable(name), table.to_string(table_width(f)));
     if (!reason.empty()) text += fmt::format("not predicted on some ranks: {}\n", core::printable(reason));
   }
   write_predictions(points, output, invocation);
-  core::print("{}{}", text, last);
+  if (!as_json) core::print("{}{}", text, last);
   return static_cast<int>(core::ExitCode::done);
 }
 

@@ -16,8 +16,6 @@
 namespace gradmeter::kernels {
 namespace {
 
-thread_local CallCheck* of_thread = nullptr;
-
 bool is_float(const NumberFormat& f) {
   return f == number_format(core::Element::f32) || f == number_format(core::Element::bf16);
 }
@@ -98,9 +96,8 @@ struct CallCheck::Place {
   double before;
 };
 
-CallCheck::CallCheck(std::uint64_t seed) : seed_(seed) { of_thread = this; }
-CallCheck::~CallCheck() { of_thread = nullptr; }
-CallCheck* CallCheck::current() { return of_thread; }
+CallCheck::CallCheck(std::uint64_t seed) : seed_(seed) { of_thread_ = this; }
+CallCheck::~CallCheck() { of_thread_ = nullptr; }
 
 void CallCheck::execute(Op& op, Op::Inputs inputs, Op::Outputs outputs) {
   const auto is_elsewhere = [](const auto& b) { return b.on_device(); };

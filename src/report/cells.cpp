@@ -123,8 +123,23 @@ std::string machine_line(std::span<const Point* const> points) {
   if (!std::isfinite(least)) return {};
   // The canary takes a twentieth of the time: it may miss what kept the points themselves from running.
   for (const Point* p : points) least = std::min({least, 1 - core::run_delay(p->metrics), 1 - core::steal(p->metrics)});
-  return fmt::format("machine: at least {:.0f} % steady; {} of {} blocks disturbed, {} more left out\n{}",
+  return fmt::format("machine: at least {:.0f} % steady; {} of {} blocks used were disturbed, {} others left out\n{}",
                      100 * std::max(0.0, least), disturbed, blocks, left_out, disturbed_points(points));
+}
+
+std::string disturbed_legend(std::size_t key_width, bool has_machine_line) {
+  const std::string indent(key_width, ' ');
+  const std::string first = fmt::format(
+      "{:<{}}disturbed: a rank waited for a core, or the hypervisor ran, for over 5 % of the time", "~", key_width);
+  if (!has_machine_line) return first + ": measure again\n";
+  return fmt::format(
+      "{}, or most blocks were\n"
+      "{}disturbed: measure again\n"
+      "{:<{}}between the blocks runs a reference load (small product and copy): steady is its best time over its "
+      "median.\n"
+      "{}A block is disturbed if the load takes over 10 % longer than its best; such blocks are left out if enough\n"
+      "{}others remain\n",
+      first, indent, "machine", key_width, indent, indent);
 }
 
 std::string slow_and_busy(const Point& p) {

@@ -56,6 +56,9 @@ inline constexpr std::string_view whole_legend_line = "--legend explains all col
 /// that ran unevenly beside the point, time that the hypervisor took, and waits of the point's ranks for a core. A
 /// second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
 std::string machine_line(std::span<const core::Point* const>);
+/// The lines of a legend that explain the mark "~", and with `has_machine_line` also the text above the table. Keys are
+/// padded to `key_width` columns.
+std::string disturbed_legend(std::size_t key_width, bool has_machine_line);
 /// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median time stands out, if there
 /// is one. If the point is on several nodes and its ranks waited for cores, the note also names the host whose cores
 /// other programs used.

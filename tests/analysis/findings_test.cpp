@@ -101,8 +101,8 @@ TEST(Findings, CallAccuracyLostOnlyAboveTheNoise) {
     for (const Finding& f : found({fp32, int8})) all += f.sentence + "\n";
     return all;
   };
-  EXPECT_THAT(said(-0.0002, -0.001), HasSubstr(", and no loss of accuracy is shown (+0.02 %)"));
-  EXPECT_THAT(said(0.01, 0.005), HasSubstr(", and 1.00 % of accuracy is lost"));
+  EXPECT_THAT(said(-0.0002, -0.001), HasSubstr(", and no loss of accuracy is shown (-0.02 points)"));
+  EXPECT_THAT(said(0.01, 0.005), HasSubstr(", and 1.00 points of accuracy are lost"));
 }
 
 TEST(Findings, NameTheCauseWithItsProbability) {
@@ -167,6 +167,15 @@ TEST(Findings, HoldTheFastestExchangeAgainstTheVendors) {
       "takes 4.00 ms (3.96 ms–4.04 ms): × 2.00 (1.96–2.04).");
   EXPECT_THAT(sentence(found({call("ring", 2e-3), call("direct", 2.01e-3)}), FindingKind::fastest_exchange),
               HasSubstr("ring takes 2.00 ms (1.98 ms–2.02 ms), and direct is not shown to be slower"));
+}
+
+// Two were equally fast and MPI took seven times as long, and "no loss is shown".
+TEST(Findings, NameAVendorsSlowExchangeWhereSeveralAreTheFastest) {
+  const auto all = found({call("mpi", 14e-3), call("ring", 2e-3), call("direct", 2.01e-3)});
+  EXPECT_EQ(all.front().kind, FindingKind::fastest_exchange);
+  EXPECT_THAT(all.front().sentence, HasSubstr("mpi takes 14.0 ms"));
+  EXPECT_EQ(found({call("mpi", 2.01e-3), call("ring", 2e-3), call("direct", 2.02e-3)}).front().kind,
+            FindingKind::nothing_wrong);
 }
 
 // 5.79 ms of one algorithm were in place, and those of the others out of place.
@@ -234,6 +243,20 @@ TEST(Findings, NameALaunchFarBeyondTheSpreadOfTheOthers) {
   EXPECT_EQ(all.front().figures.at("launch").value, 3);
   EXPECT_EQ(sentence(findings(launches({1e-3, 1.3e-3, 1.6e-3})), FindingKind::outlier_launch), "");
   EXPECT_EQ(sentence(findings(launches({1e-3, 2e-3})), FindingKind::outlier_launch), "");
+}
+
+// The others took 2.4 or 3.4 ms, so that 7.8 ms lay within their spread, and nothing was said of the launch beside which
+// another program ran.
+TEST(Findings, NameTheOneLaunchThatWasWithoutCores) {
+  auto runs = launches({2.4e-3, 7.8e-3, 3.4e-3, 2.4e-3});
+  EXPECT_EQ(sentence(findings(runs), FindingKind::outlier_launch), "");
+  runs[1].points[0].metrics[Metric::noise_run_delay] = 0.6;
+  const auto all = findings(runs);
+  ASSERT_EQ(all.front().kind, FindingKind::outlier_launch);
+  EXPECT_EQ(all.front().figures.at("launch").value, 2);
+  EXPECT_THAT(all.front().sentence, HasSubstr("and it alone was without cores for up to 60 % of the time"));
+  runs[2].points[0].metrics[Metric::noise_run_delay] = 0.1;
+  EXPECT_EQ(sentence(findings(runs), FindingKind::outlier_launch), "") << "the machine was busy, not the launch";
 }
 
 TEST(Findings, SayThatMachinesAreMixed) {
@@ -399,7 +422,7 @@ TEST(Findings, SayOnWhichLinksACodecPays) {
     return p;
   };
   EXPECT_THAT(sentence(found({codec("bf16", 1e9), codec("qsgd4", 2e9)}), FindingKind::crossover),
-              HasSubstr("of 2 codecs 4-bit gradients pays on the fastest links, those below 2.00 GB/s"));
+              HasSubstr("of 2 codecs 4-bit gradients pays on the fastest links, those below 16 Gbit/s"));
   EXPECT_THAT(sentence(found({codec("bf16", 0), codec("qsgd4", 0)}), FindingKind::crossover),
               HasSubstr("none of 2 codecs pays on any link"));
 }

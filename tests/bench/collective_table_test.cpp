@@ -73,7 +73,7 @@ TEST(CollectiveTable, SaysAboveTheRowsHowSteadyTheMachineWas) {
     p->metrics[Metric::steadiness] = p == &shaken ? 0.8 : 0.99;
   }
   EXPECT_THAT(collective_tables(std::vector{steady, shaken}),
-              HasSubstr("machine: at least 80 % steady; 5 of 16 blocks disturbed, 0 more left out\n"
+              HasSubstr("machine: at least 80 % steady; 5 of 16 blocks used were disturbed, 0 others left out\n"
                         "disturbed: 1 of 2 points: 1 with most blocks disturbed\n"));
   EXPECT_THAT(collective_tables(std::vector{shaken}), HasSubstr("~")) << "more than half";
   EXPECT_THAT(collective_tables(std::vector{steady}), Not(HasSubstr("~")));

@@ -121,11 +121,11 @@ TEST(ScaleTable, TheMachineIsAsSteadyAsItsRowsSay) {
   crowded.metrics[Metric::noise_run_delay] = 0.9;
   crowded.metrics[Metric::oversubscribed] = true;
   EXPECT_THAT(scale_tables(std::vector{quiet, crowded}),
-              HasSubstr("machine: at least 97 % steady; 0 of 20 blocks disturbed, 4 more left out\nranks"));
+              HasSubstr("machine: at least 97 % steady; 0 of 20 blocks used were disturbed, 4 others left out\nranks"));
   EXPECT_THAT(
       scale_tables(std::vector{quiet, delayed, stolen, shaken}),
       HasSubstr(
-          "machine: at least 34 % steady; 6 of 40 blocks disturbed, 8 more left out\n"
+          "machine: at least 34 % steady; 6 of 40 blocks used were disturbed, 8 others left out\n"
           "disturbed: 3 of 4 points: 1 waited for a core (up to 66 % of the time), 1 lost cores to the hypervisor (up "
           "to 12 %), 1 with most blocks disturbed\n"));
 }

@@ -77,6 +77,7 @@ def body(test):
                       ("--model", "llama3-8b", "--ranks", 8, "--nodes", 1), ("--model", "llama3-8b", "--link", "5furlongs"),
                       ("--model", "llama3-8b", "--what-if", "colour=red"), ("--model", "llama3-8b", "--what-if", "link"),
                       ("--model", "llama3-8b", "--precision", "fp99"), ("--model", "llama3-8b", "--codec", "powersgd"), ("--what-if", "link=NDR"),
+                      ("--calibrate", known, "--leave-out", "model", "--batch", 8), ("--rows", known, "--machine", "A100"), ("--rows", known, "--fail-above", 5),
                       ("--model", "gpt3-175b", "--ranks", 8), ("--output", "x.json"), ("--choose-rows", 3), ("--calibrate", known, "--calibrate-rows", 0),
                       ("--model", "llama3-8b", "--mesh", "colour=3"), ("--model", "llama3-8b", "--system", "x"),
                       ("--model", "llama3-8b", "--calibrate", data / "llm_foundry.csv"), (), ("--leave-out", "model"), ("--calibrate", known, "--leave-out", "colour"), ("--score", test.path("none.csv"))):
@@ -196,6 +197,19 @@ def from_own_files(test):
     first = curves["auto", 16]
     test.check(first[0]["metrics"]["efficiency"] == 1 and first[0]["metrics"]["efficiency"] > first[1]["metrics"]["efficiency"] >
                first[3]["metrics"]["efficiency"], "efficiency begins at one rank and falls", first)
+
+    done = test.run("predict", "--calibrate", measured, "--ranks", "1,2,1024,65536", "--json")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    of_file = {(p["factors"]["ranks"], p["metrics"]["predicted_time_s"], p["metrics"]["ci90_high"]) for p in points}
+    test.check(done.code == 0 and len(rows) == len(points) and {(r["ranks"], r["time_s"], r["ci90_high"]) for r in rows} == of_file,
+               "--json has the rows of --out", done)
+    done = test.run("predict", "--calibrate", test.source / "results" / "predict" / "three-links.jsonl", "--ranks", 8, "--json")
+    first = json.loads(done.out.splitlines()[0])
+    test.check("on 4 ranks, held out" in first["file"] and first["mape"] > 0, "before them the score of what was held out", done)
+    for flag in (("--model", "resnet50"), ("--batch", 8), ("--what-if", "link=NDR"), ("--leave-out", "model"), ("--rows", measured), ("--fail-above", 5),
+                 ("--score", measured, "--ranks", 8)):
+        done = test.run("predict", "--calibrate", measured, *flag)
+        test.check(done.code == 2 and len(done.own_lines) == 1 and flag[-2] in done.err, f"{flag[-2]} is not ignored beside our own files", done)
 
     again = test.path("again.jsonl")
     again.write_text(out.read_text().replace(json.loads(out.read_text().splitlines()[0])["run_id"], "0123456789abcdef"))

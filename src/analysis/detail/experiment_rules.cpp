@@ -38,13 +38,16 @@ std::string to_limit(const MergedRow& row) {
   return limit > 0 ? fmt::format(", {:.{}f} times the limit", time / limit, time < 100 * limit ? 2 : 0) : "";
 }
 
-/// Compares the vendors' algorithms with the fastest of all.
+/// Compares the vendors' algorithms with the fastest of all. One that is shown to be slower can be replaced, whatever
+/// other algorithms are as fast as the fastest.
 std::string against_vendors(const MergedRows& rows, const Group& group, const MergedRow& best, Finding& f) {
   std::string out;
   for (const MergedRow* row : group) {
     if (row == &best || !is_vendor(*row)) continue;
     const Estimate faster = ratio(time_of(*row), time_of(best));
     f.figures["speed_against_" + row->text(Factor::algorithm)] = faster;
+    if (compare(time_of(best), time_of(*row)) == Relation::less)
+      f.severity = std::max(f.severity, 1 - time_of(best).value / time_of(*row).value);
     out += fmt::format("; {} takes {}: {}", algorithm_of(rows, *row), seconds(time_of(*row)), times(faster));
   }
   return out;
@@ -83,12 +86,10 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
   Finding f =
       rows.finding(FindingKind::fastest_exchange, group, algorithm_axes, fmt::format("{}: {}", at.both(), what));
   f.figures = std::move(scratch.figures);
+  f.severity = scratch.severity;
   f.figures["time_s"] = time_of(best);
   if (group.size() > 1 && close.empty()) {
-    f.severity = second;
-    for (const MergedRow* row : group)
-      if (row != &best && is_vendor(*row))
-        f.severity = std::max(f.severity, 1 - time_of(best).value / time_of(*row).value);
+    f.severity = std::max(f.severity, second);
     f.figures["size_bytes"].value = static_cast<double>(best.whole(Factor::size_bytes));
   } else if (group.size() > 1) {
     f.next = rows.again(best);
@@ -141,13 +142,13 @@ void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
     const double crossover = best.number(Metric::crossover_bytes_per_s);
     const auto at = rows.where(group, over);
     const std::string what =
-        crossover > 0 ? fmt::format(
-                            "of {} codec{} {} pays on the fastest links, those below {}; it takes {:.3g} bits an "
-                            "element and has an error of {:.2g}",
-                            group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec),
-                            core::to_text(core::BytesPerSecond{crossover}), best.number(Metric::wire_bits),
-                            best.number(Metric::error))
-                      : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
+        crossover > 0
+            ? fmt::format(
+                  "of {} codec{} {} pays on the fastest links, those below {:.3g} Gbit/s; it takes {:.3g} bits an "
+                  "element and has an error of {:.2g}",
+                  group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec), 8e-9 * crossover,
+                  best.number(Metric::wire_bits), best.number(Metric::error))
+            : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
     Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", at.both(), what));
     f.figures["crossover_bytes_per_s"].value = crossover;
     out.push_back(std::move(f));

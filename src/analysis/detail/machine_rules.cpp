@@ -51,6 +51,8 @@ std::string over_what(const Group& group) {
 struct Launch {
   std::vector<double> log_ratios;  ///< logarithms of its times over the median of the other launches, for each point
   std::size_t outside = 0;         ///< number of points in which it lies far beyond the others' spread
+  std::size_t shared = 0;          ///< number of points in which it alone lost cores to others, and was the slowest
+  double most_lost = 0;            ///< in those points, the largest share of the time without a core [0..1]
 };
 
 /// The distance of an outlier launch from the median of the others: this many times their range, or their sampling
@@ -59,22 +61,36 @@ constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  
 
 /// `launches` by the index of their run.
 void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, std::span<const core::Run> runs) {
-  std::vector<std::pair<std::size_t, double>> logs;
+  struct Timed {
+    std::size_t run;
+    double log, lost;  ///< lost: share of the time without a core, where it is noticeable
+  };
+  std::vector<Timed> logs;
   for (const auto& source : row.sources) {
-    const double t = runs[source.run].points[source.point].metrics.number(Metric::time_s);
-    if (t > 0) logs.emplace_back(source.run, std::log(t));
+    const core::Metrics& m = runs[source.run].points[source.point].metrics;
+    const bool loses = core::waits_for_cores(m) || core::loses_cores(m);
+    if (const double t = m.number(Metric::time_s); t > 0)
+      logs.push_back({source.run, std::log(t), loses ? std::max(core::run_delay(m), core::steal(m)) : 0});
   }
   if (logs.size() < 3) return;
-  for (const auto& [run, own] : logs) {
+  for (const auto& [run, own, lost] : logs) {
     std::vector<double> others;
-    for (const auto& [other_run, other] : logs)
-      if (other_run != run) others.push_back(other);
+    bool others_lose = false;
+    for (const Timed& other : logs) {
+      if (other.run == run) continue;
+      others.push_back(other.log);
+      others_lose |= other.lost > 0;
+    }
     if (others.size() < 2) continue;
     const auto [least, most] = std::ranges::minmax_element(others);
     const double spread = std::max(*most - *least, least_spread), apart = own - core::median(others);
     Launch& launch = launches[run];
     launch.log_ratios.push_back(apart);
     if (std::fabs(apart) > std::max(spreads_apart * spread, least_apart)) ++launch.outside;
+    if (lost > 0 && !others_lose && own > *most && apart > least_spread) {
+      ++launch.shared;
+      launch.most_lost = std::max(launch.most_lost, lost);
+    }
   }
 }
 
@@ -188,7 +204,7 @@ void add_links(const MergedRows& rows, const Group& group, const Axes& over, std
     f.figures["deviations"].value = found.deviations;
     f.figures["from_rank"].value = found.from;
     if (found.to >= 0) f.figures["to_rank"].value = found.to;
-    f.severity = 1 - 1 / std::max(found.ratio, 1.0);
+    f.severity = 1 - 1 / std::max(found.unexplained, 1.0);
     out.push_back(std::move(f));
   }
 }
@@ -229,7 +245,8 @@ void find_outlier_launches(const MergedRows& rows, std::vector<Finding>& out) {
       std::map<std::size_t, Launch> launches;
       for (const MergedRow* row : group) add_point(launches, *row, rows.runs());
       for (const auto& [run, launch] : launches) {
-        if (2 * launch.outside <= launch.log_ratios.size()) continue;
+        const bool is_shared = 2 * launch.shared > launch.log_ratios.size();
+        if (!is_shared && 2 * launch.outside <= launch.log_ratios.size()) continue;
         const double apart = std::exp(core::median(launch.log_ratios));
         const core::RunInfo& info = rows.runs()[run].info;
         Finding f{.kind = FindingKind::outlier_launch, .experiment = experiment};
@@ -240,9 +257,12 @@ void find_outlier_launches(const MergedRows& rows, std::vector<Finding>& out) {
         f.severity = std::fabs(std::log(apart));
         f.sentence = fmt::format(
             "One launch of {}, number {} of {}{}, took {:.2f} times as long as the others in the middle of {} point{}, "
-            "far beyond their spread: look at what ran then, and repeat it.",
+            "{}: look at what ran then, and repeat it.",
             experiment, run + 1, rows.runs().size(), info.time.empty() ? "" : " at " + info.time, apart,
-            launch.log_ratios.size(), launch.log_ratios.size() == 1 ? "" : "s");
+            launch.log_ratios.size(), launch.log_ratios.size() == 1 ? "" : "s",
+            is_shared
+                ? fmt::format("and it alone was without cores for up to {:.0f} % of the time", 100 * launch.most_lost)
+                : "far beyond their spread");
         f.next = info.command;
         out.push_back(std::move(f));
       }

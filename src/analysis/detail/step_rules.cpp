@@ -225,8 +225,8 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
   if (std::isfinite(lost)) {
     const Estimate e{lost, b.number(Metric::accuracy_lost_ci95_low), b.number(Metric::accuracy_lost_ci95_high)};
     figures["accuracy_lost"] = e;
-    return e.low > 0 ? fmt::format(", and {:.2f} % of accuracy is lost", 100 * lost)
-                     : fmt::format(", and no loss of accuracy is shown ({:+.2f} %)", -100 * lost);
+    return e.low > 0 ? fmt::format(", and {:.2f} points of accuracy are lost", 100 * lost)
+                     : fmt::format(", and no loss of accuracy is shown ({:.2f} points)", 100 * lost);
   }
   if (f != Factor::codec && f != Factor::gradients && f != Factor::strategy) return "";
   const double before = a.number(Metric::accuracy_at_samples), after = b.number(Metric::accuracy_at_samples);

@@ -169,8 +169,8 @@ std::string below_tables(std::span<const core::Point> points, const core::Table*
   std::string out;
   if (ranks) {
     out = fmt::format(
-        "by rank; call: median of its calls, with waiting; alone: median of its work for the limit, without "
-        "waiting\n{}\n",
+        "by rank; call: median of its calls, with waiting; alone: median time of the reference work that "
+        "gives the limit, in which no rank waits\n{}\n",
         ranks->to_string(width));
   }
   const std::string codecs = codec_comparison(points, width);
@@ -226,12 +226,13 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
 }
 
 Usage allreduce_usage() {
-  return {
-      .flags = describe_allreduce(),
-      .about =
-          "gradmeter allreduce: collectives, checked, timed in turn with the vendor's, and compared with the limit\n"
-          "\n"
-          "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl"};
+  return {.flags = describe_allreduce(),
+          .about =
+              "gradmeter allreduce: collectives, checked, timed in turn with those of MPI or NCCL, and compared with "
+              "the least\n"
+              "time possible\n"
+              "\n"
+              "mpirun -np 4 gradmeter allreduce -b 8 -e 64M -f 4 --algorithm mpi,ring --out r.jsonl"};
 }
 
 int run_allreduce_command(const Flags& flags, const Invocation& invocation) {

@@ -514,8 +514,8 @@ FlagList describe_allreduce() {
   add_switch(d, "per-rank", "add a table of ranks: the time of each one's calls, and of its own work without waiting");
   add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
   add_text(d, "goal", "",
-           "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; up to "
-           "65536 --thread-ranks");
+           "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; here "
+           "--thread-ranks may be up to 65536");
   add_text(d, "goal-sums", "10GB/s",
            "rate at which a rank adds up received bytes, for the computing times in --goal; 0: sums take no time");
   add_format_flags(d);

@@ -96,10 +96,13 @@ std::string remark(const PlacementPair& pair) {
   const auto add = [&](const std::string& what) {
     if (!what.empty() && out.find(what) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", what);
   };
+  const auto slow = [](const Point* p) { return p ? slow_and_busy(*p) : ""; };
+  // Two ranks may each be the slow one, which looks impossible unless the line says where.
+  const bool differ = !slow(pair.out).empty() && !slow(pair.in).empty() && slow(pair.out) != slow(pair.in);
   for (const Point* p : {pair.out, pair.in}) {
     if (!p) continue;
     add(p->status == core::Status::ok ? chosen(*p) : why_not(*p));
-    add(slow_and_busy(*p));
+    add(differ ? fmt::format("{} {}", p == pair.out ? "out of place" : "in place", slow(p)) : slow(p));
   }
   return out;
 }
@@ -316,14 +319,8 @@ std::string collective_legend(Legend how) {
          "error    largest error against the exact result, relative to the magnitudes of the summands; with a codec: "
          "the\n"
          "         squared relative error of the sum\n"
-         "*        oversubscribed, more busy threads than cores: no measurement of scaling\n"
-         "~        disturbed: other processes or the hypervisor had over 5 % of the machine, or most blocks were "
-         "disturbed:\n"
-         "         measure again\n"
-         "machine  a reference load (small product and copy) between the blocks: its best time over its median time. A "
-         "block is\n"
-         "         disturbed if the load takes over 10 % longer than its best; such blocks are left out if enough "
-         "others remain\n";
+         "*        oversubscribed, more busy threads than cores: no measurement of scaling\n" +
+         report::disturbed_legend(9, true);
 }
 
 const CsvColumns& collective_csv() {
@@ -459,7 +456,8 @@ std::string collective_winners(std::span<const Point> points, std::size_t width)
     table.add_row(columns.cells(w), w.finding->severity > 0 ? "" : "not shown to be faster than all others");
   }
   return fmt::format(
-      "the fastest algorithm of each size, out of place and in place; x vendor: the vendor's time / its time\n{}\n",
+      "the fastest algorithm of each size, out of place and in place; x vendor: the vendor's time / the "
+      "fastest's\n{}\n",
       table.to_string(width));
 }
 
@@ -514,7 +512,7 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
           digits(plain_by_the_link(p) / p.metrics.number(Metric::predicted_time_s)),
           gigabytes(p, Metric::crossover_bytes_per_s),
           gigabytes(p, Metric::link_bytes_per_s),
-          known ? (link < needed ? "pays" : "does not") : "-"};
+          known ? (link < needed ? "pays" : "does not pay") : "-"};
 }
 
 }  // namespace
@@ -538,7 +536,7 @@ std::string codec_comparison(std::span<const Point> points, std::size_t width) {
                      {"formula", "x none", right, 3},
                      {"pays below", "GB/s", right, 1},
                      {"link", "GB/s", right, 2},
-                     {"verdict", "", left}});
+                     {"predicted", "", left}});
   for (const CodecPair& pair : found) table.add_row(row(pair, codecs));
   return fmt::format("codecs against none\n{}\n", table.to_string(width));
 }
@@ -554,7 +552,7 @@ std::string codec_comparison_legend() {
          "1/decode;\n"
          "         P: ranks; w: bits that an element has when sent; encode, add, decode: speeds in bytes of fp32\n"
          "link     rate at which each rank sends while all send, measured in this run as the codec's speeds are\n"
-         "verdict  the codec pays where the link is slower than the figure in 'pays below'\n"
+         "predicted pays if the link is slower than the figure in 'pays below'; what was measured may differ\n"
          "dgc      at its final density, without the warm-up of train\n";
 }
 

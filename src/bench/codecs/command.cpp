@@ -120,9 +120,9 @@ FlagList describe_codecs() {
   add_text(d, "ranks", "",
            "number of ranks that the column \"pays below\" assumes (default: 8); with --exchange, a list of them to "
            "measure");
-  add_text(
-      d, "exchange", "",
-      "instead of speeds, measure the error of an all-reduce over --ranks: all-gather, sra, ring, or an algorithm");
+  add_text(d, "exchange", "",
+           "instead of speeds, measure the error of an all-reduce over --ranks by this algorithm (list algorithms); "
+           "all-gather stands for one-shot, sra for direct");
   add_text(d, "baseline", "fp32", "number format that is sent without a codec, to compare with: fp32, bf16");
   add_text(d, "link", "",
            "also say how much faster each codec makes communication on a link of this rate: 1Gbit, 100Mbit");

@@ -119,8 +119,8 @@ std::string codec_legend(Legend how) {
          "against\n"
          "           uncompressed communication in --baseline (default fp32): a codec that pays below 10 Gbit/s is a "
          "loss on\n"
-         "           faster links; never: the codec saves no bits\n"
-         "~          disturbed: other processes or the hypervisor had over 5 % of the machine: measure again\n";
+         "           faster links; never: the codec saves no bits\n" +
+         report::disturbed_legend(11, false);
 }
 
 const CsvColumns& codec_csv() {

@@ -58,10 +58,9 @@ void add_stopping_flags(FlagList& d, const StoppingHelp& help) {
 }
 
 void add_repeats_flag(FlagList& d) {
-  add_text(
-      d, "repeats", "1",
-      "measurements of each point in this launch, with a row for each: a difference of two settings is real only if "
-      "it is larger than that of the rows of one setting");
+  add_text(d, "repeats", "1",
+           "measurements of each point in this launch, with a row for each: believe a difference between two settings "
+           "only if it exceeds the differences between rows of one setting");
 }
 
 std::size_t read_repeats(const Flags& f) { return parse_count("--repeats", f.text("repeats"), 1, 100); }
@@ -101,10 +100,11 @@ runtime::Launcher planned_launcher(const Flags& f) {
 void add_injection(FlagList& d) {
   add_text(
       d, "inject", "",
-      "faults to inject, to see whether they are found, as a comma list: slow:rank=1,factor=2; flip:call=40,rank=0 "
-      "(results are wrong from that call on); omit:call=40,rank=0 (sums lack the rank's contribution from that call "
-      "on); drop:p=0.01,timeout=200ms (messages are lost and resent); delay:time=1ms,jitter=200us (messages are late); "
-      "cut:rank=1,at=5s,for=2s (its link is down); drift:ppm=20 (the last rank's clock is fast)");
+      "faults to inject, to see whether they are found; several are joined by commas and act together, as "
+      "slow:rank=1,factor=2,drift:ppm=20. They are: slow:rank=1,factor=2 | flip:call=40,rank=0 (results are wrong from "
+      "that call on) | omit:call=40,rank=0 (sums lack the rank's contribution from that call on) | "
+      "drop:p=0.01,timeout=200ms (messages are lost and resent) | delay:time=1ms,jitter=200us (messages are late) | "
+      "cut:rank=1,at=5s,for=2s (its link is down) | drift:ppm=20 (the last rank's clock is fast)");
 }
 
 core::Injection read_injection(const Flags& f, int ranks) {

@@ -64,7 +64,9 @@ TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
 FlagList describe_infer() {
   FlagList d(heading_of_factors, 110);
   add_switch(d, "help,h", "this text");
-  add_text(d, "model", "mlp", "mlp, cnn, lstm, gru … as in train; layer tables: resnet50, FILE.csv; see list models");
+  add_text(d, "model", "mlp",
+           "mlp, cnn, lstm, gru … as in train; layer tables, of which only latency is measured: resnet50, FILE.csv; "
+           "see list models");
   add_text(d, "shrink", "1", "divide the widths of layer tables by this");
   add_text(d, "batch", "1,2,4,16", "samples in one forward pass");
   add_text(d, "precision", "fp32,bf16,int8",
@@ -82,9 +84,10 @@ FlagList describe_infer() {
       d, "data", "",
       "directory of MNIST's IDX files; for language models: language (built in) or FILE; default: built-in digits");
   add_text(d, "seed", "1", "random seed of data, order and initial weights");
-  add_stopping_flags(d, {.budget = "for all points and trainings together: 90s, 10m; default: 1 s a point",
-                         .samples = "minimum number of passes for each point, if --time-budget allows",
-                         .least_samples = "200"});
+  add_stopping_flags(
+      d, {.budget = "for all points and trainings together: 90s, 10m; default: 1 s a point, beside the trainings",
+          .samples = "minimum number of passes for each point, if --time-budget allows",
+          .least_samples = "200"});
   add_rank_flags(d);
   add_switch(d, "dry-run", "only list the points; train and measure nothing");
   add_format_flags(d);

@@ -95,8 +95,8 @@ std::string infer_legend(Legend how) {
          "paired\n"
          "          difference\n"
          "error     ‖logits - fp32's‖ / ‖fp32's‖ on the validation set\n"
-         "*         oversubscribed, more busy threads than cores\n"
-         "~         disturbed: other processes or the hypervisor had over 5 % of the machine: measure again\n";
+         "*         oversubscribed, more busy threads than cores\n" +
+         report::disturbed_legend(10, false);
 }
 
 const CsvColumns& infer_csv() {

@@ -147,8 +147,8 @@ std::string kernel_legend(Legend how) {
          "bound       what sets the roofline: compute, memory, or cache (the operands stay in a cache: hot)\n"
          "error       ‖result - reference‖ / ‖reference‖, in float64 on the same inputs\n"
          "theirs/ours the published time over the measured one: above 1 this rank is faster\n"
-         "*           oversubscribed, more busy threads than cores\n"
-         "~           disturbed: other processes or the hypervisor had over 5 % of the machine: measure again\n"
+         "*           oversubscribed, more busy threads than cores\n" +
+         report::disturbed_legend(12, false) +
          "busy        the host where ranks waited longest for a core, which medians of short calls may not show\n";
 }
 

@@ -66,8 +66,8 @@ std::string replay_legend(Legend how) {
          "busy      of a trace: computation; of a replay: all time without communication, also the host's work between "
          "kernels\n"
          "exposed   communication during which the rank was not busy; hidden: the rest of the communication\n"
-         "*         oversubscribed, more busy threads than cores\n"
-         "~         disturbed: other processes or the hypervisor had over 5 % of the machine: measure again\n";
+         "*         oversubscribed, more busy threads than cores\n" +
+         report::disturbed_legend(10, false);
 }
 
 const CsvColumns& replay_csv() {

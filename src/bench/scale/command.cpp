@@ -46,7 +46,9 @@ FlagList curve_flags() {
   add_text(d, "cadence", "barrier",
            "how ranks are synchronised between steps: barrier; none; window: all begin at an agreed time");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_text(d, "optimizer", "sgd", "of the timed steps: sgd, momentum:mu=0.9, adamw, lars …; see list optimizers");
+  add_text(d, "optimizer", "sgd",
+           "optimizer of the timed steps: sgd, momentum:mu=0.9, adamw, lars …; --learn uses each strategy's usual one; "
+           "see list optimizers");
   add_stopping_flags(d,
                      {.budget = "for all points together: 90s, 10m, 2h; default 5 s a point",
                       .samples = "minimum number of steps for each point",
@@ -55,7 +57,8 @@ FlagList curve_flags() {
   add_text(d, "learn", "",
            "also train each point on this many samples, and show the accuracy after equal samples and equal time");
   add_text(d, "lr-rule", "",
-           "with --learn: constant, linear:batch=64, sqrt:batch=64; default: linear, for Adam, AdamW and LAMB sqrt");
+           "with --learn: constant, linear:batch=64, sqrt:batch=64; default: sqrt for Adam, AdamW and LAMB, otherwise "
+           "linear; batch: the global batch that keeps the usual step size");
   add_text(d, "warmup", "0.1",
            "with --learn: epochs in which the step size grows from the usual one to the scaled one; 0: no warm-up");
   add_injection(d);

@@ -285,16 +285,14 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "            the 95 % interval comes from blocks of steps that were measured in turn\n"
       "exchange    algorithm/transport and codec of the communication; overlap: with or without computation beside it\n"
       "scaling     weak: the batch of a rank stays the same on more ranks; strong: that of all ranks together does\n"
-      "step        median time of a step on the slowest rank, with its interval; for strategies with servers the "
-      "harmonic mean\n"
-      "            of the workers' times; the parts below are averaged with the same weights, so that they add up to "
-      "it\n"
+      "step        median time of a step on the slowest rank (95 %: its interval); for strategies with servers the "
+      "harmonic\n"
+      "            mean of the workers' times; the parts below are averaged over workers so that they add up to it\n"
       "exposed     time that communication adds: step − step of independent on the same ranks (below 0: within noise)\n"
-      "The baseline and the six columns from contend to other, which are those of the rank that computes longest, add "
-      "up to the step:\n"
-      "contend     contention: without communication the median rank's kernels take longer than the baseline's\n"
-      "straggle    straggler (r1: rank 1): without communication its kernels take longer than the median rank's\n"
-      "interfere   by how much the kernels that independent runs too take longer while the step communicates\n"
+      "The baseline and the six columns from contend to other add up to the step of the rank that computes longest:\n"
+      "contend     contention: the kernel time of the median rank minus the baseline's, both without communication\n"
+      "straggle    straggler (r1: rank 1): its kernel time minus the median rank's, both without communication\n"
+      "interfere   extra time of kernels while the step communicates; only kernels that independent has too\n"
       "wait        waiting for ranks that have not begun the call (with servers: all waiting)\n"
       "wire        the rest of the communication (with servers: the worker's handling of messages)\n"
       "other       the rest of the step, and kernels that independent does not have: a strategy's own work\n"
@@ -302,11 +300,10 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
       "bytes\n"
       "            that a rank must send at the link's rate; both are measured in turn with the step\n"
       "rate        samples/s of all ranks together\n"
-      "bound by    the largest part, and how likely it is that: blocks are drawn again at random (bootstrap), and it "
-      "is\n"
-      "            the largest in this share of draws. A part is named memory or cores (both: contend), straggle,\n"
-      "            interference, wait, wire or other. compute: under 5 % of the step was lost, or less than the "
-      "noise.\n"
+      "bound by    the largest part, and the share of bootstrap draws (of blocks) in which it is the largest. A part\n"
+      "            is named memory or cores (both: contend), straggle, interference, wait, wire or other. compute: "
+      "under\n"
+      "            5 % of the step was lost, or less than the noise.\n"
       "            undecided: no part is the largest in two thirds of the draws\n";
   const auto is_dgc = [](const Point& p) { return text(p.factors[Factor::codec]).starts_with("dgc"); };
   if (std::ranges::any_of(points, is_dgc)) {
@@ -321,12 +318,10 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
         "learns them\n"
         "waits       share of the step in which workers waited, and the main reason\n";
   }
-  out +=
-      "~           disturbed: a rank waited for a core, or the hypervisor ran, for over 5 % of the time, or most "
-      "blocks were\n"
-      "            disturbed: measure again\n"
-      "?           efficiency without an interval, or with one that is all above 100 %: conclude nothing from it\n"
-      "*           oversubscribed, more busy threads than cores: no measurement of scaling\n";
+  out += report::disturbed_legend(12, true) +
+         "?           efficiency without an interval (the baseline needs none), or with one that is all above 100 %:\n"
+         "            conclude nothing from it\n"
+         "*           oversubscribed, more busy threads than cores: no measurement of scaling\n";
   return out;
 }
 

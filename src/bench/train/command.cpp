@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmeter train: one configuration to convergence.
+// gradmeter train: trains one configuration, and shows what it learns in which time.
 #include <cmath>
 #include <cstdio>
 
@@ -44,14 +44,15 @@ FlagList train_flags() {
   add_text(d, "validation-samples", "10000", "validation samples, chosen in the same way");
   add_text(d, "log-every", "", "show the loss every so many steps, beside the row of each epoch");
   add_text(d, "trace", "", "write what every rank did to this file, for Perfetto (ui.perfetto.dev)");
-  add_text(d, "trace-steps", "", "steps in --trace, as FIRST:COUNT; default: 5:20, in a shorter run from 0");
+  add_text(d, "trace-steps", "",
+           "steps in --trace, as FIRST:COUNT; default: 5:20; in a run too short for it, starting at 0");
   add_text(d, "noise-scale", "", "measure the gradient noise scale every so many steps, on two or more ranks");
   add_text(d, "dump-gradients", "",
            "write rank 0's gradient of one step, as it is before communication, for gradmeter codecs");
-  add_text(d, "dump-weights", "", "write rank 0's weights before one step; default: before the first");
-  add_text(
-      d, "dump-step", "",
-      "the step of --dump-gradients (default: 100, or the last of a shorter run) and --dump-weights; the first is 0");
+  add_text(d, "dump-weights", "", "write rank 0's weights as they are before --dump-step");
+  add_text(d, "dump-step", "",
+           "the step, counted from 0, of --dump-gradients and --dump-weights; default: for gradients 100 (or the "
+           "last), for weights 0");
   add_injection(d);
   add_rank_flags(d);
   add_format_flags(d);
@@ -294,7 +295,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
 Usage train_usage() {
   return {.flags = train_flags(),
           .about =
-              "gradmeter train: one configuration to convergence\n"
+              "gradmeter train: trains one configuration for --epochs, or until --target is reached\n"
               "\n"
               "mpirun -np 4 gradmeter train --model mlp --batch 32 --target 0.97"};
 }
@@ -304,7 +305,7 @@ int run_train_command(const Flags& flags, const Invocation& invocation) { return
 }  // namespace
 
 extern const Command train_command{.name = "train",
-                                   .summary = "one configuration to convergence: loss, accuracy, time to accuracy",
+                                   .summary = "trains one configuration: loss, accuracy, time to accuracy",
                                    .with_ranks = true,
                                    .usage = train_usage,
                                    .run = run_train_command};

@@ -256,7 +256,7 @@ constexpr std::array training_flags{
     TrainingFlag{"strategy", "sync", "independent,sync",
                  "sync, ps-async, model-averaging:every=16 …; see list strategies"},
     TrainingFlag{"servers", "", "",
-                 "ranks that only serve as parameter servers; default 0: every rank trains and serves"},
+                 "number of ranks that only serve as parameter servers; 0 (the default): every rank trains and serves"},
     TrainingFlag{"mesh", "data", "data",
                  "how ranks share the model: data=2,tensor=2,pipeline=2,schedule=1f1b; ';' separates several meshes"},
     TrainingFlag{"accumulate", "1", "1", "micro-batches in each step (gradient accumulation)", &parse_accumulate},
@@ -290,9 +290,8 @@ constexpr std::array training_flags{
                  "how gradients are compressed: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu, cuda"},
     TrainingFlag{"data", "", "",
-                 "directory of MNIST's IDX files; for language models: language (built in) or FILE[:steps=35]; "
-                 "default: built-in "
-                 "digits"},
+                 "directory of MNIST's IDX files; for language models: language (built in) or FILE[:steps=35], in "
+                 "sequences of 35 words; default: built-in digits"},
     TrainingFlag{"seed", "1", "1", "random seed of data, order and initial weights"},
 };
 

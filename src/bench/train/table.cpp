@@ -15,10 +15,10 @@ std::string train_header() {
 }
 
 std::string train_legend() {
-  return "epoch       passes over the training samples of all workers together\n"
+  return "epoch       passes over the training set, counting the samples of all workers\n"
          "loss        mean over the samples of the epoch\n"
          "validation  samples of the validation set that the model gets right\n"
-         "step time   median over the epoch; where workers exchange every few steps, of the means of so many\n"
+         "step time   median over the epoch; with a strategy that exchanges every k steps, median of means of k steps\n"
          "rate        samples that all workers trained on in a second, since training began\n";
 }
 

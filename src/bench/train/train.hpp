@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains one configuration to convergence: loss, accuracy, time to accuracy.
+// Trains one configuration: loss, accuracy, time to accuracy.
 #pragma once
 #include <functional>
 #include <optional>
