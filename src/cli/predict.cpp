@@ -75,8 +75,11 @@ void print_score(const predict::Score& s, std::size_t outliers) {
               in_percent(s.median), in_percent(s.p90), in_percent(s.bias));
   core::print("  90 % intervals hold {} of the rows; their half width is {}\n", in_percent(s.coverage),
               in_percent(s.half_width));
-  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}\n", in_percent(s.constant_flops_mape),
-              in_percent(s.linear_mape));
+  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}{}\n", in_percent(s.constant_flops_mape),
+              in_percent(s.linear_mape),
+              s.linear_mape ? fmt::format(" of the {} that it applies to, where the prediction has {}",
+                                          report::counted(s.linear_rows, "row"), in_percent(s.beside_linear))
+                            : "");
   for (std::size_t i = 0; i < std::min(outliers, s.outliers.size()); ++i) {
     const auto& o = s.outliers[i];
     core::print("  {}: {:+.0f} %, mostly {}\n", core::printable(o.id), 100 * o.error, o.part);

@@ -7,30 +7,29 @@
 #include <utility>
 
 namespace gradmeter::predict {
-namespace {
-
-/// Solves a · x = b for a symmetric positive matrix, n x n by rows. Source: Cholesky. False: a is not positive.
-bool solve(std::vector<double> a, std::vector<double>& b) {
+bool solve(SymmetricMatrix a, std::vector<double>& b) {
   const std::size_t n = b.size();
   for (std::size_t j = 0; j < n; ++j) {
-    for (std::size_t k = 0; k < j; ++k) a[j * n + j] -= a[j * n + k] * a[j * n + k];
-    if (!(a[j * n + j] > 0)) return false;
-    a[j * n + j] = std::sqrt(a[j * n + j]);
+    for (std::size_t k = 0; k < j; ++k) a.at(j, j) -= a.at(j, k) * a.at(j, k);
+    if (!(a.at(j, j) > 0)) return false;
+    a.at(j, j) = std::sqrt(a.at(j, j));
     for (std::size_t i = j + 1; i < n; ++i) {
-      for (std::size_t k = 0; k < j; ++k) a[i * n + j] -= a[i * n + k] * a[j * n + k];
-      a[i * n + j] /= a[j * n + j];
+      for (std::size_t k = 0; k < j; ++k) a.at(i, j) -= a.at(i, k) * a.at(j, k);
+      a.at(i, j) /= a.at(j, j);
     }
   }
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < i; ++k) b[i] -= a[i * n + k] * b[k];
-    b[i] /= a[i * n + i];
+    for (std::size_t k = 0; k < i; ++k) b[i] -= a.at(i, k) * b[k];
+    b[i] /= a.at(i, i);
   }
   for (std::size_t i = n; i-- > 0;) {
-    for (std::size_t k = i + 1; k < n; ++k) b[i] -= a[k * n + i] * b[k];
-    b[i] /= a[i * n + i];
+    for (std::size_t k = i + 1; k < n; ++k) b[i] -= a.at(k, i) * b[k];
+    b[i] /= a.at(i, i);
   }
   return true;
 }
+
+namespace {
 
 class Posterior {
  public:
@@ -51,10 +50,11 @@ class Posterior {
   /// One step of Gauss and Newton from x, damped; empty: none is possible.
   std::vector<double> step(const std::vector<double>& x, std::span<const double> r, double damping) const {
     const std::size_t n = x.size();
-    std::vector<double> a(n * n, 0.0), b(n, 0.0);
+    SymmetricMatrix a(n);
+    std::vector<double> b(n, 0.0);
     for (std::size_t i = 0; i < n; ++i) {
       const double weight = 1 / square(priors_[i].width);
-      a[i * n + i] = weight;
+      a.at(i, i) = weight;
       b[i] = -weight * (x[i] - std::log(priors_[i].middle));
     }
     constexpr double h = 1e-4;
@@ -69,13 +69,10 @@ class Posterior {
       const double weight = 1 / std::sqrt(1 + r[k] * r[k]);
       for (std::size_t i = 0; i < n; ++i) {
         b[i] -= weight * slopes[i][k] * r[k];
-        for (std::size_t j = 0; j <= i; ++j) a[i * n + j] += weight * slopes[i][k] * slopes[j][k];
+        for (std::size_t j = 0; j <= i; ++j) a.at(i, j) += weight * slopes[i][k] * slopes[j][k];
       }
     }
-    for (std::size_t i = 0; i < n; ++i) {
-      a[i * n + i] *= 1 + damping;
-      for (std::size_t j = i + 1; j < n; ++j) a[i * n + j] = a[j * n + i];
-    }
+    for (std::size_t i = 0; i < n; ++i) a.at(i, i) *= 1 + damping;
     if (!solve(std::move(a), b)) return {};
     for (std::size_t i = 0; i < n; ++i) b[i] = x[i] + std::clamp(b[i], -1.0, 1.0);
     return b;

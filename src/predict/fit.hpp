@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fits the terms of a machine to measured steps.
 #pragma once
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
@@ -8,6 +9,21 @@
 #include "predict/step.hpp"
 
 namespace gradmeter::predict {
+
+/// A symmetric matrix [n × n], of which only elements with row ≥ column are read and written.
+class SymmetricMatrix {
+ public:
+  explicit SymmetricMatrix(std::size_t n) : n_(n), elements_(n * n) {}
+  double& at(std::size_t row, std::size_t column) { return elements_[row * n_ + column]; }
+
+ private:
+  std::size_t n_;
+  std::vector<double> elements_;
+};
+
+/// Solves a · x = b for a positive matrix by Cholesky's method; x takes the place of b. Returns false if the matrix is
+/// not positive. Cost: n³/3 FLOP.
+bool solve(SymmetricMatrix a, std::vector<double>& b);
 
 /// Returns log(predicted ÷ measured) of one row, where the prediction is made with these logarithms of the terms.
 using Residual = std::function<double(std::span<const double> log_terms)>;

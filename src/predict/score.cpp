@@ -229,32 +229,42 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
   return {p, {}};
 }
 
-double Calibration::missed(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
-  struct Group {
-    double sum = 0, rows = 0;
-    double mean() const { return sum / rows; }
+namespace {
+
+/// The covariance of what the terms miss of two rows of one network. Another mesh or micro-batch shares less of it the
+/// further it is away: by these factors for each doubling; another tensor degree shares only what the network misses.
+double covariance(const MeasuredStep& a, const MeasuredStep& b) {
+  constexpr double of_network = 0.15 * 0.15, of_mesh = 0.2 * 0.2, a_pipeline = 0.9, a_micro_batch = 0.4;
+  if (a.tensor != b.tensor || a.recompute != b.recompute) return of_network;
+  const auto doublings = [](std::size_t x, std::size_t y) {
+    const auto one = static_cast<double>(std::max<std::size_t>(x, 1));
+    return std::abs(std::log2(one / static_cast<double>(std::max<std::size_t>(y, 1))));
   };
-  std::map<std::string, Group> groups;
+  return of_network + of_mesh * std::pow(a_pipeline, doublings(a.pipeline, b.pipeline)) *
+                          std::pow(a_micro_batch, doublings(a.micro_batch, b.micro_batch));
+}
+
+}  // namespace
+
+double Calibration::missed(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
+  std::vector<const MeasuredStep*> like;
+  std::vector<double> weights;  // at first what was missed of these rows
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden ||
         r.sequence != s.sequence || r.layers != s.layers || r.precision != s.precision ||
         !TransformerStep::refusal(r).empty())
       continue;
-    Group& g = groups[group_of(r)];
-    g.sum += std::log(TransformerStep(r, m).seconds(terms) / r.step_s);
-    ++g.rows;
+    like.push_back(&r);
+    weights.push_back(std::log(TransformerStep(r, m).seconds(terms) / r.step_s));
   }
-  constexpr double noise = 0.04 * 0.04, of_groups = 0.08 * 0.08, of_networks = 0.08 * 0.08;
-  double sum = 0, weight = 1 / of_networks;
-  for (const auto& [name, g] : groups) {
-    const double certain = 1 / (of_groups + noise / g.rows);
-    sum += certain * g.mean();
-    weight += certain;
-  }
-  const double network = sum / weight;
-  const auto own = groups.find(group_of(s));
-  if (own == groups.end()) return network;
-  return network + (own->second.mean() - network) * of_groups / (of_groups + noise / own->second.rows);
+  constexpr double noise = 0.04 * 0.04;
+  SymmetricMatrix between(like.size());
+  for (std::size_t i = 0; i < like.size(); ++i)
+    for (std::size_t j = 0; j <= i; ++j) between.at(i, j) = covariance(*like[i], *like[j]) + (i == j ? noise : 0);
+  if (!solve(std::move(between), weights)) return 0;
+  double missed = 0;
+  for (std::size_t i = 0; i < like.size(); ++i) missed += weights[i] * covariance(s, *like[i]);
+  return missed;
 }
 
 std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
@@ -306,7 +316,9 @@ class Scorer {
     covered_ += row.measured_s >= p.low && row.measured_s <= p.high ? 1 : 0;
     outliers_.push_back({row.id, p.largest_part, signs_.back() / 100});
     if (row.constant_flops_s) flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
-    if (row.linear_s) linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
+    if (!row.linear_s) return;
+    linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
+    beside_linear_.push_back(error);
   }
 
   Score result(const std::string& file) {
@@ -317,6 +329,8 @@ class Scorer {
     out.half_width = mean_of(widths_);
     out.constant_flops_mape = mean_of(flops_errors_);
     out.linear_mape = mean_of(linear_errors_);
+    out.linear_rows = linear_errors_.size();
+    out.beside_linear = mean_of(beside_linear_);
     if (!errors_.empty()) {
       constexpr double middle = 0.5, ninety = 0.9;
       out.median = percentile(errors_, middle);
@@ -336,7 +350,8 @@ class Scorer {
 
   std::size_t rows_ = 0;
   double covered_ = 0;
-  std::vector<double> errors_, with_unpredicted_, signs_, widths_, flops_errors_, linear_errors_;  // in percent
+  std::vector<double> errors_, with_unpredicted_, signs_, widths_, flops_errors_, linear_errors_,
+      beside_linear_;  // in percent
   std::map<std::string, std::size_t> reasons_;
   std::vector<Score::Outlier> outliers_;
 };
