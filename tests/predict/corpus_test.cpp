@@ -64,10 +64,10 @@ TEST_F(Corpora, RowsOfOtherGroupsPredictWithinTheBars) {
   EXPECT_LE(widths / rows, 20);
 }
 
-// Ten of its rows differ from a calibration row in the depth of the pipeline alone, and linear scaling is 2.5 % off.
-TEST_F(Corpora, RowsOfAnotherPipelineDepthPredictBetterThanLinearScaling) {
+// Sixteen of its rows differ from a calibration row in the mesh alone, and linear scaling is 2.5 % off for these.
+TEST_F(Corpora, RowsOfAnotherMeshPredictBetterThanLinearScaling) {
   const Score s = score_leaving_out(corpus("bigscience"), "bigscience", group_of);
-  EXPECT_EQ(s.linear_rows, 10u);
+  EXPECT_EQ(s.linear_rows, 16u);
   EXPECT_LT(s.beside_linear.value_or(100), s.linear_mape.value_or(0));
   EXPECT_LT(*s.mape, 5);
 }
