@@ -29,7 +29,7 @@ FlagList describe_import() {
   add_text(d, "ranks", "", "number of ranks, if the log does not have it");
   add_text(d, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_switch(d, "strict", "make --ranks an error if the log itself has the number of ranks");
+  add_switch(d, "strict", "make it an error, not a note, if --ranks applies to no point of a log");
   add_result_file_flags(d);
   return d;
 }

@@ -27,8 +27,9 @@ using core::UsageError;
 FlagList describe_predict() {
   FlagList d("Flags", 110);
   add_switch(d, "help,h", "this text");
-  add_text(d, "calibrate", "", "tables of measured steps to which the machines are fitted, separated by commas");
-  add_text(d, "score", "", "tables of measured steps that are predicted and compared with what was measured");
+  add_text(d, "calibrate", "",
+           "tables of measured steps, or result files of scale and allreduce, to which the machines are fitted");
+  add_text(d, "score", "", "tables or result files whose rows are predicted and compared with what was measured");
   add_text(d, "leave-out", "",
            "score the tables of --calibrate: rows that agree in these columns, such as model,tp, are a group, and are "
            "predicted by a fit to all others");
@@ -383,10 +384,11 @@ void write_predictions(const std::vector<core::Point>& points, const OutputFlags
   writer->finish();
 }
 
-extern const Command predict_command{.name = "predict",
-                                     .summary = "steps on GPUs that are not here, and how right such predictions were",
-                                     .with_ranks = false,
-                                     .usage = predict_usage,
-                                     .run = run_predict};
+extern const Command predict_command{
+    .name = "predict",
+    .summary = "steps on machines or rank counts that are not here, and how right such predictions were",
+    .with_ranks = false,
+    .usage = predict_usage,
+    .run = run_predict};
 
 }  // namespace gradmeter::cli

@@ -489,12 +489,12 @@ void add_network_flags(FlagList& d) {
   add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
   add_text(d, "ranks", "",
            "numbers of devices: a list, or powers of two such as 1..65536; default: all of --nodes, without it "
-           "8,64,512,4096");
+           "8,64,512,4096 (with result files up to 65536)");
   add_text(d, "nodes", "", "how many nodes, instead of --ranks");
   add_text(d, "gpus-per-node", "8", "devices of a node");
   add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
   add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
-  add_text(d, "system", "", "which of the systems in --calibrate (its column system) has the fit that is used");
+  add_text(d, "system", "", "use the fit to this system (a value of the column system in --calibrate)");
   add_text(d, "batch", "4",
            "samples of a step for each rank: the global batch is this times --ranks, whatever the mesh (weak scaling)");
   add_text(d, "batch-global", "", "samples of all ranks together in a step (strong scaling), instead of --batch");
@@ -502,7 +502,7 @@ void add_network_flags(FlagList& d) {
   add_text(d, "mesh", "", "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
   add_switch(d, "sequence-parallel",
              "tensor-parallel ranks also split what lies between matrix products, such as layer norm");
-  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP)");
+  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP); layer tables: always 0");
   add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
   add_text(d, "recompute", "none", "none, selective, full");
   add_text(d, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
@@ -511,8 +511,8 @@ void add_network_flags(FlagList& d) {
            "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
            "--zero 0");
   add_text(d, "bucket", "",
-           "gradient bytes sent together; 0: all in one; default: buckets are not modelled, and communication takes "
-           "only the time by which it exceeds backward");
+           "gradient bytes sent together; 0: all in one; default: perfect overlap, where only the part of "
+           "communication that is longer than backward counts");
   add_text(d, "codec", "", "codec of the gradients, as in list codecs");
   add_texts(d, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "

@@ -135,7 +135,8 @@ double spread_of(std::vector<double> away) {
 
 double spread_with(double spread, const Missed& m, double times_ranks) {
   constexpr double ninety_of_95 = 1.645 / 1.960;
-  return std::hypot(spread, times_ranks > 1 ? std::log(m.factor) : 0, std::sqrt(2.0) * ninety_of_95 * m.noise);
+  const double noise = std::hypot(m.noise, noise_between_launches);
+  return std::hypot(spread, times_ranks > 1 ? std::log(m.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
 }
 
 std::string group_of(const MeasuredStep& s) {

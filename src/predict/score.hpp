@@ -42,6 +42,9 @@ void set_interval(Prediction&, double spread, double times_ranks);
 double spread_of(std::vector<double> away);
 /// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
 inline constexpr double noise_without_interval = 0.1;
+/// By how much launches of the same work differ, as half the width of a 95 % interval divided by the time. A launch's own
+/// interval says nothing of it.
+inline constexpr double noise_between_launches = 0.1;
 /// How far a model is from measurements of the same computation or collective. All of these measurements are averaged;
 /// those with a similar number of ranks (and for collectives a similar number of bytes) have the largest weight.
 struct Missed {
@@ -50,8 +53,9 @@ struct Missed {
 };
 /// The spread of a prediction that is multiplied by `Missed::factor`. spread: without this correction. On more ranks
 /// than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor corrects may
-/// be anything from zero to twice as large. The noise is added twice: once for the measurements behind the prediction,
-/// and once for the measurement that the prediction is compared with. All these are added in quadrature.
+/// be anything from zero to twice as large. The noise, and that between launches, are added twice: once for the
+/// measurements behind the prediction, and once for the measurement that the prediction is compared with. All these are
+/// added in quadrature.
 double spread_with(double spread, const Missed&, double times_ranks);
 
 struct PredictionOrReason {

@@ -19,7 +19,8 @@ using core::UsageError;
 namespace fs = std::filesystem;
 
 void add_output_flags(FlagList& d) {
-  add_text(d, "out", "", "result file (JSON Lines); each point is appended as soon as it is measured");
+  add_text(d, "out", "",
+           "result file (JSON Lines); points are appended once those that they are compared with are measured too");
   add_switch(d, "force", "replace an existing result file");
   add_switch(d, "resume",
              "continue an existing file: keep points of the same machine, build, libraries, environment and binding, "

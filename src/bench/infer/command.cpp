@@ -70,7 +70,7 @@ FlagList describe_infer() {
   add_text(d, "shrink", "1", "divide the widths of layer tables by this");
   add_text(d, "batch", "1,2,4,16", "samples in one forward pass");
   add_text(d, "precision", "fp32,bf16,int8",
-           "fp32, bf16, int8; only accuracy, no times: fp16, fp8-e4m3, int4 …; see list precisions");
+           "fp32, bf16, int8; only accuracy, no times: int4, and on the CPU fp16, fp8-e4m3 …; see list precisions");
   add_text(d, "epochs", "2", "epochs of the training");
   add_text(d, "train-batch", "64", "mini-batch of the training");
   add_text(d, "train-samples", "10000", "training samples: built-in digits, or the first ones of the files");

@@ -140,7 +140,8 @@ FlagList describe_kernels() {
   add_switch(d, "help,h", "this text");
   add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
   add_text(d, "set", "",
-           "DeepBench's lists: training, server and device (both inference); default: all three lists, but none "
+           "DeepBench's lists: training (with optimizer updates, --op pointwise), server and device (both inference); "
+           "default: all three lists, but none "
            "with --problems or --shape");
   add_text(d, "problems", "",
            "a CSV file of problems; its first line names the columns: m,n,k or w,h,c,n,k,filter_w,…");

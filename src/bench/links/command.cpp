@@ -98,7 +98,7 @@ FlagList describe_links() {
   add_text(d, "outstanding", "16", "messages in flight at once: a window");
   add_text(d, "pairs-at-once", "",
            "maximum number of pairs that communicate at the same time; default: half of the ranks");
-  add_text(d, "transport", "", "what moves the bytes: mpi, shm, hybrid, auto; default: mpi, with --thread-ranks shm");
+  add_text(d, "transport", "", "what moves the bytes: mpi, shm, hybrid, auto; default: mpi; with --thread-ranks: shm");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_text(
       d, "fail-below", "",

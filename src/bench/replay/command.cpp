@@ -36,7 +36,7 @@ FlagList describe_replay() {
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_format_flags(d);
   add_rank_flags(d);
-  add_output_flags(d);
+  add_result_file_flags(d);
   return d;
 }
 
@@ -81,8 +81,6 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
   const std::string overlap = f.text("overlap");
   check_only("--overlap", overlap, {"auto", "none", "bucketed"});
   const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, longest_s);
-  if (read_output_flags(f).resume)
-    throw UsageError("--resume has no meaning for replay, which has one point; --append adds a run");
   const auto session = open_session(f, invocation);
   const auto& world = session->world();
   const std::string path = f.words()[0];

@@ -57,8 +57,8 @@ FlagList curve_flags() {
   add_text(d, "learn", "",
            "also train each point on this many samples, and show the accuracy after equal samples and equal time");
   add_text(d, "lr-rule", "",
-           "with --learn: constant, linear:batch=64, sqrt:batch=64; default: sqrt for Adam, AdamW and LAMB, otherwise "
-           "linear; batch: the global batch that keeps the usual step size");
+           "with --learn: constant, linear:batch=64, sqrt:batch=64, where batch is the global batch at which the usual "
+           "step size holds; default: sqrt for Adam, AdamW and LAMB, otherwise linear");
   add_text(d, "warmup", "0.1",
            "with --learn: epochs in which the step size grows from the usual one to the scaled one; 0: no warm-up");
   add_injection(d);

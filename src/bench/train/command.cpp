@@ -37,7 +37,8 @@ FlagList train_flags() {
            "how --lr depends on global batch and step: constant, linear:batch=64, sqrt:batch=64, cosine; linear+cosine "
            "is both");
   add_text(d, "warmup", "1",
-           "epochs in which the step size grows linearly from 0, or from --lr if it is scaled by batch; 0: no warm-up");
+           "epochs in which the step size grows from 0, or where --lr-rule scales it, from --lr to the scaled one; 0: "
+           "no warm-up");
   add_text(d, "optimizer", "",
            "sgd, momentum:mu=0.9, adamw, lars …; default: the strategy's usual one; with --codec dgc, sgd");
   add_text(d, "train-samples", "60000", "training samples: built-in digits, or the first ones of the files");

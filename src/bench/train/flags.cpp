@@ -257,15 +257,16 @@ constexpr std::array training_flags{
                  "sync, ps-async, model-averaging:every=16 …; see list strategies"},
     TrainingFlag{"servers", "", "",
                  "number of ranks that only serve as parameter servers; 0 (the default): every rank trains and serves"},
-    TrainingFlag{"mesh", "data", "data",
-                 "how ranks share the model: data=2,tensor=2,pipeline=2,schedule=1f1b; ';' separates several meshes"},
+    TrainingFlag{
+        "mesh", "data", "data",
+        "how ranks share the model: data=2,tensor=2,pipeline=2,schedule=1f1b; in scale ';' separates several meshes"},
     TrainingFlag{"accumulate", "1", "1", "micro-batches in each step (gradient accumulation)", &parse_accumulate},
     TrainingFlag{"algorithm", "ring", "mpi,auto",
                  "all-reduce algorithm; auto: one of gradmeter's own, chosen by size; see list algorithms"},
     TrainingFlag{"transport", "auto", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between), cuda-mpi"},
-    TrainingFlag{
-        "overlap", "auto", "auto",
-        "none; bucketed: communicate during backward, by a progress thread; auto: bucketed if that thread has a core"},
+    TrainingFlag{"overlap", "auto", "auto",
+                 "none; bucketed: communicate during backward, by a progress thread; auto: bucketed if that thread has "
+                 "a core, for ad-psgd, and for servers on several nodes"},
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bytes sent together; the first bucket has 1M at most; 0: all in one; auto: the fastest of "
                  "some sizes",
@@ -289,9 +290,10 @@ constexpr std::array training_flags{
     TrainingFlag{"codec", "none", "none",
                  "how gradients are compressed: none, bf16, qsgd4:bucket=512, topk …; see list codecs"},
     TrainingFlag{"device", "cpu", "cpu", "cpu, cuda"},
-    TrainingFlag{"data", "", "",
-                 "directory of MNIST's IDX files; for language models: language (built in) or FILE[:steps=35], in "
-                 "sequences of 35 words; default: built-in digits"},
+    TrainingFlag{
+        "data", "", "",
+        "for digits: directory of MNIST's IDX files (default: built-in digits); for language models: language (built "
+        "in) or FILE[:steps=N], in sequences of N words (35)"},
     TrainingFlag{"seed", "1", "1", "random seed of data, order and initial weights"},
 };
 
