@@ -22,7 +22,7 @@ FLAGS = {
     "infer": """model shrink batch precision epochs train-batch train-samples optimizer lr validation-samples
                 calibration-samples threads device data seed time-budget min-samples precision-goal timeout dry-run csv
                 json wide out force resume append help""".split(),
-    "replay": "overlap seconds interconnect timeout wide out force resume append help".split(),
+    "replay": "overlap seconds interconnect timeout wide out force append help".split(),
     "codecs": """codec size distribution parts ranks exchange baseline seed time-budget min-samples precision-goal csv
                  json wide out force resume append help""".split(),
     "predict": """calibrate score leave-out rows calibrate-rows choose-rows output model machine ranks nodes gpus-per-node link seq system

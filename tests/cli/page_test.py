@@ -356,6 +356,9 @@ def leads(test, browser, file):
     test.equal(order[:6], ["decomposition", "step_timeline", "efficiency", "throughput", "speedup", "heat_map"], "the charts' order")
     test.equal(browser.run("return [...document.querySelectorAll('#chart-efficiency svg .role-row-title, #chart-efficiency svg text')].map((t) => t.textContent).filter((t) => /^batch/.test(t))"),
                ["batch 16", "batch 64", "batch 256"], "panels ascend")
+    lanes = browser.run("""return [...document.querySelectorAll('#chart-step_timeline svg .role-axis-label text')].filter((t) => /^[01] fc/.test(t.textContent))
+      .map((t) => t.getAttribute('opacity'))""")
+    test.equal(lanes, ["1"] * 8, "each bucket of the four steps has its name")
     names = browser.run("return [...document.querySelectorAll('#chart-throughput svg text')].map((t) => t.textContent)")
     test.equal((names.count("gradients in bf16"), names.count("synchronous SGD")), (3, 4), "curves have their names behind them")
     colours = browser.run("""const out = {}; JSON.parse(document.getElementById('specs').textContent).charts.forEach((c) => { const look = (p) => { if (!p || typeof p !== 'object') return;
