@@ -245,8 +245,8 @@ TEST(Findings, NameALaunchFarBeyondTheSpreadOfTheOthers) {
   EXPECT_EQ(sentence(findings(launches({1e-3, 2e-3})), FindingKind::outlier_launch), "");
 }
 
-// The others took 2.4 or 3.4 ms, so that 7.8 ms lay within their spread, and nothing was said of the launch beside which
-// another program ran.
+// The others took 2.4 or 3.4 ms, so that 7.8 ms lay within their spread, and nothing was said of the launch beside
+// which another program ran.
 TEST(Findings, NameTheOneLaunchThatWasWithoutCores) {
   auto runs = launches({2.4e-3, 7.8e-3, 3.4e-3, 2.4e-3});
   EXPECT_EQ(sentence(findings(runs), FindingKind::outlier_launch), "");
