@@ -32,11 +32,13 @@ def point(name, experiment, factors, metrics, status="ok", reason=""):
 
 
 def timeline(base, wire):
-    """Two layers and two buckets, the first of which is hidden by half."""
+    """Two layers and six buckets, the first of which is hidden by half, and the last four of which are short."""
     backward = [{"name": "backward 1 dense:10", "begin_s": base / 2, "end_s": base * 0.75},
                 {"name": "backward 0 dense:64", "begin_s": base * 0.75, "end_s": base}]
     exchange = [{"name": f"{i} fc{2 - i}", "ready_s": base * (0.75 + i / 4), "begin_s": base * 0.75 + wire * i / 2,
                  "end_s": base * 0.75 + wire * (i + 1) / 2, "bytes": 2560 << i} for i in (0, 1)]
+    exchange += [{"name": f"{i} layer{i}.weight … layer{i}.bias", "ready_s": base, "begin_s": base * 0.75 + wire, "end_s": base * 0.76 + wire, "bytes": 64}
+                 for i in range(2, 6)]
     return {"exposed_union_s": wire / 2, "timeline_step_s": base + wire, "timeline_rank": 0, "timeline_exchange": exchange,
             "timeline_compute": [{"name": "forward 0 dense:64", "begin_s": 0, "end_s": base / 2}, *backward],
             "timeline_exposed": [{"name": "1 fc1", "begin_s": base, "end_s": base + wire / 2}]}
@@ -356,9 +358,9 @@ def leads(test, browser, file):
     test.equal(order[:6], ["decomposition", "step_timeline", "efficiency", "throughput", "speedup", "heat_map"], "the charts' order")
     test.equal(browser.run("return [...document.querySelectorAll('#chart-efficiency svg .role-row-title, #chart-efficiency svg text')].map((t) => t.textContent).filter((t) => /^batch/.test(t))"),
                ["batch 16", "batch 64", "batch 256"], "panels ascend")
-    lanes = browser.run("""return [...document.querySelectorAll('#chart-step_timeline svg .role-axis-label text')].filter((t) => /^[01] fc/.test(t.textContent))
+    lanes = browser.run("""return [...document.querySelectorAll('#chart-step_timeline svg .role-axis-label text')].filter((t) => /^[0-5] /.test(t.textContent))
       .map((t) => t.getAttribute('opacity'))""")
-    test.equal(lanes, ["1"] * 8, "each bucket of the four steps has its name")
+    test.equal(lanes, ["1"] * 24, "each bucket of the four steps has its name")
     names = browser.run("return [...document.querySelectorAll('#chart-throughput svg text')].map((t) => t.textContent)")
     test.equal((names.count("gradients in bf16"), names.count("synchronous SGD")), (3, 4), "curves have their names behind them")
     colours = browser.run("""const out = {}; JSON.parse(document.getElementById('specs').textContent).charts.forEach((c) => { const look = (p) => { if (!p || typeof p !== 'object') return;
@@ -404,7 +406,7 @@ def downloads(test, browser):
     test.check(csv and csv.count(b"\n") == 22 and b"efficiency" in csv.splitlines()[0], "a chart's data as CSV", csv and csv[:200])
     browser.run(click.replace("figure-efficiency", "figure-step_timeline") % "csv")
     csv = browser.downloaded("step_timeline.csv")
-    test.check(csv and csv.count(b"\n") == 1 + 18 * 6 and csv.startswith(b"series,ranks,batch_per_rank,kind,name,ready_s,begin_s,end_s,bytes\n"),
+    test.check(csv and csv.count(b"\n") == 1 + 18 * 10 and csv.startswith(b"series,ranks,batch_per_rank,kind,name,ready_s,begin_s,end_s,bytes\n"),
                "a line for each span of a step", csv and csv[:200])
     test.check(csv and b"timeline_exposed,1 fc1,,0.00036,0.00051," in csv, "with its times", csv)
     browser.run(click % "svg")
