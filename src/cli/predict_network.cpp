@@ -492,7 +492,9 @@ void add_network_flags(FlagList& d) {
            "8,64,512,4096 (with result files up to 65536)");
   add_text(d, "nodes", "", "how many nodes, instead of --ranks");
   add_text(d, "gpus-per-node", "8", "devices of a node");
-  add_text(d, "link", "", "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s");
+  add_text(d, "link", "",
+           "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s; default: a twelfth of "
+           "what the links of a node's devices carry together");
   add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
   add_text(d, "system", "", "use the fit to this system (a value of the column system in --calibrate)");
   add_text(d, "batch", "4",

@@ -136,10 +136,11 @@ int run_replay_command(const Flags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-extern const Command replay_command{.name = "replay",
-                                    .summary = "the steps of a trace of PyTorch's profiler on these ranks",
-                                    .with_ranks = true,
-                                    .usage = replay_usage,
-                                    .run = run_replay_command};
+extern const Command replay_command{
+    .name = "replay",
+    .summary = "the steps of a trace (PyTorch's profiler or execution trace, Chakra) on these ranks",
+    .with_ranks = true,
+    .usage = replay_usage,
+    .run = run_replay_command};
 
 }  // namespace gradmeter::bench
