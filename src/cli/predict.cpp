@@ -250,17 +250,14 @@ void refuse_unread(const Flags& f, bool is_own) {
   FlagList of_networks;
   add_network_flags(of_networks);
   for (const auto& flag : of_networks.flags) {
-    const bool is_read = flag.name == "system" || (is_own && flag.name == "ranks" && !f.has("score"));
-    if (is_own) {
-      if (!is_read)
-        refuse(flag.name,
-               "is not used with result files or tables of collectives, which say what was run; leave it out");
-    } else if (!f.has("model") && !is_read) {
-      refuse(flag.name, "is of the network that --model names; name one");
-    }
+    const bool is_read = is_own ? flag.name == "ranks" && !f.has("score") : f.has("model") || flag.name == "system";
+    if (is_read) continue;
+    refuse(flag.name,
+           is_own ? "is not used with result files or tables of collectives, which say what was run; leave it out"
+                  : "is of the network that --model names; name one");
   }
   if (is_own)
-    for (const char* flag : {"leave-out", "rows", "choose-rows", "calibrate-rows", "output", "system"})
+    for (const char* flag : {"leave-out", "rows", "choose-rows", "calibrate-rows", "output"})
       refuse(flag, "takes tables of steps, and --calibrate or --score names result files or collectives; leave it out");
   if (!f.has("score") && !f.has("leave-out"))
     for (const char* flag : {"fail-above", "outliers"}) refuse(flag, "is about scores; add --score or --leave-out");

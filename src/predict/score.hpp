@@ -42,8 +42,8 @@ void set_interval(Prediction&, double spread, double times_ranks);
 double spread_of(std::vector<double> away);
 /// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
 inline constexpr double noise_without_interval = 0.1;
-/// By how much launches of the same work differ, as half the width of a 95 % interval divided by the time. A launch's
-/// own interval says nothing of it.
+/// The noise that is assumed between launches of the same work, of which one launch's own interval says nothing: half
+/// the width of a 95 % interval, divided by the time. results/predict.md has two launches that differ by 12 to 21 %.
 inline constexpr double noise_between_launches = 0.1;
 /// How far a model is from measurements of the same computation or collective. All of these measurements are averaged;
 /// those with a similar number of ranks (and for collectives a similar number of bytes) have the largest weight.

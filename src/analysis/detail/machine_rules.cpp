@@ -63,23 +63,25 @@ constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  
 void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, std::span<const core::Run> runs) {
   struct Timed {
     std::size_t run;
-    double log, lost;  ///< lost: share of the time without a core, where it is noticeable
+    double log, lost;  ///< lost: share of the time without a core; 0 where it is not noticeable, NaN where unknown
   };
   std::vector<Timed> logs;
   for (const auto& source : row.sources) {
     const core::Metrics& m = runs[source.run].points[source.point].metrics;
     const bool loses = core::waits_for_cores(m) || core::loses_cores(m);
-    if (const double t = m.number(Metric::time_s); t > 0)
-      logs.push_back({source.run, std::log(t), loses ? std::max(core::run_delay(m), core::steal(m)) : 0});
+    const double lost = loses ? std::max(core::run_delay(m), core::steal(m))
+                        : std::isfinite(m.number(Metric::noise_run_delay)) ? 0
+                                                                           : std::nan("");
+    if (const double t = m.number(Metric::time_s); t > 0) logs.push_back({source.run, std::log(t), lost});
   }
   if (logs.size() < 3) return;
   for (const auto& [run, own, lost] : logs) {
     std::vector<double> others;
-    bool others_lose = false;
+    bool others_keep = true;  // their cores, and it is known
     for (const Timed& other : logs) {
       if (other.run == run) continue;
       others.push_back(other.log);
-      others_lose |= other.lost > 0;
+      others_keep &= other.lost == 0;
     }
     if (others.size() < 2) continue;
     const auto [least, most] = std::ranges::minmax_element(others);
@@ -87,7 +89,7 @@ void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, st
     Launch& launch = launches[run];
     launch.log_ratios.push_back(apart);
     if (std::fabs(apart) > std::max(spreads_apart * spread, least_apart)) ++launch.outside;
-    if (lost > 0 && !others_lose && own > *most && apart > least_spread) {
+    if (lost > 0 && others_keep && own > *most && apart > least_spread) {
       ++launch.shared;
       launch.most_lost = std::max(launch.most_lost, lost);
     }
