@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-SIZES = "8,4096,65536,1048576,16777216"
+SIZES = "8,4096,65536,1048576,16777216,67108864"
 ALGORITHMS = "mpi,ring,recursive-doubling,shm-direct"
 TABLES = "alexnet,resnet50,dlbench_ffn,ptb_lstm_small"
 
@@ -56,7 +56,7 @@ def kernels(folder, _):
 
 def all_reduce(folder, o):
     lines = output([o.mpiexec, "-np", str(o.ranks), folder / "gradmeter", "allreduce", "--algorithm", ALGORITHMS,
-                    "--sizes", SIZES, "--time-budget", "8s", "--json"]).splitlines()
+                    "--sizes", SIZES, "--time-budget", "10s", "--json"]).splitlines()
     points = [p for p in map(json.loads, lines) if p["kind"] == "point" and p["status"] == "ok"]
     time = {(p["factors"]["algorithm"], p["factors"]["size_bytes"]): p["metrics"]["time_s"]["median"] for p in points}
     return {f"{algorithm}/mpi, {size} B": seconds / time["mpi", size]

@@ -14,6 +14,7 @@
 #include "bench/kernels/limits.hpp"
 #include "bench/train/training.hpp"
 #include "kernels/cuda/backends.hpp"
+#include "kernels/loops.hpp"
 #include "model/data/dataset.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/process/signals.hpp"
@@ -133,6 +134,29 @@ TEST(DeviceClock, CapturesTheCallsOfASample) {
     EXPECT_EQ(made, samples * calls) << "no more is tried";
   });
 }
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// No launch of a sample waits for room in its stream, which would give the host's pace as the call's time.
+TEST(DeviceClock, FillsNoStream) {
+  kernels::add_cuda_ops();
+  test::each_device_seed([] {
+    runtime::CudaDevice device(0);
+    const auto queue = device.make_queue();
+    const auto memory = device.allocate(core::Element::f32, 64);
+    const auto call = [&] { queue->submit("fill", {}, [&] { kernels::loops().fill(memory.buffer, 1); }); };
+    constexpr std::size_t calls = 3000;
+    DeviceClock clock(device);
+    const auto before = cuda_emulator::counts();
+    clock.time(*queue, 3, calls, false, call);
+    EXPECT_EQ(cuda_emulator::counts().kernels - before.kernels, calls) << "it fills by a kernel";
+    EXPECT_EQ(cuda_emulator::counts().full_streams, before.full_streams);
+    // The control: as many calls, one by one.
+    for (std::size_t i = 0; i < calls; ++i) call();
+    queue->synchronise();
+    EXPECT_GT(cuda_emulator::counts().full_streams, before.full_streams);
+  });
+}
+#endif
 
 /// Times by the device's clock, step after step, with all computations of a step within it.
 TEST_P(DeviceStep, HasItsTimesWhenManyWereSubmitted) {

@@ -22,8 +22,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// A device without limits.
-constexpr Hardware unlimited{
-    .is_shared = false, .queues = 0, .loads_lazily = false, .frees_wait = false, .one_cooperative_grid = false};
+constexpr Hardware unlimited{.is_shared = false,
+                             .queues = 0,
+                             .loads_lazily = false,
+                             .frees_wait = false,
+                             .one_cooperative_grid = false,
+                             .pending_work = 0};
 
 /// Says that it is there, and waits until the other is. Another kernel for each number.
 template <int number>
@@ -61,6 +65,7 @@ class Meeting {
         .error;
   }
   void free_something() { unused_ = DeviceBuffer<unsigned>(); }
+  unsigned* unused() { return unused_.span().device_address(); }
 
   /// What is reported until all is done. What hangs is dropped.
   static std::vector<std::string> reports_until_done() {
@@ -78,6 +83,7 @@ class Meeting {
 TEST(CudaEmulatorHardware, HasAllLimitsAtFirst) {
   const Hardware h = cuda_emulator::current_hardware();
   EXPECT_EQ(h.queues, 8);
+  EXPECT_EQ(h.pending_work, 1024);
   EXPECT_TRUE(h.loads_lazily && h.frees_wait && h.one_cooperative_grid && !h.is_shared);
 }
 
@@ -156,6 +162,31 @@ TEST(CudaEmulatorHardware, AFreeThatWaitsIsAHang) {
     } else {
       ASSERT_EQ(meeting.launch<0>(second, 1), cudaSuccess);
       EXPECT_THAT(Meeting::reports_until_done(), IsEmpty());
+    }
+  }
+}
+
+/// A kernel that waits for one that is launched when its own stream is full. Without a wait, launches cost nothing.
+TEST(CudaEmulatorHardware, ALaunchIntoAFullStreamWaits) {
+  for (const int most : {0, 3, 4}) {
+    Hardware h = unlimited;
+    h.pending_work = most;
+    Meeting meeting(h);
+    const Stream first, second;
+    const auto before = cuda_emulator::counts().full_streams;
+    ASSERT_EQ(meeting.launch<0>(first, 0), cudaSuccess);
+    for (std::size_t i = 1; i < 3; ++i) check_cuda(cudaMemsetAsync(meeting.unused(), 0, 4, first.get()), "memset");
+    const bool is_full = most == 3;
+    EXPECT_EQ(meeting.launch<0>(first, 0), is_full ? cudaErrorLaunchTimeout : cudaSuccess);
+    EXPECT_EQ(cuda_emulator::counts().full_streams - before, is_full ? 1U : 0U);
+    if (!is_full) {
+      ASSERT_EQ(meeting.launch<0>(second, 1), cudaSuccess);
+    }
+    const auto reports = Meeting::reports_until_done();
+    if (is_full) {
+      EXPECT_THAT(reports, Contains(HasSubstr("hang: a launch waits behind 3 others in its stream")));
+    } else {
+      EXPECT_THAT(reports, IsEmpty());
     }
   }
 }

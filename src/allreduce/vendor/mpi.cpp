@@ -101,18 +101,17 @@ void MpiCollective::check(const Call& call) const {
 }
 
 void MpiCollective::start(const Call& call) {
-  // Small calls take half a microsecond: what was checked for the last call is not checked again.
+  // Small calls take a quarter of a microsecond: what was checked for the last call is not checked again.
   const bool as_before = !running_ && call.element() == call_.element() && call.op == call_.op &&
                          call.count() == call_.count() && call.accumulate == call_.accumulate && !reductions_.empty();
+  if (as_before && repeated_) return (*repeated_)(call.in.host(), call.out.host());
   if (!as_before) {
+    repeated_.reset();
     check(call);
-    (void)reduction_for(call.element(), call.op);
-  }
-  if (as_before && mode_ == MpiMode::blocking && collective_kind_ == CollectiveKind::all_reduce &&
-      call.op != Op::average && call.count() <= longest_piece) {
-    // Nothing is left to do after this one call of MPI, and what stands beside it would be a sixth of a short call.
-    return runtime::mpi_all_reduce(communicator_, {call.in.host(), call.out.host(), call.count()},
-                                   reduction_for(call.element(), call.op), nullptr);
+    const runtime::Reduction& reduction = reduction_for(call.element(), call.op);
+    if (mode_ == MpiMode::blocking && collective_kind_ == CollectiveKind::all_reduce && call.op != Op::average &&
+        call.count() <= longest_piece)
+      repeated_.emplace(communicator_, reduction, call.count());
   }
   if (has_cuts(collective_kind_)) cut(call.count());
   const std::size_t bytes = call.out.bytes();

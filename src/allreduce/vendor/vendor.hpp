@@ -2,6 +2,7 @@
 // Collectives of libraries (MPI, gloo and NCCL), which are the baselines.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,8 @@ class MpiCollective final : public Collective {
   CollectiveKind collective_kind_;
   int root_;
   std::vector<KnownReduction> reductions_;
+  /// For calls like `call_`; empty unless such calls are all-reduces that need one call of MPI and nothing after it.
+  std::optional<runtime::MpiAllReduce> repeated_;
   runtime::MpiCuts cuts_;
   std::size_t cut_count_ = 0;
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place

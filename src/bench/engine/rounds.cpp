@@ -110,7 +110,7 @@ std::size_t Rounds::block_length() const {
 
 namespace {
 
-constexpr double share = 0.2;  ///< of all time, for building
+constexpr double share_of_all = 0.2;  ///< of all points' time, for building
 
 }  // namespace
 
@@ -121,13 +121,14 @@ void Rebuilding::build(const std::function<void()>& make) {
   spent_s_ += last_s_;
 }
 
-void Rebuilding::start() {
+void Rebuilding::start(std::size_t points) {
+  share_ = share_of_all / static_cast<double>(points);
   begin_ = runtime::host_clock();
   spent_s_ = 0;
 }
 
 bool Rebuilding::has_time(const runtime::Communicator& c) const {
-  return c.broadcast_value(spent_s_ + last_s_ <= share * (runtime::host_clock() - begin_));
+  return c.broadcast_value(spent_s_ + last_s_ <= share_ * (runtime::host_clock() - begin_));
 }
 
 std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine) {

@@ -118,14 +118,15 @@ class Rebuilding {
  public:
   /// Runs `make`, and makes its buffers begin at other pages than last time (runtime/host/placement).
   void build(const std::function<void()>& make);
-  /// Says that the blocks begin; the time spent on building is counted from now on.
-  void start();
+  /// Says that the blocks begin; the time spent on building is counted from now on. points: the number of points that
+  /// take turns, each of which may spend its part of the time for building.
+  void start(std::size_t points = 1);
   /// True where there is time to build the point again. Collective, as `build` is; rank 0 decides, since the ranks'
   /// clocks differ.
   bool has_time(const runtime::Communicator&) const;
 
  private:
-  double begin_ = 0, last_s_ = 0, spent_s_ = 0;
+  double begin_ = 0, last_s_ = 0, spent_s_ = 0, share_ = 0;
 };
 
 // The times of calls on each rank, and the slowest rank.

@@ -2,6 +2,7 @@
 #include "bench/kernels/kernels.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <utility>
 
@@ -29,7 +30,13 @@ struct Entry : SweepPoint {
   Entry(SweepPoint planned, KernelPoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   KernelPoint point;
   double call_s = 0, setup_s = 0;  ///< by the roofline; by the bytes to be filled
+  std::size_t node_bytes = 0;      ///< of the host's memory on a node
 };
+
+bool are_of_one_problem(const Entry& a, const Entry& b) {
+  return a.point.problem.shape == b.point.problem.shape && a.point.problem.pass == b.point.problem.pass &&
+         a.point.batch == b.point.batch;
+}
 
 std::string kind_of(const KernelPoint& p) {
   return fmt::format("{} {} {}", name(p.problem.operation()), name(p.problem.pass), name(p.problem.precision));
@@ -52,6 +59,7 @@ class KernelSweep final : public Experiment {
     if (std::ranges::any_of(entries_, &Entry::is_due)) {
       limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
       foresee_all();
+      form_groups();
       report_limits();
       limits_done_ = runtime::host_clock();
     }
@@ -59,9 +67,44 @@ class KernelSweep final : public Experiment {
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
-    Entry& e = entries_[group];
     if (!std::exchange(begun_, true)) rows.foresee({0}, "the roofline, which is measured before the first point");
-    const TimeShare time = share(group, rows);
+    std::deque<Running> running;
+    core::Seconds promised{0};
+    for (std::size_t i = 0; i < entries_.size(); ++i)
+      if (entries_[i].group == group && entries_[i].is_due()) prepare(i, rows, promised, running);
+    constexpr double share = 0.1;  // of the check before, since there are several
+    for (Running& r : running)
+      r.benchmark.start(options_.rule, r.seconds, options_.time_budget.has_value(),
+                        r.found.checks ? share * check_s() * reference_flops_per_s : 0, running.size());
+    std::vector<Turn> turns;
+    for (Running& r : running) turns.emplace_back([&r] { return r.benchmark.turn(); });
+    take_turns(turns);
+    for (Running& r : running) finish(r);
+  }
+
+  void complete(SweepPoint& p) const override {
+    const KernelPoint& point = static_cast<const Entry&>(p).point;
+    const std::string& application = point.problem.application;
+    p.row.metrics[core::Metric::application] = application.empty() ? core::Value() : core::Value(application);
+    if (options_.against)
+      fill_published(options_.against->name(), options_.against->find(point.problem, point.training), p.row);
+  }
+
+ private:
+  /// A point that takes turns with others.
+  struct Running {
+    Running(Entry& e, KernelBenchmark b, KernelFindings f) : entry(e), benchmark(std::move(b)), found(std::move(f)) {}
+    Entry& entry;
+    KernelBenchmark benchmark;
+    KernelFindings found;
+    double seconds = 0;  ///< for its samples
+  };
+
+  /// Makes and checks the kernel, and adds it to those that take turns. promised: the time that these have been given,
+  /// in all.
+  void prepare(std::size_t number, SweepRows& rows, core::Seconds& promised, std::deque<Running>& running) {
+    Entry& e = entries_[number];
+    const TimeShare time = share(number, rows, promised);
     if (time.skip) {
       const std::string limit_fault = limits_->fault(e.point.problem.precision);
       if (!limit_fault.empty()) return refuse(e.row, Status::wrong, limit_fault);
@@ -74,40 +117,40 @@ class KernelSweep final : public Experiment {
                               name(e.point.problem.precision)));
     const double begin = runtime::host_clock();
     const std::size_t sets = operand_sets(e.point.cache, set_bytes(e.point), limits_->last_cache_bytes());
-    KernelBenchmark benchmark(session_, c_, e.point, options_.threads, sets, options_.seed);
-    if (const auto why = benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why);
-    KernelFindings found{
-        .point = e.point, .ranks = c_.size(), .host_of = [this](int rank) { return session_.host_of(rank); }};
-    found.bound = bound(e);
-    found.on_host = on_host();
-    found.oversubscribed = on_host() && at_.ranks_per_node * options_.threads > session_.cores_per_node();
-    if (options_.check && !check(benchmark, e, found)) return;
-    const double call = benchmark.probe(options_.check);
-    const double setup = runtime::host_clock() - begin;
+    Running& r = running.emplace_back(e, KernelBenchmark(session_, c_, e.point, options_.threads, sets, options_.seed),
+                                      KernelFindings{.point = e.point, .ranks = c_.size(), .host_of = [this](int rank) {
+                                                       return session_.host_of(rank);
+                                                     }});
+    if (!make(r)) return running.pop_back();
+    const double call = r.benchmark.probe(options_.check), setup = runtime::host_clock() - begin;
     learn(e, call, setup);
-    const double left = c_.broadcast_value(options_.time_budget ? time.seconds - setup : time.seconds);
-    constexpr double share = 0.1;  // of the check before, since there are several
-    benchmark.measure(options_.rule, std::max(0.0, left), options_.time_budget.has_value(),
-                      share * check_s() * reference_flops_per_s, found);
-    if (!fill_timed_checks(found, e.row)) return;
+    r.seconds = std::max(0.0, c_.broadcast_value(options_.time_budget ? time.seconds - setup : time.seconds));
+    promised.value += r.seconds;
+  }
+
+  /// False: it cannot be made, or is wrong, which its row says.
+  bool make(Running& r) {
+    Entry& e = r.entry;
+    if (const auto why = r.benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why), false;
+    r.found.bound = bound(e);
+    r.found.on_host = on_host();
+    r.found.oversubscribed = on_host() && at_.ranks_per_node * options_.threads > session_.cores_per_node();
+    return !options_.check || check(r.benchmark, e, r.found);
+  }
+
+  void finish(Running& r) {
+    Entry& e = r.entry;
+    r.benchmark.finish(r.found);
+    if (!fill_timed_checks(r.found, e.row)) return;
     if (const auto why = limits_->fault(e.point.problem.precision); !why.empty())
       return refuse(e.row, Status::wrong, why);
-    if (c_.broadcast_value(beats_bound(found))) {
-      limits_->measure_again(found.bound, e.point.problem.precision);
-      found.bound = bound(e);
+    if (c_.broadcast_value(beats_bound(r.found))) {
+      limits_->measure_again(r.found.bound, e.point.problem.precision);
+      r.found.bound = bound(e);
     }
-    fill_kernel_times(found, e.row);
+    fill_kernel_times(r.found, e.row);
   }
 
-  void complete(SweepPoint& p) const override {
-    const KernelPoint& point = entries_[p.group].point;
-    const std::string& application = point.problem.application;
-    p.row.metrics[core::Metric::application] = application.empty() ? core::Value() : core::Value(application);
-    if (options_.against)
-      fill_published(options_.against->name(), options_.against->find(point.problem, point.training), p.row);
-  }
-
- private:
   bool on_host() const { return session_.on_host(); }
   std::size_t set_bytes(const KernelPoint& p) const { return kernels::kernel_case_bytes(p.problem, session_.device()); }
 
@@ -134,6 +177,23 @@ class KernelSweep final : public Experiment {
     }
   }
 
+  /// Points of one problem (its precisions, caches and repeats) take turns, so that their times are of one state of the
+  /// machine and can be compared. Where their memory does not fit together, and on a device, each is measured alone.
+  void form_groups() {
+    std::size_t group = 0;
+    for (auto first = entries_.begin(); first != entries_.end();) {
+      const auto last =
+          std::find_if_not(first, entries_.end(), [&](const Entry& e) { return are_of_one_problem(*first, e); });
+      std::size_t bytes = 0;
+      for (auto e = first; e != last; ++e) bytes += e->is_due() ? e->node_bytes : 0;
+      const bool fits = on_host() && bytes <= session_.memory_per_node();
+      for (; first != last; ++first) {
+        first->group = group;
+        if (!fits || first + 1 == last) ++group;
+      }
+    }
+  }
+
   /// Memory and time, as far as they can be predicted.
   void foresee(Entry& e) {
     const KernelMemory memory = kernel_memory(e.point, limits_->last_cache_bytes(), session_.device());
@@ -144,6 +204,7 @@ class KernelSweep final : public Experiment {
     if (memory.device > device_free_) {
       return refuse(e.row, Status::skipped, short_of_device_memory(memory.device));
     }
+    e.node_bytes = needs;
     e.call_s = bound(e).seconds;
     constexpr double filled_per_s = 4e8;
     const std::size_t of_rank = needs / static_cast<std::size_t>(at_.ranks_per_node) + memory.device;
@@ -196,8 +257,8 @@ class KernelSweep final : public Experiment {
     return std::clamp(0.2 * each.value, 0.001, usual_check_s);
   }
 
-  /// Rank 0 decides: clocks differ.
-  TimeShare share(std::size_t next, const SweepRows& rows) const {
+  /// promised: the time that others of the point's group will take. Rank 0 decides: clocks differ.
+  TimeShare share(std::size_t next, const SweepRows& rows, core::Seconds promised) const {
     if (!options_.time_budget) return {.seconds = usual_point_budget.value};
     std::vector<double> least;
     for (std::size_t i = next; i < entries_.size(); ++i) {
@@ -205,7 +266,7 @@ class KernelSweep final : public Experiment {
     }
     // A roofline that takes all of a small budget leaves half of it to the points: without any it would be for nothing.
     const double half = limits_done_ + options_.time_budget->all.value / 2 - runtime::host_clock();
-    return c_.broadcast_value(share_out({std::max(rows.left().value, half)}, least));
+    return c_.broadcast_value(share_out({std::max(rows.left().value, half) - promised.value}, least));
   }
 
   bool check(KernelBenchmark& benchmark, Entry& e, KernelFindings& found) {

@@ -39,13 +39,13 @@ void RankCheck::add(const kernels::KernelCaseCheck& c) {
 
 KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, const KernelPoint& p, int threads,
                                  std::size_t sets, std::uint64_t seed)
-
     : session_(s),
       c_(c),
       point_(p),
       threads_(threads),
       sets_(sets),
       seed_(seed),
+      noise_(s.gpu_gauge()),
       secret_(c.broadcast_value(core::unpredictable_seed())) {}
 
 std::string KernelBenchmark::prepare() {
@@ -193,30 +193,40 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
   return o;
 }
 
-void KernelBenchmark::measure(const core::StoppingRule& rule, double seconds, bool bounded, double flops_at_most,
-                              KernelFindings& f) {
-  if (f.checks) check_flops_ = flops_at_most;
-  NoiseSampler noise(session_.gpu_gauge());
-  noise.begin();
+void KernelBenchmark::start(const core::StoppingRule& rule, double seconds, bool bounded, double check_flops,
+                            std::size_t in_turn) {
+  check_flops_ = check_flops;
   if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
     times_.add({&own_probe_s_, 1});
-    f.stop = core::Stop::budget;
-  } else {
-    const RoundOptions o = options(rule, seconds, bounded);
-    Rounds rounds(session_, c_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
-    rounds.warm_up();
-    building_.start();
-    while (rounds.round() == core::Stop::none) {
-      if (!may_build_anew()) continue;
-      built_anew_ = true;
-      if (const auto why = make_case(); !why.empty()) throw core::BackendError("kernel", "make_kernel_case", why);
-    }
-    f.stop = o.exact_samples ? core::Stop::budget : rounds.stop();
-    f.warmup_s = rounds.warmup_s();
-    f.warmup_samples = rounds.warmup_iterations();
+    return;
   }
-  noise.end();
-  f.noise = noise.over(c_);
+  const RoundOptions o = options(rule, seconds, bounded);
+  has_exact_samples_ = o.exact_samples > 0;
+  rounds_.emplace(session_, c_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
+  noise_.begin();
+  rounds_->warm_up();
+  noise_.end();
+  building_.start(in_turn);
+}
+
+bool KernelBenchmark::turn() {
+  if (!rounds_ || rounds_->stop() != core::Stop::none) return true;
+  noise_.begin();
+  const bool is_enough = rounds_->round() != core::Stop::none;
+  noise_.end();
+  if (is_enough || !may_build_anew()) return is_enough;
+  built_anew_ = true;
+  if (const auto why = make_case(); !why.empty()) throw core::BackendError("kernel", "make_kernel_case", why);
+  return false;
+}
+
+void KernelBenchmark::finish(KernelFindings& f) {
+  f.stop = !rounds_ || has_exact_samples_ ? core::Stop::budget : rounds_->stop();
+  if (rounds_) {
+    f.warmup_s = rounds_->warmup_s();
+    f.warmup_samples = rounds_->warmup_iterations();
+  }
+  f.noise = noise_.over(c_);
   // Behind the last block: what is built anew may compute at first, and no more.
   if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
   if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);

@@ -2,9 +2,11 @@
 // The measurement of one kernel on all ranks at once: prepared, checked, timed.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/engine/machine_state.hpp"
 #include "bench/engine/rounds.hpp"
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/row.hpp"
@@ -33,13 +35,17 @@ class KernelBenchmark {
   /// Times a call, and sets the number of calls of a sample from that time. Returns the time on the slowest rank [s].
   /// `warm`: true if a check has run before.
   double probe(bool warm);
-  /// Takes samples until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even long
-  /// calls must keep, with fewer samples than the rule asks for; if there is no time for a second call, the probe is
-  /// the only sample. If a check ran before, results of timed calls are checked too. A check costs about
-  /// `flops_at_most` FLOP. In each block that is kept as samples (not in warm-up), one sample drawn at random is
-  /// checked, unless such checks have already taken more than a tenth of the blocks' time. One more check follows the
-  /// last block if that block had none, or if the kernel was built again between blocks (`may_build_anew`).
-  void measure(const core::StoppingRule&, double seconds, bool bounded, double flops_at_most, KernelFindings&);
+  /// Warms up, for turns until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even
+  /// long calls must keep, with fewer samples than the rule asks for; if there is no time for a second call, the probe
+  /// is the only sample. check_flops: the FLOP of one check of a timed call; 0: no check is made. in_turn: the number
+  /// of kernels that take turns.
+  void start(const core::StoppingRule&, double seconds, bool bounded, double check_flops, std::size_t in_turn);
+  /// Takes a block of samples, unless there are enough; returns true if there are. In each block, one sample drawn at
+  /// random is checked, unless such checks have already taken more than a tenth of the blocks' time.
+  bool turn();
+  /// One more check follows the last block if that block had none, or if the kernel was built again between blocks
+  /// (`may_build_anew`).
+  void finish(KernelFindings&);
 
  private:
   std::vector<double> run_block(std::size_t count, bool keep);
@@ -70,6 +76,9 @@ class KernelBenchmark {
   std::size_t sets_, next_ = 0, calls_ = 1;
   std::uint64_t seed_;
   Rebuilding building_;
+  std::optional<Rounds> rounds_;  ///< empty: the probe is the only sample
+  bool has_exact_samples_ = false;
+  NoiseSampler noise_;
   std::unique_ptr<DeviceClock> clock_;  ///< null: the host's clock is used
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;

@@ -136,6 +136,27 @@ void mpi_all_reduce(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
   check_mpi(MPI_Allreduce(source_of(b), b.out, n, type, operation, comm), "MPI_Allreduce");
 }
 
+struct MpiAllReduce::Arguments {
+  MPI_Datatype type;
+  MPI_Op operation;
+  MPI_Comm communicator;
+  int count;
+};
+
+MpiAllReduce::MpiAllReduce(const Communicator& c, const Reduction& r, std::size_t count)
+    : arguments_(std::make_unique<const Arguments>(
+          Arguments{r.handles().type, r.handles().operation, mpi_handle(c), mpi_count(count)})) {}
+MpiAllReduce::~MpiAllReduce() = default;
+MpiAllReduce::MpiAllReduce(MpiAllReduce&&) noexcept = default;
+MpiAllReduce& MpiAllReduce::operator=(MpiAllReduce&&) noexcept = default;
+
+void MpiAllReduce::operator()(const std::byte* in, std::byte* out) const {
+  const auto& [type, operation, communicator, count] = *arguments_;
+  const MpiTurn turn;
+  const int error = MPI_Allreduce(in == out ? MPI_IN_PLACE : in, out, count, type, operation, communicator);
+  if (error != MPI_SUCCESS) check_mpi(error, "MPI_Allreduce");
+}
+
 void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const MpiCuts& cuts, const Reduction& r,
                         MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;

@@ -9,6 +9,7 @@
 
 #include "support/cuda_emulator/cublaslt_product.hpp"
 #include "support/cuda_emulator/device.hpp"
+#include "support/cuda_emulator/hardware.hpp"
 #include "support/cuda_emulator/lock.hpp"
 #include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/sanitizers.hpp"
@@ -274,6 +275,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     const Watched watched;  // this file is instrumented
     call.run();
   };
+  if (wait_for_place(*s) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   ++running_counts().products;
   push(*s, {.run = run, .what = "cublasLtMatmul", .seconds = 5e-6 + 2e-12 * flops + 1e-7 * (99 - chosen.id)});
   return CUBLAS_STATUS_SUCCESS;

@@ -39,7 +39,10 @@ struct Hardware {
   bool loads_lazily = true;
   bool frees_wait = true;            ///< cudaFree waits for such kernels, also those of other threads
   bool one_cooperative_grid = true;  ///< a second one begins when the first has ended
-  bool has_switches = true;          ///< a device that is shared has multicast memory, as GPUs on NVLink's switches
+  /// Pieces of work that a stream holds before the launch of a kernel waits for the first of them; 0: any number. A
+  /// shared device has this limit too.
+  int pending_work = 1024;
+  bool has_switches = true;  ///< a device that is shared has multicast memory, as GPUs on NVLink's switches
 };
 Hardware current_hardware();
 void set_hardware(const Hardware&);
@@ -65,6 +68,7 @@ struct Counts {
   std::uint64_t waits = 0;  ///< calls in which the host waits: for a stream, an event or the device, or for a copy
   std::uint64_t allocations = 0;      ///< calls that a device may wait in: cudaMalloc, cudaFree, and of pinned memory
   std::uint64_t pageable_copies = 0;  ///< asynchronous ones that were not, since the host's memory is not pinned
+  std::uint64_t full_streams = 0;     ///< launches that waited, since their stream was full (Hardware::pending_work)
   std::uint64_t unchosen = 0;         ///< calls that need a device, by threads that have chosen none
   std::uint64_t registered = 0;       ///< calls of NCCL whose buffers were all registered
 };

@@ -9,6 +9,7 @@
 
 #include "support/cuda_emulator/device.hpp"
 #include "support/cuda_emulator/lock.hpp"
+#include "support/cuda_emulator/running_counts.hpp"
 #include "support/cuda_emulator/schedule.hpp"
 
 namespace cuda_emulator {
@@ -52,6 +53,7 @@ Hardware hardware_now() {
          .loads_lazily = false,
          .frees_wait = false,
          .one_cooperative_grid = false,
+         .pending_work = h.pending_work,
          .has_switches = h.has_switches};
   return h;
 }
@@ -141,6 +143,21 @@ cudaError_t wait_for_waiting_kernels(const char* call) {
 cudaError_t load(const void* function, const Stream& s) {
   if (!loaded.insert(function).second || !hardware_now().loads_lazily || s.capture.graph) return result(cudaSuccess);
   return wait_for_waiting_kernels("the first launch of a kernel, which loads it (CUDA_MODULE_LOADING is not EAGER),");
+}
+
+cudaError_t wait_for_place(const Stream& s) {
+  const int most = hardware_now().pending_work;
+  const auto is_full = [&] {
+    const auto is_of_device = [](const QueuedWork& q) { return q.work.run && !q.work.is_host; };
+    return s.queue.size() >= static_cast<std::size_t>(most) && std::ranges::count_if(s.queue, is_of_device) >= most;
+  };
+  if (most == 0 || s.capture.graph || !is_full()) return result(cudaSuccess);
+  ++running_counts().full_streams;
+  if (!run_until([&] { return !is_full(); }, &s)) {
+    report("hang: a launch waits behind %d others in its stream, of which the first never ends", most);
+    fail(cudaErrorLaunchTimeout);
+  }
+  return result(cudaSuccess);
 }
 
 }  // namespace cuda_emulator

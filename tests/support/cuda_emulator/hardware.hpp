@@ -21,6 +21,9 @@ cudaError_t wait_for_waiting_kernels(const char* call);
 /// The same at the first launch of a kernel, which loads its code.
 cudaError_t load(const void* function, const Stream&);
 
+/// Before the launch of a kernel: waits until its stream takes it. Errors: a hang, reported.
+cudaError_t wait_for_place(const Stream&);
+
 /// One line for what never ends, with the reason where the device's limits are it.
 void report_hang_of(const Stream&);
 

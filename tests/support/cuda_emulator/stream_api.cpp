@@ -73,6 +73,7 @@ cudaError_t launch(const void* function, const GridShape& shape, void** argument
   if (!fits_device(shape)) return result(cudaErrorInvalidConfiguration);
   if (shape.cooperative && all_threads(shape) > most_resident) return result(cudaErrorCooperativeLaunchTooLarge);
   if (const cudaError_t e = load(function, *s); e != cudaSuccess) return e;
+  if (const cudaError_t e = wait_for_place(*s); e != cudaSuccess) return e;
   ++running_counts().kernels;
   const bool fails = launches_to_failure() > 0 && --launches_to_failure() == 0;
   push(*s, {.run =
