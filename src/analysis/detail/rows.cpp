@@ -157,25 +157,40 @@ MergedRows::MergedRows(std::span<const core::Run> runs) : runs_(runs) {
     const std::size_t origin = origin_of_run_[merged.sources.front().run];
     rows_.push_back({std::move(merged.point), std::move(merged.sources), origin});
   }
-  for (const auto& experiment : experiments()) {
-    std::vector<const MergedRow*> of;
-    for (const MergedRow& row : rows_)
-      if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
-    telling_[experiment] = telling_factors(of);
-    for (const Factor f : naming_order()) {
-      auto& values = values_[{experiment, f}];
-      std::unordered_map<std::string, std::vector<core::Value>> known;  // values by their text
-      const core::Value* before = nullptr;
-      for (const MergedRow* row : of) {
-        const core::Value& value = row->point.factors[f];
-        if (before && *before == value) continue;
-        before = &value;
-        auto& alike = known[value_text(value)];
-        if (std::ranges::find(alike, value) != alike.end()) continue;
-        alike.push_back(value);
-        values.push_back(value);
+  for (const auto& experiment : experiments()) number_values(experiment);
+}
+
+void MergedRows::number_values(const std::string& experiment) {
+  std::vector<MergedRow*> of;
+  for (MergedRow& row : rows_)
+    if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
+  telling_[experiment] = telling_factors({of.begin(), of.end()});
+  Axes& differing = differing_[experiment];
+  for (const Factor f : naming_order()) {
+    struct Alike {
+      std::uint32_t number = 0;
+      std::vector<core::Value> values = {};
+    };
+    auto& values = values_[{experiment, f}];
+    std::unordered_map<std::string, Alike> known;  // by their text
+    std::vector<std::uint32_t> numbers;
+    const core::Value* before = nullptr;
+    for (const MergedRow* row : of) {
+      const core::Value& value = row->point.factors[f];
+      if (before && *before == value) {
+        numbers.push_back(numbers.back());
+        continue;
       }
+      before = &value;
+      auto& alike = known.try_emplace(value_text(value), Alike{static_cast<std::uint32_t>(known.size())}).first->second;
+      numbers.push_back(alike.number);
+      if (std::ranges::find(alike.values, value) != alike.values.end()) continue;
+      alike.values.push_back(value);
+      values.push_back(value);
     }
+    if (known.size() < 2) continue;
+    differing.push_back(f);
+    for (std::size_t i = 0; i < of.size(); ++i) of[i]->values.push_back(numbers[i]);
   }
 }
 
@@ -212,13 +227,18 @@ std::vector<std::string> MergedRows::experiments() const {
 
 std::vector<Group> MergedRows::groups(std::string_view experiment, const Axes& axes,
                                       const std::function<bool(const MergedRow&)>& wanted) const {
-  std::map<std::string, std::size_t> places;
+  const auto differing = differing_.find(experiment);
+  if (differing == differing_.end()) return {};
+  std::vector<std::size_t> compared;  // places in MergedRow::values
+  for (std::size_t i = 0; i < differing->second.size(); ++i)
+    if (!is_in(axes, differing->second[i])) compared.push_back(i);
+  std::map<std::vector<std::size_t>, std::size_t> places;
   std::vector<Group> out;
   for (const MergedRow& row : rows_) {
     if (!row.is_ok() || row.point.experiment != experiment || !wanted(row)) continue;
-    core::Factors others = row.point.factors;
-    for (const Factor axis : axes) others[axis] = {};
-    const auto [place, is_new] = places.try_emplace(fmt::format("{} {}", row.origin, others.key()), out.size());
+    std::vector<std::size_t> key{row.origin};
+    for (const std::size_t i : compared) key.push_back(row.values[i]);
+    const auto [place, is_new] = places.try_emplace(std::move(key), out.size());
     if (is_new) out.emplace_back();
     out[place->second].push_back(&row);
   }

@@ -21,6 +21,9 @@ struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
   std::size_t origin = 0;  ///< index of its machine and build
+  /// Of a row that is ok: the numbers of its values, one for each factor in which the experiment's rows differ
+  /// (MergedRows::differing). Equal numbers are equal values.
+  std::vector<std::uint32_t> values = {};
 
   double number(core::Metric m) const { return point.metrics.number(m); }
   /// The factor's value as text; empty for null.
@@ -85,6 +88,7 @@ class MergedRows {
 
  private:
   void label_origins(const std::vector<std::string>& origins);
+  void number_values(const std::string& experiment);
   /// The factors that differ among the rows of an experiment, except those that follow from earlier factors.
   const Axes& telling(const std::string& experiment) const;
 
@@ -93,6 +97,7 @@ class MergedRows {
   std::vector<std::size_t> origin_of_run_;
   std::vector<std::string> origin_labels_;
   std::map<std::string, Axes> telling_;
+  std::map<std::string, Axes, std::less<>> differing_;  ///< all factors in which rows of an experiment differ
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };
 
