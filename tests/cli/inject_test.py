@@ -61,6 +61,10 @@ def diverging_ranks(test):
                     test.path("population.jsonl"), ranks=2)
     test.equal(done.code, 4, "population with a wrong loss on one rank exits with 4")
     test.equal([r["status"] for r in points(test, test.path("population.jsonl"))], ["wrong"], "and its row is wrong")
+    # Each rank finds from averaged losses when to average weights next: with different losses they would wait for ever.
+    done = test.run("scale", *SMALL, "--strategy", "adacomm:every=4,interval=8", "--inject", "flip:call=5,rank=0", "--timeout", "30s",
+                    "--out", test.path("adacomm.jsonl"), ranks=2)
+    test.check(done.code == 4, "adacomm with a wrong loss on one rank exits with 4, and does not wait for ever", done)
 
 
 def right_results(test):

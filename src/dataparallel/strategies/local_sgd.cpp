@@ -2,6 +2,7 @@
 #include "dataparallel/strategies/local_sgd.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
@@ -22,7 +23,7 @@ class BlockPeriod {
   virtual ~BlockPeriod() = default;
   std::size_t longest() const { return every_; }  ///< of all blocks [steps]
   /// The most bytes that `begin` takes from the fabric.
-  virtual std::size_t memory_bytes() const { return 0; }
+  virtual std::size_t memory_bytes(int ranks) const { return (void)ranks, 0; }
   virtual std::size_t replica_floats() const { return 0; }  ///< as in ReplicaWork
   virtual void begin(Worker&) {}
   /// After each pass. All ranks of all replicas call it.
@@ -50,9 +51,14 @@ class FollowingPeriod final : public BlockPeriod {
   explicit FollowingPeriod(LossPeriod rule)
       : BlockPeriod(rule.every), rule_(rule), period_(rule.every), end_(rule.every) {}
 
-  std::size_t memory_bytes() const override { return (exchanged + 1) * sizeof(float) + memory_page_bytes; }
+  std::size_t memory_bytes(int ranks) const override {
+    return (exchanged + 1 + static_cast<std::size_t>(ranks)) * sizeof(float) + 2 * memory_page_bytes;
+  }
   std::size_t replica_floats() const override { return 1; }
-  void begin(Worker& w) override { losses_ = w.fabric().memory(exchanged + 1); }
+  void begin(Worker& w) override {
+    losses_ = w.fabric().memory(exchanged + 1);
+    periods_ = w.fabric().memory(static_cast<std::size_t>(w.ranks()));
+  }
 
   void take_loss(Worker& w, const model::PendingOutcome& outcome, std::uint64_t step) override {
     const Buffer last = losses_.part(exchanged, 1);
@@ -82,8 +88,9 @@ class FollowingPeriod final : public BlockPeriod {
     const auto changes = [&](std::uint64_t n) { return n < known ? 0 : 1 + n - known; };
     const std::uint64_t before = s.first_step - 1, last = before + s.steps;
     Forecast f = exchange.times(blocks(last) - blocks(before));
-    f +=
-        forecast_collective(s, allreduce::CollectiveKind::all_reduce, exchanged).times(changes(last) - changes(before));
+    Forecast change = forecast_collective(s, allreduce::CollectiveKind::all_reduce, exchanged);
+    change += forecast_collective(s, allreduce::CollectiveKind::all_gather, s.ranks);
+    f += change.times(changes(last) - changes(before));
     if (s.ranks < 2 || last <= known) return f;
     const Forecast least = exchange.times(s.steps / rule_.every);
     f.least = least.least, f.least_of_one = least.least_of_one, f.least_between_nodes = least.least_between_nodes;
@@ -101,13 +108,39 @@ class FollowingPeriod final : public BlockPeriod {
       period_ = rule_.next(period_, double{l[0]}, double{l[1]} / static_cast<double>(step - changed_));
       l[1] = 0;
     });
+    if (w.ranks() > 1) compare_periods(w, step);
     changed_ = step;
   }
 
+  /// Ranks with different periods would wait for each other for ever, in exchanges that the others do not begin.
+  /// Errors: WrongResult.
+  void compare_periods(Worker& w, std::uint64_t step) {
+    const auto rank = static_cast<std::size_t>(w.rank());
+    w.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
+    w.fabric().wait(w.fabric().all_gather(w.axis(), periods_));
+    std::size_t other = rank;
+    w.queue().at_once([&] {
+      const auto all = periods_.values<float>();
+      const auto found = std::ranges::find_if(all, [&](float p) {
+        return std::bit_cast<std::uint32_t>(p) != std::bit_cast<std::uint32_t>(as_float(period_));
+      });
+      if (found != all.end()) other = static_cast<std::size_t>(found - all.begin());
+    });
+    if (other == rank) return;
+    throw core::WrongResult(fmt::format(
+        "adacomm: after step {} ranks {} and {} have not found the same period, since an exchange gave them "
+        "different mean losses or periods",
+        step, rank, other));
+  }
+
+  /// The bits of a period, which is below 2^31, in what collectives move.
+  static float as_float(std::uint64_t period) { return std::bit_cast<float>(static_cast<std::uint32_t>(period)); }
+
   LossPeriod rule_;
   std::uint64_t period_, end_;
-  std::uint64_t changed_ = 0;           ///< the step after which the period was last chosen
-  Buffer losses_ = runtime::no_floats;  ///< of step 1; the sum since the period was chosen; of the last step
+  std::uint64_t changed_ = 0;            ///< the step after which the period was last chosen
+  Buffer losses_ = runtime::no_floats;   ///< of step 1; the sum since the period was chosen; of the last step
+  Buffer periods_ = runtime::no_floats;  ///< of each rank
 };
 
 }  // namespace
@@ -144,7 +177,7 @@ class BlockAveraging final : public Strategy {
         averaged_buffers_(inner == InnerState::average ? make_optimizer(o.optimizer, {})->state().size() : 0) {}
 
   std::size_t period() const override { return period_->longest(); }
-  std::size_t memory_bytes(const model::Model&, int) const override { return period_->memory_bytes(); }
+  std::size_t memory_bytes(const model::Model&, int ranks) const override { return period_->memory_bytes(ranks); }
   /// The anchor and the outer optimizer's velocity.
   std::size_t own_bytes(const model::Model& m, int) const override {
     return outer_ ? 2 * m.element_count() * sizeof(float) : 0;
@@ -262,10 +295,9 @@ extern constinit const StrategyInfo model_averaging_strategy{
 /// ranks have the same periods. The paper changes them every so many seconds, and takes the loss at that time; here
 /// runs repeat. It is not told step sizes.
 /// Bytes: as model-averaging with `every` at least; once the period may have changed, `predict` is the most, blocks of
-/// one step. With each change 2 floats are averaged too. A replica's rank that has the loss sends it to the others in
-/// each step.
-/// Source: Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update
-/// SGD", MLSys 2019.
+/// one step. With each change 2 floats are averaged too, and a float of each rank is gathered: the period, which all
+/// must have found. A replica's rank that has the loss sends it to the others in each step. Source: Wang & Joshi,
+/// "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update SGD", MLSys 2019.
 extern constinit const StrategyInfo adacomm_strategy{
     .name = "adacomm",
     .parameters = "every=16,gamma=0.5,interval=100",
