@@ -320,8 +320,9 @@ Finding MergedRows::finding(FindingKind kind, const Group& group, const Axes& ov
   for (const Factor f : naming_order()) {
     if (is_in(over, f)) continue;
     const core::Value& value = group.front()->point.factors[f];
-    const bool shared =
-        std::ranges::all_of(group, [&](const MergedRow* row) { return row->point.factors[f] == value; });
+    if (core::is_null(value)) continue;
+    const bool shared = std::all_of(group.begin() + 1, group.end(),
+                                    [&](const MergedRow* row) { return row->point.factors[f] == value; });
     if (shared) out.factors[f] = value;
   }
   for (const MergedRow* row : group) out.rows.insert(out.rows.end(), row->sources.begin(), row->sources.end());
