@@ -159,7 +159,7 @@ class Truth:
             return self.row(experiment, done, "exit 0: the run ended before its library was wrong", True)
         wrong = [p for p in points if p["status"] == "wrong"]
         found = f"exit {code}" + (f": {wrong[0]['reason']}" if wrong else f": {own}" if own else "")
-        # Where ranks can go on together no more, the job ends at once, with a line and without a row.
+        # A job whose ranks cannot go on together ends at once, with a line and without a row.
         self.row(experiment, done, found, code == wanted and (bool(wrong) or bool(own) or wanted == 0))
 
     def wrong_strategies(self):
