@@ -21,7 +21,7 @@
 # result failed; 2 wrong arguments; 3 there is no toolkit, no library of CUDA or no GPU that can be used.
 set -uo pipefail
 
-out=results/gpu-check minutes=10 debs='' fetch='' bundle='' build='' only='' limit='' emulated=false again=false plan=false
+out='' minutes=10 debs='' fetch='' bundle='' build='' only='' limit='' emulated=false again=false plan=false
 groups='probe doctor tests bars rows sanitizer'
 refuse() { # CODE MESSAGE
   echo "gpu-check: $2" >&2
@@ -53,9 +53,10 @@ for group in ${only//,/ }; do
   [[ " $groups " == *" $group "* ]] || refuse 2 "--only: '$group' is not known; the groups are ${groups// /, }"
 done
 for name in debs build; do [ -z "${!name}" ] || printf -v $name %s "$(realpath "${!name}")"; done
-for name in bundle fetch; do [ -z "${!name}" ] || printf -v $name %s "$(realpath -m "${!name}")"; done
+for name in bundle fetch out; do [ -z "${!name}" ] || printf -v $name %s "$(realpath -m "${!name}")"; done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+out=${out:-results/gpu-check}
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 deadline=$((SECONDS + 60 * minutes - 15))  # the rest is for the report

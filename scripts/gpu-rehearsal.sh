@@ -42,7 +42,7 @@ fi
 # Python is there because PyTorch is.
 if [ ! -e "$work/root.done" ]; then
   rm -rf "$work/root"
-  mmdebstrap --variant=minbase --include=python3-minimal,xz-utils trixie "$work/root" "${MIRROR:-http://deb.debian.org/debian}" 2>"$work/root.log"
+  mmdebstrap --variant=minbase --include=python3,xz-utils trixie "$work/root" "${MIRROR:-http://deb.debian.org/debian}" 2>"$work/root.log"
   touch "$work/root.done"
 fi
 rm -rf "$work/root/root/gpu-check" "$work/root/root/results"
