@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Rehearses the first day on a GPU where nothing of this machine is: in a clean Debian 13 without a network, a bundle of an emulated
-# build is unpacked and scripts/gpu-check.sh run from it. Takes a quarter of an hour, root rights, mmdebstrap and a Debian mirror.
+# build is unpacked and scripts/gpu-check.sh run from it. Takes two minutes beside the build, root rights, mmdebstrap and a Debian mirror.
 # Not part of scripts/test.sh, which runs the same on this machine (tests/scripts/gpu_day_test.sh).
 # Usage: scripts/gpu-rehearsal.sh [--work FOLDER] [--bundle FILE] [--minutes N]
 #   --work FOLDER    for the root, the bundle and the results, which stay (default: a temporary one)
