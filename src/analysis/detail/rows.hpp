@@ -21,8 +21,8 @@ struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
   std::size_t origin = 0;  ///< index of its machine and build
-  /// Of a row that is ok: the numbers of its values, one for each factor in which the experiment's rows differ
-  /// (MergedRows::differing). Equal numbers are equal values.
+  /// A number stands for the value of each factor in which the experiment's rows differ; values with equal texts have
+  /// equal numbers, so that rows are grouped without comparing texts. Empty for a row that is not ok.
   std::vector<std::uint32_t> values = {};
 
   double number(core::Metric m) const { return point.metrics.number(m); }

@@ -112,8 +112,8 @@ class FollowingPeriod final : public BlockPeriod {
     changed_ = step;
   }
 
-  /// Ranks with different periods would wait for each other for ever, in exchanges that the others do not begin.
-  /// Errors: WrongResult.
+  /// Ends the job if the ranks have found different periods: they would wait for each other for ever, in exchanges that
+  /// the others do not begin. Errors: WrongResult.
   void compare_periods(Worker& w, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(w.rank());
     w.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });

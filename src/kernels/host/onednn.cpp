@@ -135,7 +135,7 @@ class PrimitiveOp final : public HostOp {
     std::vector<std::byte*> outputs;
     std::vector<dnnl::memory> memories;
     /// The list that the C interface takes, which refers to `memories`. The C++ interface makes one in each call, which
-    /// a product of 16 by 16 by 16 feels.
+    /// is 3 % of a product of 16 by 16 by 16 (`compare-speed.py --only kernels`).
     std::vector<dnnl_exec_arg_t> arguments;
 
     void add(int number, dnnl::memory memory) {

@@ -68,9 +68,9 @@ struct MpiBuffers {
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// A blocking all-reduce of which all but the buffers is the same in each call. What is looked up and converted for a
-/// call of MPI is done once, since it would be a tenth of a call of 8 bytes. The communicator and the reduction must
-/// outlive it.
+/// A blocking all-reduce of which all but the buffers is the same in each call. MPI's arguments are looked up and
+/// converted once, since that took 0.02 us of a call of 8 bytes, which takes 0.3 (results/allreduce.md). The
+/// communicator and the reduction must outlive it.
 class MpiAllReduce {
  public:
   MpiAllReduce(const Communicator&, const Reduction&, std::size_t count);
