@@ -49,7 +49,7 @@ VALUES = [
 FOLDERS = ["src/*.cu", "src/*.cuh", "src/*/cuda/*", "src/runtime/nccl/*", "src/runtime/device.hpp", "src/runtime/transport/decorators*",
            "src/allreduce/executor/*", "src/allreduce/coded/*", "src/allreduce/gpu/*", "src/allreduce/vendor/nccl*", "src/dataparallel/*",
            "src/kernels/cases/*", "src/kernels/*/gpu_*.cpp", "src/kernels/*/cublaslt*.cpp", "src/kernels/*/cudnn*.cpp",
-           "src/kernels/*/cusparse*.cpp", "src/kernels/*/case.cpp", "src/kernels/gemm/gemm.cpp", "src/kernels/conv/conv.cpp", "src/model/*"]
+           "src/kernels/*/cusparse*.cpp", "src/kernels/*/case.cpp", "src/kernels/gemm/gemm.cpp", "src/kernels/conv/reference.cpp", "src/model/*"]
 # The device's language itself, virtual time, which has no queue of a device, what forwards a call, and what only bench_device runs.
 LEFT_OUT = [r"src/runtime/cuda/launch\.hpp", r"src/dataparallel/fabric/simulation/", r"src/dataparallel/fabric/fabric\.hpp",
             r"src/bench/codecs/device_calls\.cpp"]

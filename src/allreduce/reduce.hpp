@@ -44,7 +44,7 @@ inline void check_supported(core::Element e, Op op) { check_supported(e, op, e);
 namespace detail {
 
 /// The part of `reduce` and `finish` for 16-bit and 8-bit floats. It has its own source file, which is compiled for
-/// every instruction set.
+/// every instruction set. wide: sums are kept in fp32 and rounded once.
 void reduce_small_floats(core::Element, bool wide, Op, std::byte* destination,
                          std::span<const std::byte* const> sources, std::size_t n);
 void scale_small_floats(core::Element, std::byte* destination, const std::byte* source, std::size_t n, float factor);

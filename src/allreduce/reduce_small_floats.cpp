@@ -77,7 +77,7 @@ void combine_all(std::byte* to, Sources sources, std::size_t n) {
   if (i < n) combine_tail<C, op, wide, Out>(to, sources, i, n - i);
 }
 
-/// `Fast` rounds sums of two values correctly; `Slow` rounds any value correctly.
+/// Two ways to round a format: `Fast` is right for sums of two of its values only, `Slow` for any fp32.
 template <class Fast, class Slow>
 void combine_format(bool wide, Op op, std::byte* to, Sources sources, std::size_t n) {
   if (op == Op::min) return combine_all<Fast, Op::min, true, Fast>(to, sources, n);

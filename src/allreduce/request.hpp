@@ -35,7 +35,7 @@ struct Request {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};  ///< with every parameter written out
   std::uint32_t root = 0;      ///< the root of a broadcast
-  /// The table of a selection; null: the choice follows from the machine, or from the shipped table.
+  /// A selection uses the table that is predicted for `machine` if that is given, else `table`, else the shipped one.
   std::shared_ptr<const SizeTable> table = {};
   std::shared_ptr<const core::Machine> machine = {};
   Arithmetic arithmetic = {};
@@ -51,13 +51,13 @@ enum class Backend : std::uint8_t {
 };
 
 /// One row of the registry. `parameters`: the parameters that may follow a name's colon, with their defaults
-/// ("rows=0"); empty: none. `refusal` gives the reason why a request cannot be served, empty when it can be; null:
-/// every request can be.
+/// ("rows=0"); empty: none. `refusal` returns why a request cannot be served, or an empty text. Where the pointer
+/// is null, every request can be served.
 /// A row with Backend::schedule has make and cost; any other has bind.
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;
-  bool on_device = false;          ///< exchanges a device's memory itself
+  bool on_device = false;          ///< bound with a device's queue, it moves and sums the device's memory itself
   bool registers_buffers = false;  ///< its library can be told of buffers: Collective::register_buffers
   /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.
   bool adds_all_at_once = false;

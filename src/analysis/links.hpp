@@ -19,17 +19,19 @@ struct LinkFinding {
   bool latency = false;     ///< true: the finding is about latency; false: about bandwidth
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
-  /// How far the time of the link or host (half a round trip, or a window) exceeds the usual time, in robust
-  /// deviations. The usual time is the median of the hosts' medians, or with fewer than four hosts, the median of all
-  /// links' times. A robust deviation is 1.4826 times the median, over all links, of |a link's time − the time expected
-  /// from its two hosts|, but at least 1 % of the usual time. Here the expected time allows for all hosts as
-  /// `link_findings` does for slow ones.
-  /// For an asymmetry: the logarithm of the ratio of the two ways' times, each divided by its expected time (see
-  /// `link_findings`), in robust deviations of this logarithm over all links.
+  /// The time of the link or host (half a round trip, or a window) minus the usual time, divided by a robust deviation.
+  /// The usual time is the median of the hosts' medians, or with fewer than four hosts the median of all links' times.
+  /// The robust deviation is 1.4826 times the median of |a link's time − its expected time| over all links, but at
+  /// least 1 % of the usual time. This expected time takes the medians of all hosts into account, where that of
+  /// `link_findings` takes only those of slow hosts.
+  /// For an asymmetry: the logarithm of `ratio`, divided by the robust deviation of this logarithm over all links that
+  /// were measured both ways.
   double deviations = 0;
-  /// The time divided by the usual time; for an asymmetry, the ratio whose logarithm is in `deviations`.
+  /// The time divided by the usual time. For an asymmetry: the ratio of the two ways' times, each divided by its
+  /// expected time.
   double ratio = 1;
-  /// For a link, its time divided by the time expected from its two hosts; otherwise the same as `ratio`.
+  /// For a link, its time divided by the time expected from its two hosts; for hosts and asymmetries the same as
+  /// `ratio`.
   double unexplained = 1;
   std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }
@@ -37,10 +39,10 @@ struct LinkFinding {
 
 /// Judges points of `links` (pattern one-way) separately by size, transport and injection. For links within a node,
 /// ranks take the place of hosts. With four hosts or more, each host is judged by the median time of its links,
-/// separately for each direction; the expected time of a host is the usual time. The expected time of a link allows for
-/// those of its two hosts that were found slow, so that a slow host does not make its links slow: it is the longest of
-/// the usual time and the slow hosts' medians, or for latencies the usual time plus the excess of each slow host. A
-/// time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 %
+/// separately for each direction; the expected time of a host is the usual time. For bandwidths the expected time of a
+/// link is the longest of the usual time and the medians of those of its hosts that were found slow; for latencies it
+/// is the usual time plus what each slow host takes beyond it. So a slow host does not make its links slow. A time is
+/// slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 %
 /// interval must lie above the expected time too. The findings are sorted by `unexplained`, from the largest, so that a
 /// single broken link stands before the slower host that it belongs to. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
@@ -73,16 +75,18 @@ struct SoakDrift {
 struct SoakFindings {
   std::size_t intervals = 0;
   double seconds = 0;  ///< time of the last interval's middle, counted from the start of the soak
-  std::vector<SoakDisturbance> disturbances;  ///< in the order of time; neighbouring disturbed intervals are one
-  std::vector<SoakDrift> drifts;              ///< the drift of all ranks together comes first, if there is one
+  /// In the order of time. Disturbed intervals of a rank that follow each other, or with one other between them, are
+  /// one disturbance.
+  std::vector<SoakDisturbance> disturbances;
+  std::vector<SoakDrift> drifts;  ///< the drift of all ranks together comes first, if there is one
   /// The longest single windows, at most five, of those that took at least ten times the rank's usual median.
   std::vector<SoakDisturbance> outliers;
 };
 
 /// Judges rows of one soak, in any order. A row has the windows of one rank in one interval (a stretch of the soak). A
 /// rank's usual median is the median of its intervals' medians; an interval is disturbed if its median is longer than
-/// the usual median by 5 robust deviations and by 10 %. With four ranks or more, a slow host does not change the
-/// medians of the other ranks, since each of them meets it in only one of ranks - 1 windows. A drift is reported beyond
+/// the usual median by 5 robust deviations and by 10 %. With four ranks or more, a single slow rank does not change the
+/// medians of the others, since each of them meets it in only one of ranks - 1 meetings. A drift is reported beyond
 /// 3 sigmas and 2 %.
 /// Cost: O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);

@@ -10,7 +10,7 @@
 #include "core/random.hpp"
 #include "kernels/backends.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::kernels {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "runtime/host/placement.hpp"
+#include "runtime/host/random_pages.hpp"
 
 namespace gradmeter::runtime {
 namespace {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/random.hpp"
+#include "core/stopping_rule.hpp"
 #include "support.hpp"
 
 namespace gradmeter::core {

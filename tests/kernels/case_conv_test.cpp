@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/host/threads.hpp"
 
 namespace gradmeter::kernels {

@@ -9,7 +9,7 @@
 
 #include "core/element.hpp"
 #include "core/random.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/cuda/backends.hpp"
 #include "kernels/host/threads.hpp"
 #include "kernels/op.hpp"

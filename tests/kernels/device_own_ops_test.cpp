@@ -11,7 +11,7 @@
 #include "core/element.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/cuda/backends.hpp"
 #include "kernels/gemm/gpu_kernels.hpp"
 #include "kernels/lns/lns.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/host/library.hpp"
 #include "kernels/host/threads.hpp"

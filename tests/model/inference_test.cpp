@@ -9,7 +9,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/host/library.hpp"
 #include "kernels/host/threads.hpp"
 #include "kernels/number_format.hpp"

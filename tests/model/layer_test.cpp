@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/host/library.hpp"
 #include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"

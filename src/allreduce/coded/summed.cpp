@@ -17,7 +17,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// The arena's bytes for a collective with so much memory of its own, which it sums by the inner algorithm.
+/// The arena's bytes for a collective that has `memory` bytes of its own and sums them by the inner algorithm.
 std::size_t arena_bytes_of_sum(const ExchangeSpec& r, std::uint32_t rank, std::size_t memory) {
   return memory + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(memory));
 }
@@ -240,9 +240,10 @@ compression::Matrix matrix_of(const TensorPart& t) {
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
 
-/// The most bytes of either factor: one side of such a tensor is at most half of its elements over the rank.
+/// The most bytes of either factor. A tensor is only factorised where both factors together have at most half of its
+/// elements.
 std::size_t factor_bytes(const ExchangeSpec& r) { return std::max<std::size_t>(r.max_bytes / 2, 64); }
-/// The collective's own memory: the factors, and the dense tensors behind the first ones.
+/// The bytes of the collective's own memory: a factor of each tensor, and after them the tensors that travel dense.
 std::size_t memory_bytes(const ExchangeSpec& r) { return factor_bytes(r) + dense_bytes(r); }
 
 bool is_dense(const TensorPart& t, std::size_t rank) {
@@ -336,7 +337,7 @@ class PowerSgd final : public CollectiveSequence {
     compression::multiply_transposed(m.matrix, rank_, delta(*m.call), p_of(m), q_of(m));
   }
 
-  /// Records this rank's own part of the projection, on the basis that all ranks have found together.
+  /// Records what this rank contributed: the projection of its own gradient on the basis that all ranks share.
   void note_own(const Member& m) {
     std::vector<float> sent(m.call->count());
     compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);

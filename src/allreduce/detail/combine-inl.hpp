@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector operators whose result does not depend on the order of operands. The file is included once for each
-// instruction set, hence its unusual include guard.
+// Operators on two vectors. Their order does not change the bits of the result, except for the sign and the payload of
+// a NaN, which `settled` replaces. The file is included once for each instruction set, hence its unusual include guard.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_COMBINE_INL
 #undef GRADMETER_COMBINE_INL

@@ -51,12 +51,13 @@ std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec& codec) {
 
 namespace {
 
-/// The phase of a finished block's one encoding; no round has this number.
+/// A finished block is encoded once; its random draws have this phase, where other encodings have their round's number.
 constexpr std::uint32_t finished_phase = 0xffffffff;
 
 }  // namespace
 
-// Cut at the grain, a block may be one grain longer than an equal share; and a slice is rounded up to whole grains.
+// Blocks are cut at multiples of the grain, so one may be a grain longer than an equal share; the slice itself may be
+// longer by as much, since its length is rounded up to whole grains.
 std::size_t CodedSlice::longest_block(const compression::Codec& codec, std::size_t elements, std::uint32_t blocks) {
   return blocks == 1 ? elements : elements / blocks + 2 * codec.grain() + 64;
 }

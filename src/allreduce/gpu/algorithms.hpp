@@ -13,12 +13,13 @@
 
 namespace gradmeter::allreduce {
 
-/// The row `gpu-direct:small=262144`: one shot up to `small` bytes, two shots beyond (kernels of peer_kernels.hpp). A
-/// call is one kernel, which first copies its buffer to memory that peers have opened. The host takes no part in the
-/// call. Bits: those of the sum in rank order, the same on all ranks.
+/// The row `gpu-direct:small=262144`. Up to `small` bytes each GPU sums all elements (one shot, one barrier); beyond,
+/// each sums its own block and collects the others (two shots, two barriers). A call is one kernel (peer_kernels.hpp),
+/// which first copies its buffer to memory that peers have opened. The host takes no part in the call. Binding is
+/// collective over the ranks of the exchange. Bits: those of the sum in rank order, the same on all ranks.
 /// Cost:   memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
-/// Binding is collective over the ranks of the exchange. Errors: Unavailable where ranks share a GPU; BackendError
+/// Errors: Unavailable where ranks share a GPU; BackendError
 /// without a queue of a GPU, and where GPUs cannot reach each other's memory. A call ends with a BackendError when
 /// another rank has failed, or has not come within `PeerOptions::patience`.
 extern const AlgorithmInfo gpu_direct_row;
@@ -52,8 +53,8 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 
 /// Runs the algorithm's schedules in the order of `linearise`: each round of each slice is one group of ncclSend and
 /// ncclRecv, then cuda::reduce and cuda::finish. All of this runs in the queue's stream, so work on the GPU never waits
-/// for the host; the host only submits the groups, each once NCCL has accepted the group before. Bits: those of an
-/// Executor whose messages have the same length.
+/// for the host. The host submits a group once NCCL has accepted the one before, which need not have run. Bits: those
+/// of an Executor whose messages have the same length.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
 ///         Memory, taken by this function: scratch (Place::alternate) for each slice under way, if a plan uses it, and
 ///         room for the data that a round receives for its sums.

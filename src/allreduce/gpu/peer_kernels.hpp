@@ -19,17 +19,18 @@ inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that r
 /// time.
 inline constexpr unsigned most_peer_blocks = 36;
 
-/// The memory that each GPU shows its peers. It holds flags for barriers between the thread blocks that have the same
-/// index on all GPUs, two slots for the rank's data (used by calls in turn), further places that peers read, and counts
-/// that only the GPU itself uses. It is zeroed before the first call.
+/// Where things lie in the memory that each GPU shows its peers: first the flags of barriers between thread blocks that
+/// have the same index on all GPUs, then counts that only the GPU itself uses, then places for data. Calls use the
+/// first two places (the slots) in turn. The memory is zeroed before the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
-  /// The bytes of two counts (this GPU's calls; the thread blocks of the current call that are done) and of the word
-  /// that says whether a barrier was given up.
+  /// The bytes of three words: the number of this GPU's calls, how many thread blocks of the current call are done, and
+  /// whether a barrier was given up.
   static constexpr std::size_t count_bytes = 16;
   std::size_t room;     ///< bytes of each place, a multiple of 16
   unsigned places = 2;  ///< number of places, including the two slots
 
+  /// Offsets [bytes] of the counts, and of a place.
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
   GRADMETER_HOST_DEVICE constexpr std::size_t given(unsigned slot) const {
     return flag_bytes + count_bytes + slot * room;
@@ -49,8 +50,9 @@ struct PeerCall {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;
   PeerWindow window;
-  unsigned blocks;         ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
-  std::uint32_t barriers;  ///< number of barriers that each call on the window counts, even where it uses fewer
+  unsigned blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
+  /// By so many barriers each call on the window goes on in the numbers of barriers, even where it waits at fewer.
+  std::uint32_t barriers;
   PeerWatch* watch;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
   /// Multicast memory of three places of `room` bytes each: this GPU's own part, and the address that reaches all

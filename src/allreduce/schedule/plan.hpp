@@ -11,19 +11,19 @@
 
 namespace gradmeter::allreduce {
 
-/// The place of a value. `alternate` is scratch of the buffer's size. A sum in place would overwrite values that a peer
-/// still reads, and waiting for that peer could deadlock. So while a peer reads a block in `out`, the block is summed
-/// into `alternate`, and while a peer reads it there, into `out`. `wire` holds blocks as a codec encoded them. With a
-/// codec all messages are sent from `wire`, so sums need no `alternate`.
+/// Where a value is: in the caller's input, in its output, in `alternate` (scratch of the buffer's size), or in `wire`
+/// (blocks as a codec encoded them). A sum may not overwrite a value that a peer still reads, and waiting for that peer
+/// could deadlock. So while peers read a block in `out`, its next sum is written to `alternate`, and the other way
+/// round. With a codec, peers read `wire` only, so `alternate` is not used.
 enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
 /// The content of a message: the values themselves, or a codec's encoding of them.
 enum class Form : std::uint8_t { plain, coded };
 
-/// Work on blocks of this rank's own memory: an encoding, a copy, or a finish, which makes the complete sum the result
-/// (an average is divided by the ranks). `fence`: how many of this rank's own sends, in posting order, must have left
-/// before the write.
+/// Work on blocks of this rank's own memory: an encoding, a copy, or a finish. A finish turns the complete sum into the
+/// result; for an average it divides by the ranks. `fence`: so many of this rank's sends, in the order of posting, must
+/// have left before the work may write.
 struct LocalStep {
   Blocks blocks;
   Place from;
@@ -41,14 +41,14 @@ struct ReceiveStep {
   std::uint32_t peer;
   Blocks blocks;
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
-  Place to;     ///< where the values go; for wire they are also decoded to `out`
+  Place to;     ///< where the values go; values that go to `wire` are also decoded into `out`
   std::uint32_t fence;
   bool forwards = false;  ///< only in coded plans: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
-/// Writes into `to` the reduction of some operands, in rank order. Plan::operands lists them, from index
-/// `first_operand` on; `operands` is their number. An entry of that list is the index of a receive within this round,
-/// or own_operand for this rank's own value.
+/// Combines operands in rank order and writes the result into `to`. The operands are `operands` entries of
+/// Plan::operands from index `first_operand` on. An entry is the index of a receive of this round, or own_operand for
+/// this rank's own value.
 struct ReduceStep {
   Blocks blocks;
   Place own, to;
@@ -81,15 +81,16 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round. They put blocks of this rank next to places where blocks will be received, so that
-  /// both later leave in one message.
+  /// Copies before the first round. A message must lie in one piece, so where a later message holds own and received
+  /// blocks, the own ones are copied to the place where the others will arrive.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: copies of values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< the most blocks that one round receives for reductions
   bool uses_alternate = false;
 };
 
-/// Compiles the plan. Among the possible uses of `alternate` it takes the one with the fewest copies at the end.
+/// Compiles the plan. For sums out of place it compiles two, with the first sums in `out` and in `alternate`, and takes
+/// the one with fewer copies at the end.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);

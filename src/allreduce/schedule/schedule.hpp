@@ -16,8 +16,8 @@ namespace gradmeter::allreduce {
 enum class StepKind : std::uint8_t {
   send,         ///< the peer gets the value that this rank had before the round
   recv,         ///< the peer's value replaces ours
-  recv_reduce,  ///< the peer's value is added to ours; all such steps on one block in a round make one sum of many
-                ///< operands in rank order
+  recv_reduce,  ///< the peer's value is combined with ours; where several peers send the same block in a round, their
+                ///< values and ours are combined at once, in rank order
   finish  ///< after the round's receives: the value is complete, and an average is divided (a codec encodes it here,
           ///< once)
 };
@@ -77,7 +77,8 @@ class Schedule {
   std::uint32_t rounds() const { return rounds_; }
   /// The rank whose buffer a broadcast sends.
   std::uint32_t root() const { return root_; }
-  /// True where every rank finishes every sum that it takes part in. Else each sum is finished once.
+  /// True where all ranks compute the same sum and each finishes its own copy (recursive doubling, direct). False: one
+  /// rank finishes each sum, and ranks that need it receive the finished value.
   bool finishes_everywhere() const { return finishes_everywhere_; }
   void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const { append_(round, rank, out); }
 
@@ -127,7 +128,8 @@ struct StatedCost {
   bool operator==(const StatedCost&) const = default;
 };
 
-// Schedules inside schedules: one schedule that runs in every group of the ranks at once, on a window of the blocks.
+// Schedules inside schedules: one schedule runs in every group of ranks at once, and each of its blocks stands for a
+// run of blocks of the outer schedule.
 
 /// A rank's group, and its number inside it.
 struct GroupRank {

@@ -14,7 +14,7 @@
 #include "core/injection.hpp"
 #include "core/machine.hpp"
 #include "core/result.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/units.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/transport/network.hpp"

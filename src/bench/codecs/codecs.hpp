@@ -11,7 +11,7 @@
 #include "compression/registry.hpp"
 #include "compression/test_gradients.hpp"
 #include "core/result.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/table.hpp"
 #include "report/cells.hpp"
 #include "runtime/cuda/nvml.hpp"

@@ -35,9 +35,9 @@ struct Invocation {
 /// A command is defined in the folder or source file that has its name; main.cpp lists all commands. `usage` describes
 /// its flags and words; --help, completions and the manual are made from it. `run` returns the exit code. Before main
 /// calls `run`, it has read the flags and answered --help; if the command is `with_ranks`, main has also made the world
-/// (of MPI, or of threads). A progress thread that calls MPI forces MPI into a slower thread mode, so `progress_flag`
-/// names the flag that starts such a thread. If it is "", every run may have such a thread; if it is null, no run has
-/// one.
+/// (of MPI, or of threads).
+/// `progress_flag` decides whether MPI starts in the slower mode that allows a progress thread to call it: always (""),
+/// only where the flag of this name is given, or never (nullopt).
 struct Command {
   std::string_view name, summary;
   bool with_ranks;

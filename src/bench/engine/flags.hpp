@@ -17,7 +17,7 @@
 #include "core/error.hpp"
 #include "core/injection.hpp"
 #include "core/name.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"
 #include "runtime/clock.hpp"
@@ -124,7 +124,8 @@ struct ThreadRanks {
   bool bind = false;
 };
 ThreadRanks parse_thread_ranks(const std::string& text);
-/// The launcher that would start the ranks: `--thread-ranks`, or the one that started this process. For `--dry-run`.
+/// For `--dry-run`: the launcher of the ranks, which is `--thread-ranks` where it is given, else the one that started
+/// this process.
 runtime::Launcher planned_launcher(const Flags&);
 
 /// Adds --inject, for every command that measures over ranks.
@@ -185,7 +186,7 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);
-/// Refuses every value that is not in `known`, for factors that have only one value so far.
+/// Refuses items of the list `text` that are neither in `known` nor "all".
 void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
 
 // The flags that shape tables: --wide and --legend.

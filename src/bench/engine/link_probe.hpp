@@ -21,9 +21,8 @@ struct LeastSent {
   double rank = 0, node = 0;
 };
 
-/// A lower bound for the time of any exchange. The bytes that a node sends go through its port. The bytes of a rank
-/// arrive at best by two links at once: from its own node, if other ranks are on it, and from other nodes, if there are
-/// any.
+/// A lower bound for the time of any exchange. All that a node sends to other nodes goes through its port. A rank sends
+/// at best over two links at once: to ranks of its own node, if others are on it, and to other nodes, if there are any.
 core::Seconds least_exchange_time(LeastSent, const core::Machine&);
 /// The rate that bounds an exchange [bytes/s]: with several nodes the rate of a node's port, else the rate between
 /// ranks of the node.
@@ -34,8 +33,8 @@ double link_rate(const core::Machine&);
 std::vector<int> partners_on_next_node(std::span<const int> node_of);
 
 /// Measures the rate at which a node sends to the next node while all nodes send at once. Partners exchange long
-/// messages by MPI; the time of a short message is subtracted. The rate serves as an upper bound, so it is the best of
-/// all rounds: a lucky exchange may be faster than the mean.
+/// messages by MPI; the time of a short message is subtracted. The best of all rounds is kept: the rate serves as an
+/// upper bound, and single exchanges are faster than the mean.
 class PortProbe {
  public:
   /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank; there are at least two
@@ -71,9 +70,10 @@ class LinkProbe {
   LinkProbe(Session&, const runtime::Communicator& c, int threads, const std::vector<int>& fake_nodes = {});
   /// Measures one round. Collective. No other data may be moved meanwhile.
   void round();
-  /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node; by convention of core::Machine 0 if
-  /// several ranks are all on one node. within_node: the bandwidth at which the best rank reads a peer's memory, if
-  /// some node has two ranks. node_port: the rate at which a node sends to other nodes, if there are any. Collective.
+  /// Fills in three facts. ranks_per_node: the number of ranks on the fullest node, but 0 where two or more ranks are
+  /// all on one node, as core::Machine has it. within_node: the bandwidth at which the best rank reads a peer's memory,
+  /// if some node has two ranks. node_port: the rate at which a node sends to other nodes, if there are any.
+  /// Collective.
   void fill(core::Machine&) const;
 
  private:

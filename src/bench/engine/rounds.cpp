@@ -71,7 +71,7 @@ core::Stop Rounds::round() {
 
 core::Stop Rounds::decide() const {
   const bool spent = measured_s_ > options_.rule.budget.value;
-  // Windows that every rank misses give no times; the budget still ends the rounds.
+  // Where ranks began no iteration on time there are no times; the budget still ends the rounds.
   if (times().empty()) return spent ? core::Stop::budget : core::Stop::none;
   if (options_.exact_samples) {
     return times().size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;
@@ -93,7 +93,7 @@ core::Seconds Rounds::least() const {
   return core::Seconds{block * static_cast<double>(core::fewest_blocks_of(core::Seconds{one}))};
 }
 
-/// Half of the budget may go into the fewest blocks that an interval needs.
+/// Shortens blocks such that `rule.min_blocks` of them take at most half of the budget.
 core::Seconds Rounds::fitting_block(const RoundOptions& o) {
   constexpr double least = 0.002;
   const double share = o.rule.budget.value / static_cast<double>(2 * std::max<std::size_t>(1, o.rule.min_blocks));

@@ -13,6 +13,7 @@
 #include "bench/engine/session.hpp"
 #include "core/result.hpp"
 #include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/communicator.hpp"
 
@@ -31,8 +32,8 @@ struct RoundOptions {
   /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
   /// time, and the caches settle.
   core::Seconds settling{0};
-  /// The length of a block. A block is shorter if the budget is too small for the number of blocks that a 95 % interval
-  /// needs.
+  /// The length of a block. Where half of the budget is too short for `rule.min_blocks` such blocks, blocks are
+  /// shorter, but not below 2 ms.
   core::Seconds block{0.1};
   std::size_t longest_block = 100;  ///< [iterations]
 };
@@ -51,7 +52,7 @@ struct RoundPeers {
   bool is_first = true;                     ///< whether this rank reports for all
   double (*clock)() = runtime::host_clock;  ///< [s]; tests pass a clock of their own, which no other program can delay
 };
-/// Collective over `c`; both must outlive the returned value.
+/// The returned functions are collective over `c`; session and `c` must outlive them.
 RoundPeers peers_of(Session&, const runtime::Communicator& c);
 /// Peers for a process that measures alone.
 RoundPeers no_peers(const runtime::SignalWatch&);
@@ -116,10 +117,11 @@ class Rounds {
 /// takes long to build gets other memory in fewer blocks, or in none.
 class Rebuilding {
  public:
-  /// Runs `make`, and makes its buffers begin at other pages than last time (runtime/host/placement).
+  /// Runs `make` and notes its time. Buffers that `make` allocates in the host's memory begin at random pages
+  /// (runtime/host/random_pages).
   void build(const std::function<void()>& make);
   /// Says that the blocks begin; the time spent on building is counted from now on. points: the number of points that
-  /// take turns, each of which may spend its part of the time for building.
+  /// take turns. Each may spend a fifth of the time, divided by `points`, on building.
   void start(std::size_t points = 1);
   /// True where there is time to build the point again. Collective, as `build` is; rank 0 decides, since the ranks'
   /// clocks differ.

@@ -63,7 +63,8 @@ class Session {
   int cores_per_node() const { return cores_per_node_; }
   /// The node of every rank of the world; a node's number is its lowest rank.
   const NodeMap& map() const { return map_; }
-  /// The ranks that a point on so many ranks takes, in the order of its communicator; the same on every rank.
+  /// The ranks of the world on which a point with `ranks` ranks is measured, in the order of its communicator; the same
+  /// on every rank.
   std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
   NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
   /// For a point on so many ranks: the number of ranks on its fullest node, and the number of its nodes.

@@ -11,7 +11,7 @@
 #include "bench/engine/sweep.hpp"
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/plan.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/table.hpp"
 #include "kernels/problems/problem_file.hpp"
 #include "report/cells.hpp"

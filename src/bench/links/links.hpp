@@ -12,7 +12,7 @@
 #include "bench/engine/sweep.hpp"
 #include "core/injection.hpp"
 #include "core/result.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/table.hpp"
 #include "core/units.hpp"
 #include "report/cells.hpp"

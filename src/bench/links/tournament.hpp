@@ -7,6 +7,7 @@
 #include "bench/links/links.hpp"
 #include "bench/links/messages.hpp"
 #include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 
 namespace gradmeter::bench {
 

@@ -5,7 +5,7 @@
 
 #include "bench/engine/session.hpp"
 #include "core/result.hpp"
-#include "core/statistics.hpp"
+#include "core/stopping_rule.hpp"
 #include "core/table.hpp"
 #include "dataparallel/replay/step_trace.hpp"
 #include "report/cells.hpp"

@@ -10,7 +10,7 @@
 
 #include "kernels/cases/kernel_case.hpp"
 #include "kernels/cases/op_case.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/number_format.hpp"
 
 namespace gradmeter::kernels {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/format.hpp"
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 #include "kernels/pointwise/gpu_kernels.hpp"
 #include "kernels/rnn/reference.hpp"
 #include "runtime/cuda/stream.hpp"

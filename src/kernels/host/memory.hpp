@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/format.hpp"
-#include "runtime/host/placement.hpp"
+#include "runtime/host/random_pages.hpp"
 
 namespace gradmeter::kernels {
 

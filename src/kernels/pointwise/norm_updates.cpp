@@ -9,9 +9,10 @@
 namespace gradmeter::kernels {
 namespace {
 
-constexpr std::size_t grain = 1 << 16;  // elements for each thread at least, as in pointwise
+constexpr std::size_t grain = 1 << 16;  // the fewest elements of a thread, as in pointwise.cpp
 
-/// block(first, count) gives the sums over a block of [0, n), on any thread.
+/// Adds up block(first, count), the two sums over elements [first, first + count), over all blocks of [0, n). Any
+/// thread may call `block`.
 template <class Block>
 TwoSums sum_blocks(std::size_t n, const Block& block) {
   std::vector<TwoSums> parts(NormBlocks::in(n));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel's loop needs to wait for another GPU, but not too long: words that others write, and a clock.
+// For loops of kernels that wait for another GPU and give up in time: reads of words that others write, and a clock.
 #pragma once
 #include "runtime/cuda/launch.hpp"
 

@@ -95,7 +95,8 @@ struct GpuLibrary {
 /// milliseconds; up to a second at the first call if there is a driver. Errors: none.
 std::vector<GpuLibrary> gpu_libraries();
 
-/// One line without the library's name: its version and place, or "not built in: needed for ...; ...".
+/// One line without the library's name: its version, and its place in brackets if that is known; for an absent library
+/// the reason, what it is needed for, and the remedy.
 std::string availability(const GpuLibrary& library);
 
 /// The versions of the libraries that are present, by name, for a run's record.

@@ -10,7 +10,7 @@
 #include "core/format.hpp"
 #include "core/units.hpp"
 #include "runtime/host/host.hpp"
-#include "runtime/host/placement.hpp"
+#include "runtime/host/random_pages.hpp"
 
 namespace gradmeter::runtime {
 namespace {

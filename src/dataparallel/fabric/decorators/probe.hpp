@@ -57,7 +57,8 @@ struct Decomposition {
   bool bytes_known = true;  ///< false: the step has a vendor's call, whose bytes are not counted
   double encode = 0, decode = 0;
   double waited = 0;   ///< time of the worker's waits
-  double handled = 0;  ///< time in which the worker posts, takes and copies messages, outside kernels and waits
+  double handled = 0;  ///< time in which the worker posts, takes and copies messages, without the kernels and waits
+                       ///< inside it
   std::vector<CallTimes> calls = {};
 };
 
@@ -105,10 +106,10 @@ class Probe final : public ForwardingFabric {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  /// Calls that are posted between begin and end belong to the step; those outside belong to none.
+  /// A call that is posted inside a step belongs to the first step at whose end it is done. Calls that are posted
+  /// outside steps belong to none.
   void begin_step();
-  /// Ends the step without waiting for a device. Calls that are not done yet will belong to the step in which they
-  /// complete.
+  /// Ends the step without waiting for a device. A call that is not done yet belongs to a later step.
   void leave_step();
   /// Waits for all work. Returns the records, in order, of the steps that `leave_step` has ended since `take_steps` was
   /// called last. The labels in them stay valid until the next `begin_step`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/placement.hpp"
+#include "runtime/host/random_pages.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements of a convolution's result, computed by its definition.
-#include "kernels/conv/conv.hpp"
+#include "kernels/conv/reference.hpp"
 
 #include <algorithm>
 
