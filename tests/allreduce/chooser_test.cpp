@@ -122,6 +122,20 @@ TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
   }
 }
 
+TEST(Auto, TakesForPrivateBuffersOnlyWhatReadsThem) {
+  for (auto transport : {runtime::TransportKind::shm, runtime::TransportKind::hybrid}) {
+    for (const auto collective_kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather}) {
+      for (std::uint32_t p = 1; p <= 64; ++p) {
+        const SizeTable table(shipped_table({.shape = {p, p}, .collective_kind = collective_kind}, transport, true));
+        for (const auto& a : table.candidates()) {
+          EXPECT_FALSE(a->has_schedule()) << a->name << ": its peers read the arena, p " << p;
+          EXPECT_EQ(a->refusal({p, p}, collective_kind), "") << a->name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
   // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
   const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};

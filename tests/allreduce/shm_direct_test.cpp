@@ -3,6 +3,9 @@
 #include "allreduce/shared_memory/shm_direct.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <tuple>
 
 #include "core/error.hpp"
 #include "support/collectives.hpp"
@@ -17,7 +20,7 @@ using test::CollectiveOutcome;
 constexpr runtime::SpinPolicy spin_policy{.spins = 20, .yields = 0};
 constexpr std::size_t room = std::size_t{2} << 20;  // bytes for the buffers of a call
 
-/// `in_arena`: the call is direct where it is not small; else staged.
+/// `in_arena`: a call that is not small reads the arenas; else it reads private memory, or copies through the arenas.
 struct Round {
   CollectiveCase call;
   bool in_arena;
@@ -50,9 +53,11 @@ std::vector<Round> rounds(std::size_t ranks) {
   return out;
 }
 
-class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
+class ShmDirectOfThreads : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   ShmDirectOfThreads() {
+    const bool reaches_private = std::get<1>(GetParam());
+    if (reaches_private) memory_.assign(static_cast<std::size_t>(ranks_), runtime::PeerMemory(::getpid()));
     for (int r = 0; r < ranks_; ++r) {
       arenas_.push_back(std::make_unique<test::HeapArena>(ShmDirect::arena_bytes() + room));
       peers_.push_back(ShmDirect::make_region(*arenas_.back()));
@@ -61,7 +66,7 @@ class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
   std::vector<CollectiveOutcome> run(int rank, const std::vector<Round>& rounds) {
     const auto inside = arenas_[static_cast<std::size_t>(rank)]->take(room);
     std::vector<std::byte> outside(room);
-    ShmDirect collective(rank, peers_);
+    ShmDirect collective(rank, peers_, memory_);
     std::vector<CollectiveOutcome> outcomes;
     for (const Round& r : rounds) {
       const auto memory = r.in_arena ? inside : std::span(outside);
@@ -70,9 +75,10 @@ class ShmDirectOfThreads : public ::testing::TestWithParam<int> {
     return outcomes;
   }
 
-  const int ranks_ = GetParam();
+  const int ranks_ = std::get<0>(GetParam());
   std::vector<std::unique_ptr<test::HeapArena>> arenas_;
   std::vector<ShmDirect::Peer> peers_;
+  std::vector<runtime::PeerMemory> memory_;
 };
 
 TEST_P(ShmDirectOfThreads, EveryTypeOperationAndWayIsRightWithEqualBitsCallAfterCall) {
@@ -96,7 +102,8 @@ TEST_P(ShmDirectOfThreads, ACallThatOverlapsTheLastIsRefused) {
   EXPECT_EQ(collective.advance(), ranks_ == 1) << "the others have not come";
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ShmDirectOfThreads, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmDirectOfThreads,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5), ::testing::Bool()));
 
 }  // namespace
 }  // namespace gradmeter::allreduce

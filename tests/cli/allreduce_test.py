@@ -185,6 +185,22 @@ def other_memory(test):
     test.check(len(widths) == 4 and min(widths) > 0.05, "what other pages do is in the interval", widths or done)
 
 
+def private_memory(test):
+    """auto serves every size, also where peers cannot map the buffers; without MPI all-reduce alone has an own algorithm."""
+    sizes = ["allreduce", "--sizes", "8,4K,64K,1M", "--algorithm", "auto", "--buffers", "plain,malloc", "-n", "5", "--in-place", "both"]
+    for transport in "auto", "mpi":
+        out = test.path(f"private-{transport}.jsonl")
+        done = test.run(*sizes, "--transport", transport, "--out", out, ranks=2)
+        rows = support.points(out)
+        test.check(done.code == 0 and len(rows) == 16, f"auto takes private buffers over {transport}", done)
+        test.equal([(p["factors"]["size_bytes"], p["reason"]) for p in rows if p["status"] != "ok"], [], f"all of them over {transport}")
+    out = test.path("private-threads.jsonl")
+    done = test.run(*sizes, "--collective", "allreduce,allgather", "--thread-ranks", "2", "--out", out)
+    test.check(done.code == 0, "ranks as threads", done)
+    test.equal({(p["factors"]["collective"], p["status"]) for p in support.points(out)},
+               {("allreduce", "ok"), ("allgather", "unsupported")}, "threads read each other's memory; nothing gathers it")
+
+
 def failed_release(test):
     """Destructors can throw nothing: the program says what failed in them, and does not end as if nothing had."""
     library = os.environ.get("GRADMETER_WRONG_SUM", "")
@@ -310,6 +326,7 @@ def body(test):
     wrong_while_timing(test)
     test.attempt(timed_calls, "beside other programs blocks are short, and the call that is checked may be the first of one, which follows no other")
     other_memory(test)
+    private_memory(test)
     failed_release(test)
     measured_table(test)
     overlap(test)

@@ -37,22 +37,25 @@ class Place {
     return a.refusal(shape_of(network_.nodes_of(world_)), collective_kind);
   }
 
-  /// What was wrong on any rank, the first few.
+  /// What was wrong on any rank, the first few. memory: of the buffers.
   std::vector<std::string> run(const AlgorithmChoice& a, CollectiveKind collective_kind,
-                               const std::vector<CollectiveCase>& cases) {
+                               const std::vector<CollectiveCase>& cases, std::span<std::byte> memory) {
     network_.arena().rewind(mark_);
     std::map<Placement, std::unique_ptr<Collective>> bound;
     for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
-      bound[placement] =
-          a.bind({world_, network_, *link_}, {.placement = placement, .max_bytes = longest, .message_bytes = message},
-                 collective_kind, 0);
+      bound[placement] = a.bind({world_, network_, *link_},
+                                {.placement = placement,
+                                 .max_bytes = longest,
+                                 .message_bytes = message,
+                                 .private_buffers = memory.data() != memory_.data()},
+                                collective_kind, 0);
     }
     std::vector<std::string> faults;
     const Shape shape = shape_of(network_.nodes_of(world_));
     for (const auto& c : cases) {
       if (!a.refusal(shape, collective_kind, {.element = c.known.data.element, .op = c.known.data.op}).empty())
         continue;
-      const auto o = run_known(*bound[c.placement], c, static_cast<std::size_t>(world_.rank()), memory_, spin_policy_);
+      const auto o = run_known(*bound[c.placement], c, static_cast<std::size_t>(world_.rank()), memory, spin_policy_);
       if (!o.fault.empty()) faults.push_back(o.fault);
       const bool must_be_same = same_on_all_ranks(collective_kind) && !a.is_vendor();
       if (!world_.all(!must_be_same || world_.broadcast_value(o.hash) == o.hash))
@@ -60,6 +63,8 @@ class Place {
     }
     return faults;
   }
+
+  std::span<std::byte> memory() const { return memory_; }
 
  private:
   runtime::Communicator world_ = runtime::MpiSession::world();
@@ -124,8 +129,30 @@ TEST_P(CollectiveContract, EveryCombinationIsRightOnEveryRank) {
   const auto algorithm = find_algorithm(algorithm_name);
   for (const CollectiveKind collective_kind : test::all_goals) {
     if (!here.refusal(*algorithm, collective_kind).empty()) continue;
-    const auto faults = here.run(*algorithm, collective_kind, cases_for(collective_kind, kind));
+    const auto faults = here.run(*algorithm, collective_kind, cases_for(collective_kind, kind), here.memory());
     EXPECT_TRUE(faults.empty()) << faults.size() << " faults; " << faults.front();
+  }
+}
+
+/// Peers cannot map this memory: it is copied by the kernel, or through the arena. Several pieces and chunks of each.
+TEST(PrivateMemory, IsSummedWhereRanksShareANode) {
+  Place here(TransportKind::shm);
+  std::vector<std::byte> memory(2 * longest);
+  const auto ranks = static_cast<std::size_t>(runtime::MpiSession::world().size());
+  std::vector<CollectiveCase> cases;
+  for (const auto& [element, op] : test::types_and_ops()) {
+    const std::size_t width = core::size_of(element);
+    for (const std::size_t count : {std::size_t{9000}, longest / width - 1}) {
+      for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
+        cases.push_back({.known = {.data = {.pattern = Pattern::random, .element = element, .op = op, .ranks = ranks},
+                                   .count = count},
+                         .placement = placement});
+      }
+    }
+  }
+  for (const char* const name : {"shm-direct", "auto"}) {
+    const auto faults = here.run(*find_algorithm(name), CollectiveKind::all_reduce, cases, memory);
+    EXPECT_TRUE(faults.empty()) << name << ": " << faults.size() << " faults; " << faults.front();
   }
 }
 

@@ -110,6 +110,9 @@ struct ExchangeSpec {
   std::size_t max_bytes = 0;  ///< the longest buffer that will be given [bytes]
   /// Bytes of values in a message, before any codec; by convention 0: as many as suit the transport.
   std::size_t message_bytes = 0;
+  /// True: calls' buffers lie outside the network's arena, so that peers cannot map them. A selection then takes only
+  /// what works on such buffers.
+  bool private_buffers = false;
   /// The algorithm with which a codec is combined; null without a codec.
   std::shared_ptr<const AlgorithmChoice> algorithm = {};
   compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are

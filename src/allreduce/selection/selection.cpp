@@ -67,6 +67,10 @@ struct ShippedTable {
   runtime::TransportKind transport;
   std::uint32_t least_ranks;  ///< of several tables for one transport, the largest that is not above the ranks serves
   std::string_view table;
+  std::optional<bool> private_buffers = {};  ///< as in ExchangeSpec; empty: the table serves both
+  bool serves(bool private_buffers_given) const {
+    return private_buffers.value_or(private_buffers_given) == private_buffers_given;
+  }
 };
 
 // The tables of ranks that share memory, and those below 9 ranks over MPI, were measured in place with fp32 by
@@ -77,10 +81,13 @@ constexpr std::array shipped{
     ShippedTable{
         .transport = shm,
         .least_ranks = 1,
-        .table = "0-1K:shm-direct|recursive-doubling|mpi,1K-16K:recursive-doubling|mpi,16K-:shm-direct|direct|mpi"},
+        .table = "0-1K:shm-direct|recursive-doubling|mpi,1K-16K:recursive-doubling|mpi,16K-:shm-direct|direct|mpi",
+        .private_buffers = false},
     ShippedTable{.transport = shm,
                  .least_ranks = 3,
-                 .table = "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi"},
+                 .table = "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi",
+                 .private_buffers = false},
+    ShippedTable{.transport = shm, .least_ranks = 1, .table = "0-:shm-direct|mpi", .private_buffers = true},
     ShippedTable{.transport = mpi,
                  .least_ranks = 1,
                  .table = "0-1K:mpi,1K-64K:recursive-doubling|mpi,64K-4M:mpi,4M-:direct|mpi"},
@@ -88,13 +95,14 @@ constexpr std::array shipped{
                  .least_ranks = 3,
                  .table = "0-4K:mpi,4K-64K:recursive-doubling|mpi,64K-1M:mpi,1M-4M:ring|mpi,4M-:direct|mpi"},
     ShippedTable{.transport = mpi, .least_ranks = 9, .table = "0-512K:mpi,512K-:ring|mpi"},
-    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-512K:mpi,512K-:ring|mpi"},
+    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-512K:mpi,512K-:ring|mpi", .private_buffers = false},
+    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-:mpi", .private_buffers = true},
 };
 
-const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transport) {
+const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transport, bool private_buffers) {
   const ShippedTable* best = nullptr;
   for (const ShippedTable& t : shipped) {
-    if (t.transport != transport || t.least_ranks > ranks) continue;
+    if (t.transport != transport || !t.serves(private_buffers) || t.least_ranks > ranks) continue;
     if (!best || t.least_ranks > best->least_ranks) best = &t;
   }
   if (!best) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
@@ -105,10 +113,12 @@ const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transp
 /// collective is served by one of these.
 constexpr std::string_view fallbacks = "direct|ring|binomial-tree|pairwise|neighbour";
 
-/// The first of "a|b|c" that the request allows, or of the fallbacks.
-std::string first_allowed(std::string_view names, const Request& r, std::string_view range) {
+/// The first of "a|b|c" that the request allows, or of the fallbacks; of those only for buffers that the transport's
+/// peers can read.
+std::string first_allowed(const ShippedTable& table, std::string_view names, const Request& r, std::string_view range) {
   std::string why;
-  const std::string all = fmt::format("{}|{}", names, fallbacks);
+  const std::string all =
+      table.private_buffers.value_or(false) ? std::string(names) : fmt::format("{}|{}", names, fallbacks);
   for (std::string_view rest = all; !rest.empty();) {
     const std::size_t bar = rest.find('|');
     const auto algorithm = find_algorithm(rest.substr(0, bar));
@@ -121,12 +131,14 @@ std::string first_allowed(std::string_view names, const Request& r, std::string_
 
 }  // namespace
 
-std::string shipped_table(const Request& r, runtime::TransportKind transport) {
+std::string shipped_table(const Request& r, runtime::TransportKind transport, bool private_buffers) {
   std::string out;
-  for (const std::string& item : core::split_names(table_for(r.shape.ranks, transport).table)) {
+  const ShippedTable& shipped = table_for(r.shape.ranks, transport, private_buffers);
+  for (const std::string& item : core::split_names(shipped.table)) {
     const std::size_t colon = item.find(':');
     const std::string range = item.substr(0, colon);
-    out += fmt::format("{}{}:{}", out.empty() ? "" : ",", range, first_allowed(item.substr(colon + 1), r, range));
+    out +=
+        fmt::format("{}{}:{}", out.empty() ? "" : ",", range, first_allowed(shipped, item.substr(colon + 1), r, range));
   }
   return out;
 }
@@ -184,14 +196,21 @@ std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const Exchang
   if (const auto table = table_of(r)) return arena_bytes(*table, r, rank, options);
   std::size_t most = 0;
   for (const ShippedTable& t : shipped) {
-    most = std::max(most, arena_bytes(SizeTable(shipped_table(r, t.transport)), r, rank, options));
+    if (!t.serves(options.private_buffers)) continue;
+    most = std::max(most,
+                    arena_bytes(SizeTable(shipped_table(r, t.transport, options.private_buffers)), r, rank, options));
   }
   return most;
 }
 
 std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExchangeSpec& options) {
   auto table = table_of(r);
-  if (!table) table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport()));
+  try {
+    if (!table)
+      table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport(), options.private_buffers));
+  } catch (const core::UsageError& e) {  // `auto_refusal` knows neither the transport nor the buffers
+    throw core::Unavailable(e.what());
+  }
   check_same_on_all(*table, site.communicator);
   const auto candidates = table->candidates();
   std::vector<std::unique_ptr<Collective>> members(candidates.size());

@@ -17,7 +17,8 @@
 
 namespace gradmeter::allreduce {
 
-/// Calls run one at a time, so members may share scratch, provided that they keep nothing in it between calls.
+/// Passes each call to the member that the table has for the call's size. Calls run one at a time, so members may share
+/// scratch, but must keep nothing in it between calls.
 class SelectedCollective final : public Collective {
  public:
   /// members[i] is the table's i-th candidate.
@@ -48,8 +49,9 @@ class SelectedCollective final : public Collective {
 extern const AlgorithmInfo auto_row;
 
 /// The text of the table that `auto` ships with for this transport and number of ranks, restricted to algorithms that
-/// serve this request. Errors: UsageError when no such algorithm is left for a range of sizes.
-std::string shipped_table(const Request&, runtime::TransportKind);
+/// serve this request and, if they say so, buffers outside the arena. Errors: UsageError when no such algorithm is left
+/// for a range of sizes.
+std::string shipped_table(const Request&, runtime::TransportKind, bool private_buffers = false);
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
 

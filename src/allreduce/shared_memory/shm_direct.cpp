@@ -20,6 +20,9 @@ constexpr std::size_t piece = std::size_t{8} << 10;
 /// From this size of all ranks' buffers together on, results are written by non-temporal stores [bytes]. Measured with
 /// 2 and 4 ranks: at 128 MiB 1.6 times as fast, at 32 MiB no difference, below slower.
 constexpr std::size_t streamed = std::size_t{64} << 20;
+/// Pieces of the peers' buffers that are copied for a sum: all together stay in the L2 cache, but a piece is worth a
+/// system call [bytes].
+constexpr std::size_t attached_pieces = std::size_t{512} << 10, least_attached_piece = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -30,11 +33,12 @@ ShmDirect::Peer ShmDirect::make_region(runtime::Arena& arena) {
   return {arena.memory(), new (region) SharedState, region + runtime::page_bytes};
 }
 
-ShmDirect::ShmDirect(int rank, std::vector<Peer> peers)
+ShmDirect::ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::PeerMemory> memory)
     : rank_(rank),
       size_(static_cast<int>(peers.size())),
       arena_(peers[static_cast<std::size_t>(rank)].arena),
-      peers_(std::move(peers)) {}
+      peers_(std::move(peers)),
+      memory_(std::move(memory)) {}
 
 std::vector<ShmDirect::Peer> ShmDirect::peers_of(const Site& site) {
   const Peer mine = make_region(site.network.arena());
@@ -50,7 +54,16 @@ std::vector<ShmDirect::Peer> ShmDirect::peers_of(const Site& site) {
   return peers;
 }
 
-ShmDirect::ShmDirect(const Site& site) : ShmDirect(site.communicator.rank(), peers_of(site)) {}
+ShmDirect::ShmDirect(const Site& site)
+    : ShmDirect(site.communicator.rank(), peers_of(site), runtime::reach_peer_memory(site.communicator)) {}
+
+ShmDirect::CopyPath ShmDirect::path_of(const Call& call) const {
+  const std::size_t bytes = call.out.bytes();
+  if (bytes <= small) return CopyPath::small;
+  if (in_arena(call.in.host(), bytes) && in_arena(call.out.host(), bytes)) return CopyPath::in_arena;
+  if (memory_.empty()) return CopyPath::staged;
+  return std::ranges::all_of(memory_, &runtime::PeerMemory::is_here) ? CopyPath::addressed : CopyPath::attached;
+}
 
 void ShmDirect::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
@@ -59,18 +72,19 @@ void ShmDirect::start(const Call& call) {
   running_ = true;
   stage_ = 0;
   const std::size_t bytes = call.out.bytes();
-  if (bytes <= small) {
-    copy_path_ = CopyPath::small;
-    if (bytes > 0)
-      std::memcpy(peers_[static_cast<std::size_t>(rank_)].stage + (barrier_ + 1) % 2 * small, call.in.host(), bytes);
-  } else if (in_arena(call.in.host(), bytes) && in_arena(call.out.host(), bytes)) {
-    copy_path_ = CopyPath::direct;
-    SharedState& shared_state = *peers_[static_cast<std::size_t>(rank_)].shared_state;
-    shared_state.in = static_cast<std::uint64_t>(call.in.host() - arena_.data());
-    shared_state.out = static_cast<std::uint64_t>(call.out.host() - arena_.data());
-  } else {
-    copy_path_ = CopyPath::staged;
+  const Peer& own = peers_[static_cast<std::size_t>(rank_)];
+  copy_path_ = path_of(call);
+  if (copy_path_ == CopyPath::small) {
+    if (bytes > 0) std::memcpy(own.stage + (barrier_ + 1) % 2 * small, call.in.host(), bytes);
+  } else if (copy_path_ == CopyPath::staged) {
     copy_in(0);
+  } else {
+    const auto place = [&](const std::byte* p) {
+      return copy_path_ == CopyPath::in_arena ? static_cast<std::uint64_t>(p - arena_.data())
+                                              : reinterpret_cast<std::uint64_t>(p);
+    };
+    own.shared_state->in = place(call.in.host());
+    own.shared_state->out = place(call.out.host());
   }
   arrive();
 }
@@ -105,9 +119,11 @@ bool ShmDirect::advance() {
     case CopyPath::small:
       sum_small();
       break;
-    case CopyPath::direct:
+    case CopyPath::in_arena:
+    case CopyPath::addressed:
+    case CopyPath::attached:
       if (stage_ == 0) {
-        sum_share();
+        copy_path_ == CopyPath::attached ? sum_attached() : sum_share();
         ++stage_;
         arrive();
         if (!all_arrived()) return false;
@@ -125,18 +141,22 @@ ElementRange ShmDirect::share(std::size_t elements, int rank) const {
   return block_range(elements, static_cast<std::uint32_t>(size_), static_cast<std::uint32_t>(rank));
 }
 
+void ShmDirect::sum_sources(std::byte* to, std::size_t count) {
+  if (size_ == 1) {
+    std::memcpy(to, sources_.front(), count * core::size_of(call_.element()));
+  } else {
+    reduce(call_.element(), call_.accumulates_in(), call_.op, to, sources_, count);
+  }
+  finish(call_.element(), call_.op, to, to, count, size_);
+}
+
 // The next call uses the other half of the stage. No rank is two calls ahead, since each waits for all others' arrival.
 void ShmDirect::sum_small() {
   const std::size_t bytes = call_.out.bytes();
   if (bytes == 0) return;
   sources_.clear();
   for (const Peer& q : peers_) sources_.push_back(q.stage + barrier_ % 2 * small);
-  if (size_ == 1) {
-    std::memcpy(call_.out.host(), sources_.front(), bytes);
-  } else {
-    reduce(call_.element(), call_.accumulates_in(), call_.op, call_.out.host(), sources_, call_.count());
-  }
-  finish(call_.element(), call_.op, call_.out.host(), call_.out.host(), call_.count(), size_);
+  sum_sources(call_.out.host(), call_.count());
   const std::uint64_t read = bytes * static_cast<std::uint64_t>(size_ - 1);
   moved_.bytes += read;
   due_ += read;
@@ -153,12 +173,7 @@ void ShmDirect::sum_share() {
     const std::size_t n = std::min(piece / width, end - at);
     sources_.clear();
     for (const Peer& q : peers_) sources_.push_back(input(q) + at * width);
-    if (size_ == 1) {
-      std::memcpy(sum.data(), sources_.front(), n * width);
-    } else {
-      reduce(call_.element(), call_.accumulates_in(), call_.op, sum.data(), sources_, n);
-    }
-    finish(call_.element(), call_.op, sum.data(), sum.data(), n, size_);
+    sum_sources(sum.data(), n);
     for (const Peer& q : peers_) {
       if (past_caches) {
         copy_streaming(output(q) + at * width, sum.data(), n * width);
@@ -171,6 +186,35 @@ void ShmDirect::sum_share() {
   if (past_caches) end_streaming();
   due_ += 2 * mine.count * width * static_cast<std::uint64_t>(size_ - 1);
   moved_.messages += 2 * static_cast<std::uint64_t>(size_ - 1);
+}
+
+// In place works: this rank alone reads and writes its share of every buffer.
+void ShmDirect::sum_attached() {
+  const std::size_t width = core::size_of(call_.element()), ranks = peers_.size();
+  const std::size_t length = std::max(attached_pieces / ranks, least_attached_piece) / width;
+  const auto [begin, count] = share(call_.count(), rank_);
+  pieces_.resize(ranks * length * width);
+  for (std::size_t at = begin; at < begin + count; at += length) {
+    const std::size_t n = std::min(length, begin + count - at), bytes = n * width;
+    sources_.clear();
+    for (std::size_t q = 0; q < ranks; ++q) {
+      if (q == static_cast<std::size_t>(rank_)) {
+        sources_.push_back(call_.in.host() + at * width);
+        continue;
+      }
+      const std::span piece(pieces_.data() + q * length * width, bytes);
+      memory_[q].read(input(peers_[q]) + at * width, piece);
+      sources_.push_back(piece.data());
+    }
+    std::byte* const sum = call_.out.host() + at * width;
+    sum_sources(sum, n);
+    for (std::size_t q = 0; q < ranks; ++q) {
+      if (q != static_cast<std::size_t>(rank_)) memory_[q].write({sum, bytes}, output(peers_[q]) + at * width);
+    }
+    moved_.bytes += 2 * bytes * (ranks - 1);
+  }
+  due_ += 2 * count * width * (ranks - 1);
+  moved_.messages += 2 * (ranks - 1);
 }
 
 std::size_t ShmDirect::chunk_length(std::size_t number) const {
@@ -195,12 +239,7 @@ void ShmDirect::sum_stage(std::size_t number) {
   std::byte* to = staged(peers_[static_cast<std::size_t>(rank_)], number, true) + begin * width;
   sources_.clear();
   for (const Peer& q : peers_) sources_.push_back(staged(q, number, false) + begin * width);
-  if (size_ == 1) {
-    std::memcpy(to, sources_.front(), n * width);
-  } else {
-    reduce(call_.element(), call_.accumulates_in(), call_.op, to, sources_, n);
-  }
-  finish(call_.element(), call_.op, to, to, n, size_);
+  sum_sources(to, n);
   moved_.bytes += n * width * static_cast<std::uint64_t>(size_ - 1);
 }
 

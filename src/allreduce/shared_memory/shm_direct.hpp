@@ -10,39 +10,46 @@
 #include "allreduce/collective.hpp"
 #include "allreduce/registry.hpp"
 #include "allreduce/schedule/slices.hpp"
+#include "runtime/transport/peer_memory.hpp"
 
 namespace gradmeter::allreduce {
 
-/// Buffers in the arena are read and written where they lie, in one pass over all of them. Other buffers go through
-/// memory of the arena in chunks that are short enough to stay in cache. For calls of up to `small` bytes every rank
-/// copies its buffer to shared memory, and every rank sums all of them, with one barrier instead of two.
+/// Buffers in the arena are read and written where they lie, in one pass over all of them. So are other buffers where
+/// ranks are threads. Between processes, each rank copies its share of the peers' other buffers to private memory piece
+/// by piece, and copies the sums back, if the kernel lets it (runtime::PeerMemory). Else such buffers go through memory
+/// of the arena, in chunks that are short enough to stay in cache. For calls of up to `small` bytes every rank copies
+/// its buffer to shared memory, and every rank sums all of them, with one barrier instead of two.
 /// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
 /// on all ranks.
-/// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together.
+/// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1
+///         barrier, and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk.
 /// Errors: BackendError when a call is started before the last one is complete.
 class ShmDirect final : public Collective {
  public:
   static constexpr std::size_t small = 8192;  ///< bytes
-  /// The bytes of a buffer outside the arena that are copied to the arena at a time.
+  /// A buffer that no peer can reach is copied to the arena in pieces of this many bytes.
   static constexpr std::size_t chunk = std::size_t{256} << 10;
 
   /// The state that a rank shows to the others, on cache lines of its own.
   struct alignas(128) SharedState {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
-    std::uint64_t in = 0, out = 0;           ///< offsets in the rank's arena at which its buffers begin
+    /// Where the rank's buffers begin: offsets in its arena, or for private buffers addresses in its process.
+    std::uint64_t in = 0, out = 0;
   };
   /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
   /// SharedState, then its memory for copies (`stage`).
   struct Peer {
     std::span<std::byte> arena;
     SharedState* shared_state;
-    std::byte* stage;  ///< 2 × small bytes, then 4 × chunk
+    /// Two places of `small` bytes, used in turn, then two pieces of input and two of results, also used in turn.
+    std::byte* stage;
   };
   /// Takes a rank's region from its own arena and initialises it. All regions must be made before any rank makes a
   /// ShmDirect that reads them.
   static Peer make_region(runtime::Arena&);
-  /// Reads and writes the regions of all ranks, which are in rank order.
-  ShmDirect(int rank, std::vector<Peer> peers);
+  /// Reads and writes the regions of all ranks, which are in rank order, and the private memory of all ranks where
+  /// `memory` is not empty.
+  ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::PeerMemory> memory = {});
 
   /// Collective over the site's ranks, which share a node and a shared arena.
   explicit ShmDirect(const Site&);
@@ -58,21 +65,30 @@ class ShmDirect final : public Collective {
  private:
   static constexpr std::size_t stage_bytes = 2 * small + 4 * chunk;
   static std::vector<Peer> peers_of(const Site&);
-  enum class CopyPath : std::uint8_t { small, direct, staged };
+  /// in_arena: offsets in arenas that are mapped here; addressed: addresses that are valid here; attached: addresses in
+  /// other processes; staged: through the arena.
+  enum class CopyPath : std::uint8_t { small, in_arena, addressed, attached, staged };
 
   /// Says that this rank has reached the next barrier. Ranks that see this also see all that it has written before.
   void arrive();
   bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
+  CopyPath path_of(const Call&) const;
   ElementRange share(std::size_t elements, int rank) const;
   void sum_small();
+  /// Sums this rank's share of the elements and writes the result to all ranks.
   void sum_share();
+  void sum_attached();
+  void sum_sources(std::byte* to, std::size_t count);
   void sum_stage(std::size_t number);
   void copy_in(std::size_t number);
   void copy_out(std::size_t number);
   std::size_t chunk_length(std::size_t number) const;
-  std::byte* input(const Peer& q) const { return q.arena.data() + q.shared_state->in; }
-  std::byte* output(const Peer& q) const { return q.arena.data() + q.shared_state->out; }
+  std::byte* input(const Peer& q) const { return address(q, q.shared_state->in); }
+  std::byte* output(const Peer& q) const { return address(q, q.shared_state->out); }
+  std::byte* address(const Peer& q, std::uint64_t place) const {
+    return copy_path_ == CopyPath::in_arena ? q.arena.data() + place : reinterpret_cast<std::byte*>(place);
+  }
   std::byte* staged(const Peer& q, std::size_t number, bool result) const;
   bool advance_staged();
 
@@ -80,12 +96,14 @@ class ShmDirect final : public Collective {
   int rank_, size_;
   std::span<std::byte> arena_;
   std::vector<Peer> peers_;
+  std::vector<runtime::PeerMemory> memory_;  ///< by rank; empty: private memory cannot be reached
+  std::vector<std::byte> pieces_;            ///< of an attached call: a piece of each rank's input
   Call call_{};
   CopyPath copy_path_ = CopyPath::small;
   bool running_ = false;
   std::uint64_t barrier_ = 0;
   int awaited_ = 0;        ///< the first rank not yet seen at the barrier
-  std::size_t stage_ = 0;  ///< direct: number of barriers passed; staged: number of chunks summed
+  std::size_t stage_ = 0;  ///< staged: number of chunks summed; other paths: number of barriers passed
   std::vector<const std::byte*> sources_;
   runtime::Traffic moved_;
   std::uint64_t due_ = 0;

@@ -158,6 +158,7 @@ std::span<const CollectiveInfo> collectives() { return collective_table; }
 allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
   return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
           .max_bytes = max_bytes,
+          .private_buffers = p.buffers != BufferKind::arena,
           .algorithm = p.algorithm,
           .codec = p.codec,
           .shape = shape};

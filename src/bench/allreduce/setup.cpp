@@ -95,6 +95,7 @@ BindingKey key_of(const CollectivePoint& p) {
           p.root,
           p.cudagraph,
           p.buffers == BufferKind::registered,
+          p.buffers != BufferKind::arena,
           p.repeat};
 }
 

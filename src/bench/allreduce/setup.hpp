@@ -111,10 +111,10 @@ struct StageNeeds {
 };
 
 /// Points with equal keys share a binding. The members in order: transport, algorithm, codec, whether calls are in
-/// place, kind of collective, root, launches of a graph in an iteration, whether buffers are registered, number of the
-/// repeated measurement.
+/// place, kind of collective, root, launches of a graph in an iteration, whether buffers are registered, whether they
+/// are outside the arena, number of the repeated measurement.
 using BindingKey = std::tuple<std::string, std::string, std::string, bool, allreduce::CollectiveKind, int, std::size_t,
-                              bool, std::size_t>;
+                              bool, bool, std::size_t>;
 
 /// Buffers, networks and bindings of one sweep. Its constructor and destructor and `bind` are collective over the
 /// session's world. Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is
