@@ -68,7 +68,8 @@ def judge(times, choose, transport):
     allowed = TRANSPORTS[transport]
     candidates = {k for t in times for k in t
                   if not is_own_auto(k[0]) and (k[1] is None or k[1] in allowed) and all(k in one for one in times)}
-    auto = next((k for k in times[0] if is_own_auto(k[0]) and k[1] == allowed[0] and all(k in one for one in times)), None)
+    # Where buffers are private and sent as messages, auto's transport is mpi: then both transports have the same row.
+    auto = next((k for t in allowed for k in times[0] if is_own_auto(k[0]) and k[1] == t and all(k in one for one in times)), None)
     if auto is None or not candidates:
         return None
     best = min(candidates, key=lambda k: statistics.median(t[k] for t in times[:choose]))

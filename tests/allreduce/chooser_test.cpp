@@ -136,6 +136,20 @@ TEST(Auto, TakesForPrivateBuffersOnlyWhatReadsThem) {
   }
 }
 
+TEST(Auto, HasTablesOfItsOwnForEachKindOfCollective) {
+  const auto table = [](CollectiveKind kind, runtime::TransportKind transport, bool has_private_buffers) {
+    return shipped_table({.shape = {2, 2}, .collective_kind = kind}, transport, has_private_buffers);
+  };
+  using enum runtime::TransportKind;
+  EXPECT_EQ(table(CollectiveKind::reduce_scatter, shm, false), "0-:direct");
+  EXPECT_EQ(table(CollectiveKind::send_receive, shm, false), "0-:neighbour");
+  EXPECT_EQ(table(CollectiveKind::all_reduce, shm, true), "0-:shm-direct");
+  if (!find_algorithm("mpi")->refusal({2, 2}).empty()) GTEST_SKIP() << "built without MPI";
+  EXPECT_EQ(table(CollectiveKind::all_gather, mpi, false), "0-8K:mpi,8K-:direct");
+  EXPECT_EQ(table(CollectiveKind::all_gather, mpi, true), "0-:mpi");
+  EXPECT_EQ(table(CollectiveKind::broadcast, mpi, false), "0-:mpi");
+}
+
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
   // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
   const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};

@@ -116,6 +116,31 @@ TEST(CollectivePlan, PlainBuffersCannotBeReadByPeersAndSaySo) {
   }
 }
 
+TEST(CollectivePlan, AutomaticTransportIsMpiForMessagesFromPrivateBuffers) {
+  if (!runtime::transport_refusal(runtime::TransportKind::mpi, runtime::RanksAs::processes, {}).empty())
+    GTEST_SKIP() << "built without MPI";
+  using enum runtime::TransportKind;
+  auto f = factors();
+  f.collectives = {&collective("allreduce"), &collective("all_gather")};
+  f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("auto")};
+  f.codecs = {nullptr};
+  f.transports = {automatic};
+  f.buffers = {BufferKind::arena, BufferKind::plain};
+  for (const auto& node_of : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    const auto shared = node_of[1] == 0 ? shm : hybrid;
+    for (const auto& p : plan_collectives(f, nodes(node_of, node_of[1] > 0))) {
+      // On one node shm-direct copies private buffers, which only an all-reduce has.
+      const bool reads_them = shared == shm && p.algorithm->name == "auto" && p.collective->name == "allreduce";
+      EXPECT_EQ(p.transport, p.buffers == BufferKind::arena || reads_them ? shared : mpi)
+          << p.algorithm->name << ' ' << p.collective->name << ' ' << name(p.buffers);
+      EXPECT_EQ(p.unsupported, "");
+    }
+  }
+  auto threads = nodes({0, 0});
+  threads.ranks_as = runtime::RanksAs::threads;
+  for (const auto& p : plan_collectives(f, threads)) EXPECT_EQ(p.transport, shm) << "threads have no MPI";
+}
+
 TEST(CollectivePlan, SharedMemoryOverSeveralNodesIsUnsupported) {
   auto f = factors();
   f.transports = {runtime::TransportKind::shm, runtime::TransportKind::automatic};

@@ -195,10 +195,10 @@ def private_memory(test):
         test.check(done.code == 0 and len(rows) == 16, f"auto takes private buffers over {transport}", done)
         test.equal([(p["factors"]["size_bytes"], p["reason"]) for p in rows if p["status"] != "ok"], [], f"all of them over {transport}")
     out = test.path("private-threads.jsonl")
-    done = test.run(*sizes, "--collective", "allreduce,allgather", "--thread-ranks", "2", "--out", out)
+    done = test.run(*sizes, "--collective", "allreduce,all_gather", "--thread-ranks", "2", "--out", out)
     test.check(done.code == 0, "ranks as threads", done)
     test.equal({(p["factors"]["collective"], p["status"]) for p in support.points(out)},
-               {("allreduce", "ok"), ("allgather", "unsupported")}, "threads read each other's memory; nothing gathers it")
+               {("allreduce", "ok"), ("all_gather", "unsupported")}, "threads read each other's memory; nothing gathers it")
 
 
 def failed_release(test):

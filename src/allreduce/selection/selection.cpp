@@ -65,48 +65,48 @@ using enum runtime::TransportKind;
 /// them that the ranks allow.
 struct ShippedTable {
   runtime::TransportKind transport;
-  std::uint32_t least_ranks;  ///< of several tables for one transport, the largest that is not above the ranks serves
+  std::uint32_t least_ranks;
   std::string_view table;
-  std::optional<bool> private_buffers = {};  ///< as in ExchangeSpec; empty: the table serves both
-  bool serves(bool private_buffers_given) const {
-    return private_buffers.value_or(private_buffers_given) == private_buffers_given;
+  std::optional<bool> private_buffers = {};            ///< as in ExchangeSpec; empty: the table serves both
+  std::optional<CollectiveKind> collective_kind = {};  ///< empty: all
+
+  bool serves(const Request& r, bool has_private_buffers) const {
+    return least_ranks <= r.shape.ranks && private_buffers.value_or(has_private_buffers) == has_private_buffers &&
+           collective_kind.value_or(r.collective_kind) == r.collective_kind;
   }
 };
 
-// The tables of ranks that share memory, and those below 9 ranks over MPI, were measured in place with fp32 by
-// gradmeter allreduce --write-table on 2 cores of a virtual machine with Open MPI 4.1.4. No cluster has been measured:
-// for clusters the tables suppose that the vendor is best for small messages, the ring for large ones. A new machine
-// deserves a table of its own.
+// Measured in place with fp32 on two ranks on 2 cores of a virtual machine with Open MPI 4.1.4 (results/auto.md, where
+// scripts/regret.py measures what the choice costs); tables of 3 ranks on more ranks than cores. No cluster has been
+// measured: for clusters the tables suppose that the vendor is best for small messages, the ring for large ones. A new
+// machine deserves a table of its own.
+// Of the tables that serve a request the last is taken.
 constexpr std::array shipped{
-    ShippedTable{
-        .transport = shm,
-        .least_ranks = 1,
-        .table = "0-1K:shm-direct|recursive-doubling|mpi,1K-16K:recursive-doubling|mpi,16K-:shm-direct|direct|mpi",
-        .private_buffers = false},
-    ShippedTable{.transport = shm,
-                 .least_ranks = 3,
-                 .table = "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi",
-                 .private_buffers = false},
-    ShippedTable{.transport = shm, .least_ranks = 1, .table = "0-:shm-direct|mpi", .private_buffers = true},
-    ShippedTable{.transport = mpi,
-                 .least_ranks = 1,
-                 .table = "0-1K:mpi,1K-64K:recursive-doubling|mpi,64K-4M:mpi,4M-:direct|mpi"},
-    ShippedTable{.transport = mpi,
-                 .least_ranks = 3,
-                 .table = "0-4K:mpi,4K-64K:recursive-doubling|mpi,64K-1M:mpi,1M-4M:ring|mpi,4M-:direct|mpi"},
-    ShippedTable{.transport = mpi, .least_ranks = 9, .table = "0-512K:mpi,512K-:ring|mpi"},
-    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-512K:mpi,512K-:ring|mpi", .private_buffers = false},
-    ShippedTable{.transport = hybrid, .least_ranks = 1, .table = "0-:mpi", .private_buffers = true},
+    ShippedTable{shm, 1, "0-:direct|neighbour|mpi", false},
+    ShippedTable{shm, 1, "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi", false,
+                 CollectiveKind::all_reduce},
+    ShippedTable{shm, 1, "0-:shm-direct|mpi", true},
+    ShippedTable{hybrid, 1, "0-512K:mpi,512K-:ring|mpi", false},
+    ShippedTable{hybrid, 1, "0-:mpi", true},
+    ShippedTable{mpi, 1, "0-8K:mpi,8K-:direct|neighbour|mpi"},
+    ShippedTable{mpi, 1, "0-:mpi", true, CollectiveKind::all_gather},
+    ShippedTable{mpi, 1, "0-:mpi", {}, CollectiveKind::broadcast},
+    ShippedTable{mpi,
+                 1,
+                 "0-8K:mpi,8K-64K:recursive-doubling|mpi,64K-16M:mpi,16M-:hierarchical-lane|direct|mpi",
+                 {},
+                 CollectiveKind::all_reduce},
+    ShippedTable{mpi, 3, "0-4K:mpi,4K-64K:recursive-doubling|mpi,64K-1M:mpi,1M-4M:ring|mpi,4M-:direct|mpi"},
+    ShippedTable{mpi, 9, "0-512K:mpi,512K-:ring|mpi"},
 };
 
-const ShippedTable& table_for(std::uint32_t ranks, runtime::TransportKind transport, bool private_buffers) {
-  const ShippedTable* best = nullptr;
+const ShippedTable& table_for(const Request& r, runtime::TransportKind transport, bool private_buffers) {
+  const ShippedTable* last = nullptr;
   for (const ShippedTable& t : shipped) {
-    if (t.transport != transport || !t.serves(private_buffers) || t.least_ranks > ranks) continue;
-    if (!best || t.least_ranks > best->least_ranks) best = &t;
+    if (t.transport == transport && t.serves(r, private_buffers)) last = &t;
   }
-  if (!best) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
-  return *best;
+  if (!last) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
+  return *last;
 }
 
 /// The algorithms for requests that MPI cannot serve (ranks as threads, or an arithmetic that it lacks): each
@@ -133,7 +133,7 @@ std::string first_allowed(const ShippedTable& table, std::string_view names, con
 
 std::string shipped_table(const Request& r, runtime::TransportKind transport, bool private_buffers) {
   std::string out;
-  const ShippedTable& shipped = table_for(r.shape.ranks, transport, private_buffers);
+  const ShippedTable& shipped = table_for(r, transport, private_buffers);
   for (const std::string& item : core::split_names(shipped.table)) {
     const std::size_t colon = item.find(':');
     const std::string range = item.substr(0, colon);
@@ -195,22 +195,18 @@ std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t 
 std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
   if (const auto table = table_of(r)) return arena_bytes(*table, r, rank, options);
   std::size_t most = 0;
-  for (const ShippedTable& t : shipped) {
-    if (!t.serves(options.private_buffers)) continue;
-    most = std::max(most,
-                    arena_bytes(SizeTable(shipped_table(r, t.transport, options.private_buffers)), r, rank, options));
+  for (const auto transport : {shm, mpi, hybrid}) {
+    // Over hybrid private buffers are MPI's alone, which takes nothing of the arena and which threads do not have.
+    if (transport == hybrid && options.private_buffers) continue;
+    most =
+        std::max(most, arena_bytes(SizeTable(shipped_table(r, transport, options.private_buffers)), r, rank, options));
   }
   return most;
 }
 
 std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExchangeSpec& options) {
   auto table = table_of(r);
-  try {
-    if (!table)
-      table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport(), options.private_buffers));
-  } catch (const core::UsageError& e) {  // `auto_refusal` knows neither the transport nor the buffers
-    throw core::Unavailable(e.what());
-  }
+  if (!table) table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport(), options.private_buffers));
   check_same_on_all(*table, site.communicator);
   const auto candidates = table->candidates();
   std::vector<std::unique_ptr<Collective>> members(candidates.size());

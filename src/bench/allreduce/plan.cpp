@@ -49,13 +49,25 @@ std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOpt
   return out;
 }
 
+/// True if the algorithm sends the point's buffers as messages although peers cannot map them. A codec copies them, and
+/// so does own code on shared memory, which selections take for all-reduces on one node.
+bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
+  if (p.buffers == BufferKind::arena || p.codec) return false;
+  const bool has_own_way = p.collective->collective_kind == allreduce::CollectiveKind::all_reduce && map.nodes() == 1;
+  return p.algorithm->has_schedule() || (p.algorithm->info().backend == Backend::selection && !has_own_way);
+}
+
 /// Automatic is resolved; each once. Empty: the algorithm uses no transport.
 std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p, const CollectiveOptions& o,
                                                         const NodeMap& map) {
   if (!p.algorithm->uses_transport()) return {std::nullopt};
   std::vector<std::optional<TransportKind>> out;
   for (auto t : o.transports) {
-    if (t == TransportKind::automatic) t = map.nodes() == 1 ? TransportKind::shm : TransportKind::hybrid;
+    if (t == TransportKind::automatic) {
+      const bool by_mpi = sends_private_buffers(p, map) &&
+                          runtime::transport_refusal(TransportKind::mpi, map.ranks_as, o.device).empty();
+      t = by_mpi ? TransportKind::mpi : map.nodes() == 1 ? TransportKind::shm : TransportKind::hybrid;
+    }
     if (std::ranges::count(out, std::optional(t)) == 0) out.emplace_back(t);
   }
   return out;
@@ -103,8 +115,9 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   if (p.transport && !shares && p.algorithm->info().backend == Backend::shared) {
     return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
   }
-  // Own code on shared memory may copy what it cannot map, and a codec does; the executor by itself does not.
-  if (!p.codec && p.buffers != BufferKind::arena && shares && p.algorithm->has_schedule()) {
+  // A selection takes the vendor's, which ranks that are threads do not have.
+  if (shares && sends_private_buffers(p, map) &&
+      (p.algorithm->has_schedule() || map.ranks_as == runtime::RanksAs::threads)) {
     return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                        runtime::name(*p.transport));
   }
@@ -193,9 +206,9 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const 
       });
   cross(points, all(o.algorithms), [](Point& p, const auto& v) { p.algorithm = v; });
   cross(points, all(o.codecs), [](Point& p, const auto& v) { p.codec = v; });
+  cross(points, all(o.buffers), [](Point& p, auto v) { p.buffers = v; });
   cross(
       points, [&](const Point& p) { return transports_of(p, o, map); }, [](Point& p, auto v) { p.transport = v; });
-  cross(points, all(o.buffers), [](Point& p, auto v) { p.buffers = v; });
   cross(points, all(o.in_place), [](Point& p, bool v) { p.in_place = v; });
   cross(points, all(o.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
   cross(
@@ -481,10 +494,10 @@ FlagList describe_allreduce() {
   add_repeats_flag(d);
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
-  add_text(
-      d, "transport", "auto",
-      "what moves the bytes of gradmeter's own algorithms: auto, mpi, shm, hybrid (shm inside a node, mpi between), "
-      "cuda-mpi");
+  add_text(d, "transport", "auto",
+           "what moves the bytes of gradmeter's own algorithms: mpi, shm, hybrid (shm inside a node, mpi between), "
+           "cuda-mpi; "
+           "auto: shm or hybrid, but mpi for messages from buffers outside the arena");
   add_text(
       d, "buffers", "arena",
       "memory of the buffers: arena (in shared memory if the transport uses it), plain (private, on huge pages if the "

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/regret.py: what it concludes from files with known times, and one short real run, for completion only.
+usage: regret_test.py SOURCE_FOLDER GRADMETER MPIEXEC"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+source, gradmeter, mpiexec = sys.argv[1:4]
+SCRIPT = [sys.executable, str(pathlib.Path(source, "scripts/regret.py")), gradmeter, "--mpiexec", mpiexec]
+failures = []
+
+
+def check(holds, what, *seen):
+    if not holds:
+        failures.append(what)
+        print("failed:", what, *seen)
+
+
+def file_of(path, times):
+    """times: {(algorithm, transport): seconds}"""
+    with open(path, "w", encoding="utf-8") as out:
+        for (algorithm, transport), seconds in times.items():
+            factors = {"algorithm": algorithm, "buffers": "plain", "collective": "allreduce", "size_bytes": 4096}
+            if transport:
+                factors["transport"] = transport
+            row = {"kind": "point", "status": "ok", "factors": factors, "metrics": {"time_s": {"median": seconds}}}
+            out.write(json.dumps(row) + "\n")
+
+
+def judged(launches, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        for number, times in enumerate(launches):
+            file_of(pathlib.Path(folder, f"allreduce-plain-{number}.jsonl"), times)
+        return subprocess.run([*SCRIPT, "--keep", folder, "--buffers", "plain", "--launches", str(len(launches)), "--choose", "2", *more],
+                              capture_output=True, text=True, check=False)
+
+
+def times(shm=1.0, mpi_auto=1.2, ring=1.2, vendor=1.3, shm_auto=1.0):
+    return {("auto", "shm"): shm_auto, ("auto", "mpi"): mpi_auto, ("shm-direct", "shm"): shm, ("ring", "mpi"): ring, ("mpi", None): vendor}
+
+
+done = judged([times()] * 5)
+check(done.returncode == 0 and "2 cells on 2 ranks: median regret 0.0 %" in done.stdout, "no regret where auto takes the best", done)
+done = judged([times(shm_auto=1.3)] * 5)
+check(done.returncode == 1 and "plain allreduce auto 4096: auto takes 30 % longer at least than shm-direct/shm" in done.stdout,
+      "a wrong choice is named with the right one", done)
+check(judged([times(shm_auto=1.3)] * 5, "--report-only").returncode == 0, "--report-only ends with 0")
+done = judged([times(shm_auto=1.3)] * 4 + [times(shm_auto=1.0)])
+check("cells above 15 % in all" in done.stdout and "auto takes" not in done.stdout, "one launch without regret: the interval reaches 0", done)
+done = judged([times(ring=0.5)] * 2 + [times()] * 3)
+check(done.returncode == 0 and "ring/mpi" in done.stdout, "who was lucky when chosen has no advantage when timed", done)
+done = judged([times(mpi_auto=2.0, ring=2.0)] * 5)
+check("plain allreduce mpi 4096: auto is slower than MPI, by 54 % at least" in done.stdout, "slower than MPI", done)
+done = judged([{("mpi", None): 1.0}] * 5)
+check(done.returncode != 0 and "no cell has auto" in done.stderr, "nothing to judge is no success", done)
+
+short = ["--launches", "2", "--choose", "1", "--sizes", "8,64K", "--buffers", "plain", "--seconds", "4", "--report-only"]
+done = subprocess.run([*SCRIPT, *short], capture_output=True, text=True, check=False)
+check(done.returncode == 0 and " cells on 2 ranks: median regret" in done.stdout, "a short run comes to its end", done)
+sys.exit(1 if failures else 0)
