@@ -97,7 +97,9 @@ TEST(LossScale, NeitherLimitOfFp32IsLeft) {
 }
 
 TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
-  for (const char* name : {"adam", "momentum", "adamw:update=bf16-kahan", "lamb"}) {
+  std::vector<std::string> names{"adamw:update=bf16-kahan"};
+  for (const auto& row : optimizers()) names.emplace_back(row.name);
+  for (const std::string& name : names) {
     LossScaler scaler({.start = 8, .grow = 100});
     runtime::HostQueue queue;
     std::vector<float> w(64, 0.5F), g(64, 0.25F), bad(64, overflow), plain(w);
@@ -112,7 +114,7 @@ TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
       if (n != 2) seen->apply(plain, g, 0, {.size = 0.1F, .number = ++steps});
     }
     EXPECT_EQ(w, plain) << name;
-    EXPECT_GT(farthest(w, std::vector<float>(64, 0.5F)), 0.01) << name;
+    EXPECT_GT(farthest(w, std::vector<float>(64, 0.5F)), 1e-4) << name;
   }
 }
 
