@@ -95,12 +95,12 @@ struct Waiting {
 /// calls. Only the collective that hands it over knows its type.
 using CodecState = std::shared_ptr<void>;
 
-/// Waits for the queue before memory is freed that an abandoned call may still use. Errors are ignored, since the poll
-/// of that call has thrown them already.
+/// Waits until the queue no longer uses memory that is about to be freed. Errors are ignored: the call was abandoned,
+/// and nobody uses its result.
 inline void wait_before_end(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the poll has thrown it
+  } catch (...) {  // NOLINT(bugprone-empty-catch): of an abandoned call
   }
 }
 
@@ -114,9 +114,9 @@ class Collective {
   /// the host addresses at which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
   /// True where a call reads its input from the device's memory and leaves the result there (perhaps by copies through
-  /// host memory, as StagedCollective makes them). False where it works on the copy of a device's buffers that
-  /// transports reach: the caller updates this copy before a call (`Queue::to_transport`), and the device after it
-  /// (`from_transport`).
+  /// host memory, as StagedCollective makes them). False where it works on a copy of the device's buffers, at
+  /// addresses that transports reach: the caller copies the device's memory there before the call
+  /// (`Queue::to_transport`), and back after it (`from_transport`).
   virtual bool reads_device() const { return false; }
   /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
   /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal

@@ -22,8 +22,8 @@ struct LinkFinding {
   /// The time of the link or host (half a round trip, or a window) minus the usual time, divided by a robust deviation.
   /// The usual time is the median of the hosts' medians, or with fewer than four hosts the median of all links' times.
   /// The robust deviation is 1.4826 times the median of |a link's time − its expected time| over all links, but at
-  /// least 1 % of the usual time. This expected time takes the medians of all hosts into account, where that of
-  /// `link_findings` takes only those of slow hosts.
+  /// least 1 % of the usual time. This expected time is made from the medians of all hosts; a link itself is then
+  /// judged by those of slow hosts only (`link_findings`).
   /// For an asymmetry: the logarithm of `ratio`, divided by the robust deviation of this logarithm over all links that
   /// were measured both ways.
   double deviations = 0;

@@ -112,7 +112,7 @@ struct MachineFit {
 
 struct Machine {
   std::string name = {};
-  std::uint32_t ranks_per_node = 0;  ///< by convention 0 if all ranks are on one node
+  std::uint32_t ranks_per_node = 0;  ///< on the fullest node; by convention 0 if two or more ranks are all on one
   Link within_node = {}, between_nodes = {};
   std::optional<Link> trunk = {};  ///< link that all nodes share; empty: there is none
   NodePort node_port = {};

@@ -123,6 +123,7 @@ TEST(Auto, ItsTablesServeEveryTransportAndRankCount) {
 }
 
 TEST(Auto, TakesForPrivateBuffersOnlyWhatReadsThem) {
+  if (!find_algorithm("mpi")->refusal({2, 2}).empty()) GTEST_SKIP() << "built without MPI";
   for (auto transport : {runtime::TransportKind::shm, runtime::TransportKind::hybrid}) {
     for (const auto collective_kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather}) {
       for (std::uint32_t p = 1; p <= 64; ++p) {
@@ -151,10 +152,10 @@ TEST(Auto, HasTablesOfItsOwnForEachKindOfCollective) {
 }
 
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
-  // recursive-doubling, the best of short buffers over shm, has no reduce-scatter.
+  // recursive-doubling, the best of short buffers over mpi, has no reduce-scatter.
   const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};
-  const SizeTable for_sums(shipped_table(sum, runtime::TransportKind::shm));
-  const SizeTable for_scatters(shipped_table(scatter, runtime::TransportKind::shm));
+  const SizeTable for_sums(shipped_table(sum, runtime::TransportKind::mpi));
+  const SizeTable for_scatters(shipped_table(scatter, runtime::TransportKind::mpi));
   EXPECT_NE(for_sums.name(), for_scatters.name());
   for (const auto& a : for_scatters.candidates())
     EXPECT_EQ(a->refusal({4, 4}, CollectiveKind::reduce_scatter), "") << a->name;

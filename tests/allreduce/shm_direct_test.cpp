@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "core/error.hpp"
@@ -100,6 +101,25 @@ TEST_P(ShmDirectOfThreads, ACallThatOverlapsTheLastIsRefused) {
   collective.start(call);
   EXPECT_THROW(collective.start(call), core::BackendError);
   EXPECT_EQ(collective.advance(), ranks_ == 1) << "the others have not come";
+}
+
+TEST_P(ShmDirectOfThreads, UnlikeBuffersOfRanksAreRefused) {
+  if (ranks_ == 1) GTEST_SKIP() << "one rank has buffers of one kind";
+  std::vector<int> refused(static_cast<std::size_t>(ranks_), 0);
+  test::run_ranks(ranks_, [&](int r) {
+    const auto inside = arenas_[static_cast<std::size_t>(r)]->take_of<float>(10000);
+    std::vector<float> outside(10000);
+    ShmDirect collective(r, peers_, memory_);
+    const std::span<float> buffer = r == 0 ? inside : std::span(outside);
+    collective.start({buffer, buffer});
+    try {
+      while (!collective.advance()) {
+      }
+    } catch (const core::BackendError&) {
+      refused[static_cast<std::size_t>(r)] = 1;
+    }
+  });
+  EXPECT_EQ(std::count(refused.begin(), refused.end(), 1), ranks_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmDirectOfThreads,

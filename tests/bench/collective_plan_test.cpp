@@ -117,12 +117,11 @@ TEST(CollectivePlan, PlainBuffersCannotBeReadByPeersAndSaySo) {
 }
 
 TEST(CollectivePlan, AutomaticTransportIsMpiForMessagesFromPrivateBuffers) {
-  if (!runtime::transport_refusal(runtime::TransportKind::mpi, runtime::RanksAs::processes, {}).empty())
-    GTEST_SKIP() << "built without MPI";
   using enum runtime::TransportKind;
   auto f = factors();
   f.collectives = {&collective("allreduce"), &collective("all_gather")};
-  f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("auto")};
+  f.algorithms = {allreduce::find_algorithm("ring"), allreduce::find_algorithm("auto"),
+                  allreduce::find_algorithm("0-64K:ring,64K-:direct")};
   f.codecs = {nullptr};
   f.transports = {automatic};
   f.buffers = {BufferKind::arena, BufferKind::plain};
@@ -138,7 +137,11 @@ TEST(CollectivePlan, AutomaticTransportIsMpiForMessagesFromPrivateBuffers) {
   }
   auto threads = nodes({0, 0});
   threads.ranks_as = runtime::RanksAs::threads;
-  for (const auto& p : plan_collectives(f, threads)) EXPECT_EQ(p.transport, shm) << "threads have no MPI";
+  for (const auto& p : plan_collectives(f, threads)) {
+    EXPECT_EQ(p.transport, shm) << "threads have no MPI";
+    const bool reads_them = p.algorithm->name == "auto" && p.collective->name == "allreduce";
+    EXPECT_EQ(p.unsupported.empty(), p.buffers == BufferKind::arena || reads_them) << p.algorithm->name;
+  }
 }
 
 TEST(CollectivePlan, SharedMemoryOverSeveralNodesIsUnsupported) {

@@ -3,12 +3,15 @@
 // they can have: shared memory, MPI, and both at once with one host playing several nodes. Every type on three ranks
 // over shared memory, which is how values are added; elsewhere one of each size, since only their way is another.
 #include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <map>
 
 #include "mpi/ranks.hpp"
 #include "runtime/mpi/session.hpp"
 #include "runtime/transport/network.hpp"
+#include "runtime/transport/peer_memory.hpp"
 #include "support/collectives.hpp"
 #include "support/schedule_shapes.hpp"
 
@@ -149,6 +152,19 @@ TEST(PrivateMemory, IsSummedWhereRanksShareANode) {
                          .placement = placement});
       }
     }
+  }
+  // Where one rank can read the next one, all reach all: else the calls below would silently take the way by the arena.
+  const runtime::Communicator world = runtime::MpiSession::world();
+  std::uint64_t mine = 1000 + static_cast<std::uint64_t>(world.rank()), seen = 0;
+  const auto processes = world.all_gather_value(::getpid());
+  const auto addresses = world.all_gather_value(&mine);
+  const auto next = static_cast<std::size_t>((world.rank() + 1) % world.size());
+  const iovec to{&seen, sizeof(seen)}, from{addresses[next], sizeof(seen)};
+  const bool reads = ::process_vm_readv(processes[next], &to, 1, &from, 1, 0) == ssize_t{sizeof(seen)};
+  world.barrier();  // `mine` is read until here
+  EXPECT_EQ(runtime::reach_peer_memory(world).size(), world.all(reads) ? ranks : 0u);
+  if (reads) {
+    EXPECT_EQ(seen, 1000 + next);
   }
   for (const char* const name : {"shm-direct", "auto"}) {
     const auto faults = here.run(*find_algorithm(name), CollectiveKind::all_reduce, cases, memory);

@@ -76,11 +76,11 @@ TEST(PeerMemory, SaysWhyItCannot) {
   ASSERT_GT(child.process(), 0);
   std::array<std::byte, 8> some{};
   // The page behind the first is not mapped: the kernel moves a part, and then says so.
-  const std::size_t page = 4096;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* const mapped =
       static_cast<std::byte*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(mapped, MAP_FAILED);
-  ::munmap(mapped + page, page);
+  ASSERT_EQ(::munmap(mapped + page, page), 0);
   std::vector<std::byte> both(2 * page);
   EXPECT_THROW(PeerMemory(::getpid()).read(mapped, both), core::BackendError);
   ::munmap(mapped, page);

@@ -49,13 +49,19 @@ check(done.returncode == 1 and "plain allreduce auto 4096: auto takes 30 % longe
       "a wrong choice is named with the right one", done)
 check(judged([times(shm_auto=1.3)] * 5, "--report-only").returncode == 0, "--report-only ends with 0")
 done = judged([times(shm_auto=1.3)] * 4 + [times(shm_auto=1.0)])
-check("cells above 15 % in all" in done.stdout and "auto takes" not in done.stdout, "one launch without regret: the interval reaches 0", done)
+check(done.returncode == 1 and "median regret 15.0 %" in done.stdout and "auto takes" not in done.stdout and
+      "not in all launches: plain allreduce auto 4096: 30 %, at least 0" in done.stdout, "one launch without regret: the interval reaches 0", done)
 done = judged([times(ring=0.5)] * 2 + [times()] * 3)
 check(done.returncode == 0 and "ring/mpi" in done.stdout, "who was lucky when chosen has no advantage when timed", done)
 done = judged([times(mpi_auto=2.0, ring=2.0)] * 5)
 check("plain allreduce mpi 4096: auto is slower than MPI, by 54 % at least" in done.stdout, "slower than MPI", done)
 done = judged([{("mpi", None): 1.0}] * 5)
+check(done.returncode == 1 and "plain allreduce auto 4096: auto has no row" in done.stdout, "a cell without auto is a miss", done)
+done = judged([{}] * 5)
 check(done.returncode != 0 and "no cell has auto" in done.stderr, "nothing to judge is no success", done)
+slow = {k: 10 * v for k, v in times(ring=0.5).items()}
+done = judged([times(shm=0.9), slow] + [times()] * 3)
+check(done.returncode == 0 and "ring/mpi" not in done.stdout.split("mpi       4096")[0], "the slower launch does not decide alone", done)
 
 short = ["--launches", "2", "--choose", "1", "--sizes", "8,64K", "--buffers", "plain", "--seconds", "4", "--report-only"]
 done = subprocess.run([*SCRIPT, *short], capture_output=True, text=True, check=False)

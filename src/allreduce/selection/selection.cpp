@@ -76,10 +76,11 @@ struct ShippedTable {
   }
 };
 
-// Measured in place with fp32 on two ranks on 2 cores of a virtual machine with Open MPI 4.1.4 (results/auto.md, where
-// scripts/regret.py measures what the choice costs); tables of 3 ranks on more ranks than cores. No cluster has been
-// measured: for clusters the tables suppose that the vendor is best for small messages, the ring for large ones. A new
-// machine deserves a table of its own.
+// Measured in place with fp32 on two ranks on 2 cores of a virtual machine with Open MPI 4.1.4; results/auto.md has
+// what the choice costs there, by scripts/regret.py. The rest is assumed: that what reads shared memory is best on more
+// ranks of a node too, that over mpi from 3 ranks on and over hybrid all collectives are as all-reduces were on more
+// ranks than cores, and that on clusters the vendor is best for small messages, the ring for large ones. A new machine
+// deserves a table of its own.
 // Of the tables that serve a request the last is taken.
 constexpr std::array shipped{
     ShippedTable{shm, 1, "0-:direct|neighbour|mpi", false},

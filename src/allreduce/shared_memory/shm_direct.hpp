@@ -23,7 +23,9 @@ namespace gradmeter::allreduce {
 /// on all ranks.
 /// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1
 ///         barrier, and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk.
-/// Errors: BackendError when a call is started before the last one is complete.
+///         Those that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
+/// Errors: BackendError when a call is started before the last one is complete; when some ranks' buffers are in the
+///         arena and others' are not; when the kernel refuses a copy. The other ranks then wait for this one.
 class ShmDirect final : public Collective {
  public:
   static constexpr std::size_t small = 8192;  ///< bytes
@@ -35,6 +37,7 @@ class ShmDirect final : public Collective {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
     /// Where the rank's buffers begin: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
+    std::uint8_t copy_path = 0;  ///< of the call, as the rank chose it by its buffers
   };
   /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
   /// SharedState, then its memory for copies (`stage`).
@@ -74,6 +77,8 @@ class ShmDirect final : public Collective {
   bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
   CopyPath path_of(const Call&) const;
+  /// Errors: BackendError where another rank's buffers are of another kind.
+  void check_paths();
   ElementRange share(std::size_t elements, int rank) const;
   void sum_small();
   /// Sums this rank's share of the elements and writes the result to all ranks.

@@ -100,8 +100,8 @@ class CollectiveBenchmark {
   core::Random checked_calls_, first_pages_;
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
   std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; each iteration has another stamp
-  /// Bytes that are written, in turn, to the start of the input before an iteration: a first element, or for short
-  /// known data the whole input. Empty: data are not made in advance.
+  /// Inputs made in advance. Each iteration copies the next one, cyclically, over the start of its input: a first
+  /// element, or for short known data the whole input. Empty: data are not made in advance.
   std::vector<std::vector<std::byte>> stamps_;
   std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`
   std::size_t turn_ = 0;

@@ -49,12 +49,24 @@ std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOpt
   return out;
 }
 
+/// True for `auto` without a table or a machine of the user's, which chooses by the kind of buffers too.
+bool is_shipped_selection(const allreduce::AlgorithmChoice& a) {
+  const auto request = a.request({});
+  return a.info().backend == Backend::selection && !request.table && !request.machine;
+}
+
 /// True if the algorithm sends the point's buffers as messages although peers cannot map them. A codec copies them, and
-/// so does own code on shared memory, which selections take for all-reduces on one node.
+/// so does own code on shared memory, which `auto` takes for all-reduces on one node.
 bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
   if (p.buffers == BufferKind::arena || p.codec) return false;
-  const bool has_own_way = p.collective->collective_kind == allreduce::CollectiveKind::all_reduce && map.nodes() == 1;
-  return p.algorithm->has_schedule() || (p.algorithm->info().backend == Backend::selection && !has_own_way);
+  const allreduce::AlgorithmChoice& a = *p.algorithm;
+  if (is_shipped_selection(a)) {
+    return p.collective->collective_kind != allreduce::CollectiveKind::all_reduce || map.nodes() > 1;
+  }
+  const auto request = a.request({});
+  const auto sends = [](const auto& candidate) { return candidate->has_schedule(); };
+  return a.has_schedule() || request.machine ||
+         (request.table && std::ranges::any_of(request.table->candidates(), sends));
 }
 
 /// Automatic is resolved; each once. Empty: the algorithm uses no transport.
@@ -115,9 +127,9 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   if (p.transport && !shares && p.algorithm->info().backend == Backend::shared) {
     return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
   }
-  // A selection takes the vendor's, which ranks that are threads do not have.
-  if (shares && sends_private_buffers(p, map) &&
-      (p.algorithm->has_schedule() || map.ranks_as == runtime::RanksAs::threads)) {
+  // `auto` takes MPI's there, which ranks that are threads do not have.
+  const bool takes_vendor = is_shipped_selection(*p.algorithm) && map.ranks_as == runtime::RanksAs::processes;
+  if (shares && sends_private_buffers(p, map) && !takes_vendor) {
     return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                        runtime::name(*p.transport));
   }

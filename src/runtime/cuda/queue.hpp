@@ -100,8 +100,8 @@ class CudaQueue final : public Queue {
   /// If the event is not one of a stream, the caller waits for it.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
-  /// Captures as a CUDA graph. Null also if a call of CUDA fails: when the same work is submitted without capture, the
-  /// call fails again, with its own error.
+  /// Captures as a CUDA graph. Null also if a call of CUDA fails; its error is dropped, since the caller then submits
+  /// the work without capture, where the call fails again.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
   /// What the host did because no kernel exists: for each label, how many submissions asked for a copy of memory at
   /// least once. Each such request waits for the stream.

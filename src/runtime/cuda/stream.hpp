@@ -7,8 +7,9 @@
 
 namespace gradmeter::gpu {
 
-/// Within work of a CudaQueue, on the thread that submits it: the queue's stream. What host code of the same work has
-/// written to the device's memory is copied to the device first. Errors: std::logic_error outside such work.
+/// Within work of a CudaQueue, on the thread that submits it: the queue's stream. If host code of the same work has
+/// written to a buffer's copy in host memory, a copy from there to the device is queued first. Errors: std::logic_error
+/// outside such work.
 cudaStream_t stream();
 
 /// Calls `then` on the thread that next waits for the queue: the queue's owner, or work in which host code asks for the

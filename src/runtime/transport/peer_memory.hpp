@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing the private memory of other processes of this host, which costs one copy where messages cost two
-// (process_vm_readv and process_vm_writev, "cross-memory attach").
+// Reading and writing the private memory of other processes of this host, by one copy where shared memory between them
+// needs two (process_vm_readv and process_vm_writev, "cross-memory attach").
 #pragma once
 #include <sys/types.h>
 
@@ -15,7 +15,7 @@ namespace gradmeter::runtime {
 
 /// A process whose private memory this one can reach. Addresses are those of the other process, and must be mapped
 /// there; while they are read or written, the other rank may not change them.
-/// Cost: one system call for each call below, and about 0.1 us for each page of 4 KiB.
+/// Cost: one system call for each call below.
 /// Errors: BackendError, for example once the process has ended.
 class PeerMemory {
  public:

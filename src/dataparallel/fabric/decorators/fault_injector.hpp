@@ -33,8 +33,8 @@ class FaultyCalls {
 /// - Wrong results: a faulty call has one wrong element in its result on this rank; which one depends on the call's
 ///   number. 1 is added to the element; if that changes nothing, or if the type is not fp32, its lowest bit is flipped.
 ///   (In an encoded payload the lowest bit of the last byte is flipped.) Three kinds of calls can be faulty:
-///   collectives (a reduce-scatter in the rank's own block), receives, and messages with a payload that a port of this
-///   rank posts. These calls are counted together, from 0, in the order of posting.
+///   collectives (in a reduce-scatter the element is in the rank's own block), receives, and messages with a payload
+///   that a port of this rank posts. These calls are counted together, from 0, in the order of posting.
 /// - Omitted contributions: this rank contributes zeros to all-reduces and reduce-scatters, which have a count of their
 ///   own.
 class FaultInjector final : public ForwardingFabric {
