@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "allreduce/selection/size_table.hpp"
 #include "bench/engine/measuring.hpp"
 #include "bench/engine/output.hpp"
 #include "compression/registry.hpp"
