@@ -59,9 +59,10 @@ done = judged([{("mpi", None): 1.0}] * 5)
 check(done.returncode == 1 and "plain allreduce auto 4096: auto has no row" in done.stdout, "a cell without auto is a miss", done)
 done = judged([{}] * 5)
 check(done.returncode != 0 and "no cell has auto" in done.stderr, "nothing to judge is no success", done)
-slow = {k: 10 * v for k, v in times(ring=0.5).items()}
-done = judged([times(shm=0.9), slow] + [times()] * 3)
-check(done.returncode == 0 and "ring/mpi" not in done.stdout.split("mpi       4096")[0], "the slower launch does not decide alone", done)
+# By absolute times ring is the best, 4.6 s in the middle beside 5.25: in the slow launch. By ratios it loses the fast one by far.
+slow = {k: 10 * v for k, v in times(ring=0.8).items()}
+done = judged([times(shm=0.5), slow] + [times()] * 3)
+check(done.returncode == 0 and "shm-direct/shm" in done.stdout, "the slower launch does not decide alone", done)
 
 short = ["--launches", "2", "--choose", "1", "--sizes", "8,64K", "--buffers", "plain", "--seconds", "4", "--report-only"]
 done = subprocess.run([*SCRIPT, *short], capture_output=True, text=True, check=False)
