@@ -39,10 +39,6 @@ def key_of(row):
     return f["algorithm"], f.get("transport")
 
 
-def is_own_auto(name):
-    return name == "auto" or name.startswith("0-")
-
-
 def launch(options, collective, buffers, out):
     command = [options.mpiexec, "-np", str(options.ranks), options.gradmeter, "allreduce", "--collective", collective,
                "--buffers", buffers, "--transport", "auto,mpi", "--algorithm", "all,auto", "--sizes", options.sizes,
@@ -67,10 +63,10 @@ def cells_of(launches):
 def judge(times, choose, transport):
     """The regret of auto over this transport: the best, what MPI's time is beside auto's, and the regret in each launch that times."""
     allowed = TRANSPORTS[transport]
-    candidates = {k for t in times for k in t
-                  if not is_own_auto(k[0]) and (k[1] is None or k[1] in allowed) and all(k in one for one in times)}
+    served = {k for t in times for k in t if k[0] != "auto" and (k[1] is None or k[1] in allowed)}
+    candidates = {k for k in served if all(k in one for one in times)}
     # Where buffers are private and sent as messages, auto's transport is mpi: then both transports have the same row.
-    auto = next((k for t in allowed for k in times[0] if is_own_auto(k[0]) and k[1] == t and all(k in one for one in times)), None)
+    auto = next((k for t in allowed for k in times[0] if k[0] == "auto" and k[1] == t and all(k in one for one in times)), None)
     if not candidates:
         return None
     if auto is None:
@@ -79,11 +75,11 @@ def judge(times, choose, transport):
     timed = times[choose:]
     mpi = [t[auto] / t[k] - 1 for t in timed for k in t if k[0] == "mpi"]
     return {"best": best, "auto_s": statistics.median(t[auto] for t in timed), "best_s": statistics.median(t[best] for t in timed),
-            "regrets": [t[auto] / t[best] - 1 for t in timed], "beside_mpi": mpi}
+            "regrets": [t[auto] / t[best] - 1 for t in timed], "beside_mpi": mpi, "left_out": len(served - candidates)}
 
 
 def report(options, cells):
-    worst, medians, failures, wide = [], [], [], []
+    worst, medians, failures, wide, left_out = [], [], [], [], 0
     print(f"{'buffers':8} {'collective':15} {'transport':9} {'bytes':>10} {'auto us':>10} {'best us':>10}  {'regret, interval':24} best")
     for (buffers, collective, size), times in sorted(cells.items(), key=lambda c: (c[0][1], c[0][0], c[0][2])):
         for transport in TRANSPORTS:
@@ -103,6 +99,7 @@ def report(options, cells):
             if found["beside_mpi"] and min(found["beside_mpi"]) > CELL_BAR:
                 failures.append(f"{name}: auto is slower than MPI, by {100 * min(found['beside_mpi']):.0f} % at least")
             worst.append(low)
+            left_out += found["left_out"]
             print(f"{buffers:8} {collective:15} {transport:9} {size:10} {1e6 * found['auto_s']:10.2f} {1e6 * found['best_s']:10.2f}  "
                   f"{100 * regret:6.1f} % ({100 * low:.1f} to {100 * high:.1f})".ljust(92) + "/".join(k for k in found["best"] if k))
     if not medians and not failures:
@@ -111,7 +108,8 @@ def report(options, cells):
     if middle > MEDIAN_BAR:
         failures.append(f"the median regret is {100 * middle:.1f} %")
     print(f"{len(medians)} cells on {options.ranks} ranks: median regret {100 * middle:.1f} % (bar {100 * MEDIAN_BAR:.0f}), "
-          f"{sum(w > CELL_BAR for w in worst)} cells above {100 * CELL_BAR:.0f} % in all of {options.launches - options.choose} launches")
+          f"{sum(w > CELL_BAR for w in worst)} cells above {100 * CELL_BAR:.0f} % in all of {options.launches - options.choose} launches"
+          + (f"; {left_out} times an algorithm was left out, since a launch lacks it" if left_out else ""))
     for line in wide:
         print(f"above {100 * CELL_BAR:.0f} % at its median, not in all launches: {line}")
     for line in failures:

@@ -57,6 +57,9 @@ done = judged([times(mpi_auto=2.0, ring=2.0)] * 5)
 check("plain allreduce mpi 4096: auto is slower than MPI, by 54 % at least" in done.stdout, "slower than MPI", done)
 done = judged([{("mpi", None): 1.0}] * 5)
 check(done.returncode == 1 and "plain allreduce auto 4096: auto has no row" in done.stdout, "a cell without auto is a miss", done)
+without = {k: v for k, v in times(ring=0.5).items() if k[0] != "ring"}
+done = judged([times(ring=0.5)] * 4 + [without])
+check("2 times an algorithm was left out" in done.stdout, "an algorithm that a launch lacks is counted", done)
 done = judged([{}] * 5)
 check(done.returncode != 0 and "no cell has auto" in done.stderr, "nothing to judge is no success", done)
 # By absolute times ring is the best, 4.6 s in the middle beside 5.25: in the slow launch. By ratios it loses the fast one by far.

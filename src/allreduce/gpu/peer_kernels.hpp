@@ -19,7 +19,7 @@ inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that r
 /// time.
 inline constexpr unsigned most_peer_blocks = 36;
 
-/// Where things lie in the memory that each GPU shows its peers: first the flags of barriers between thread blocks that
+/// The layout of the memory that each GPU shows its peers: first the flags of barriers between thread blocks that
 /// have the same index on all GPUs, then counts that only the GPU itself uses, then places for data. Calls use the
 /// first two places (the slots) in turn. The memory is zeroed before the first call.
 struct PeerWindow {
@@ -51,7 +51,7 @@ struct PeerCall {
   unsigned ranks, rank;
   PeerWindow window;
   unsigned blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
-  /// By so many barriers each call on the window goes on in the numbers of barriers, even where it waits at fewer.
+  /// Each call on the window advances the number of the next barrier by this, even where it waits at fewer.
   std::uint32_t barriers;
   PeerWatch* watch;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier

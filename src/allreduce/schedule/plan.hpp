@@ -11,7 +11,7 @@
 
 namespace gradmeter::allreduce {
 
-/// Where a value is: in the caller's input, in its output, in `alternate` (scratch of the buffer's size), or in `wire`
+/// The place of a value: the caller's input, its output, `alternate` (scratch of the buffer's size), or `wire`
 /// (blocks as a codec encoded them). A sum may not overwrite a value that a peer still reads, and waiting for that peer
 /// could deadlock. So while peers read a block in `out`, its next sum is written to `alternate`, and the other way
 /// round. With a codec, peers read `wire` only, so `alternate` is not used.

@@ -81,7 +81,7 @@ struct ShippedTable {
 // ranks of a node too, that over mpi from 3 ranks on and over hybrid all collectives are as all-reduces were on more
 // ranks than cores, and that on clusters the vendor is best for small messages, the ring for large ones. A new machine
 // deserves a table of its own.
-// Of the tables that serve a request the last is taken.
+// Several tables may serve a request: the last of them is taken.
 constexpr std::array shipped{
     ShippedTable{shm, 1, "0-:direct|neighbour|mpi", false},
     ShippedTable{shm, 1, "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi", false,

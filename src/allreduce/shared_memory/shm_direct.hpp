@@ -35,7 +35,7 @@ class ShmDirect final : public Collective {
   /// The state that a rank shows to the others, on cache lines of its own.
   struct alignas(128) SharedState {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
-    /// Where the rank's buffers begin: offsets in its arena, or for private buffers addresses in its process.
+    /// The begins of the rank's buffers: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
     std::uint8_t copy_path = 0;  ///< of the call, as the rank chose it by its buffers
   };

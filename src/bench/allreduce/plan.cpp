@@ -509,8 +509,7 @@ FlagList describe_allreduce() {
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
   add_text(d, "transport", "auto",
            "what moves the bytes of gradmeter's own algorithms: mpi, shm, hybrid (shm inside a node, mpi between), "
-           "cuda-mpi; "
-           "auto: shm or hybrid, but mpi for messages from buffers outside the arena");
+           "cuda-mpi; auto: shm or hybrid, but mpi for messages from buffers outside the arena");
   add_text(
       d, "buffers", "arena",
       "memory of the buffers: arena (in shared memory if the transport uses it), plain (private, on huge pages if the "

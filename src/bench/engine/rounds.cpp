@@ -71,7 +71,7 @@ core::Stop Rounds::round() {
 
 core::Stop Rounds::decide() const {
   const bool spent = measured_s_ > options_.rule.budget.value;
-  // Where ranks began no iteration on time there are no times; the budget still ends the rounds.
+  // There are no times if in every iteration some rank began late; the budget still ends the rounds.
   if (times().empty()) return spent ? core::Stop::budget : core::Stop::none;
   if (options_.exact_samples) {
     return times().size() >= options_.exact_samples ? core::Stop::samples : core::Stop::none;

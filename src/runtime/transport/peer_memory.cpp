@@ -4,12 +4,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <string>
 
 #include "core/error.hpp"
 

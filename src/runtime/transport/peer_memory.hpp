@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/communicator.hpp"
@@ -19,7 +18,6 @@ namespace gradmeter::runtime {
 /// Errors: BackendError, for example once the process has ended.
 class PeerMemory {
  public:
-  PeerMemory() = default;
   explicit PeerMemory(pid_t process) : process_(process) {}
   /// True if the rank is a thread of this process, so that its addresses are valid here too.
   bool is_here() const;
@@ -27,7 +25,7 @@ class PeerMemory {
   void write(std::span<const std::byte> from, std::byte* to) const;
 
  private:
-  pid_t process_ = 0;
+  pid_t process_;
 };
 
 /// The ranks' memory, by rank; empty where some rank cannot reach that of another: they are on several hosts, have
