@@ -85,10 +85,14 @@ def which_all_reduce(test):
 
 
 CAUSES = {"memory": "slow each other down", "cores": "share cores", "straggle": "computes longer", "interference": "the exchange makes slower",
-          "wait": "come late", "wire": "the wire", "other": "does not do"}
+          "wait": "come late", "wire": "the transfer itself", "other": "does not do"}
 
 
 def how_much_is_lost(test):
+    # One run has one cause, so that the words of the others are held against the source.
+    named = dict(re.findall(r'{"(\w+)", "([^"]+)"}', (test.source / "src/analysis/detail/step_rules.cpp").read_text()))
+    test.equal({cause: cause in named and words in named[cause] for cause, words in CAUSES.items()}, dict.fromkeys(CAUSES, True),
+               "each cause has the words that the test expects")
     out = test.path("lost.jsonl")
     done = test.run("scale", "--batch", "32", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "6s", "--out", out, ranks=2,
                     timeout=120)
