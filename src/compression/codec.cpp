@@ -31,7 +31,7 @@ std::size_t encode_with_feedback(const Codec& codec, std::span<const float> x, s
 
 namespace {
 
-constexpr std::size_t usual_tile = 8192;  // 32 KiB of sum: the L1 cache of most cores
+constexpr std::size_t usual_tile = 2048;  // sum and codes fit in an L1 cache, with room for what is prefetched
 constexpr std::size_t largest_tile = 65536;
 
 /// Part of a wire of n elements to or from a wire of its own: a tile's scales, and its codes.
@@ -45,6 +45,12 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
           .codes_at = l.scales(n) + first / 8 * l.bits,
           .codes = first + count == n ? code_bytes(count, l.bits) : count / 8 * l.bits,
           .own_codes_at = l.scales(count)};
+}
+
+/// Begins to load what the next tile needs, while this one is computed.
+void prefetch(std::span<const std::byte> from, std::size_t bytes) {
+  constexpr std::size_t line = 64;
+  for (std::size_t at = 0; at < std::min(bytes, from.size()); at += line) __builtin_prefetch(from.data() + at, 0, 2);
 }
 
 }  // namespace
@@ -86,6 +92,7 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   for (std::size_t i = 0; i < wires.size(); ++i) {
     if (p.scales > 0) std::memcpy(wire_.data(), wires[i].data() + p.scales_at, p.scales);
     std::memcpy(wire_.data() + p.own_codes_at, wires[i].data() + p.codes_at, p.codes);
+    prefetch(wires[i].subspan(p.codes_at + p.codes), p.codes);
     if (i == 0) {
       codec_.decode(tile, sum);
     } else {

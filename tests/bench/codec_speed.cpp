@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What codecs cost on one core, compared with memcpy in the same round.
-//   build/release/tests/bench/bench_codecs [CODEC ...]
+//   build/release/tests/bench/bench_codecs [--avx2] [CODEC ...]
+// --avx2: with no instruction set above AVX2, though the processor may have AVX-512.
 // For each codec and operation: GB/s of fp32 (4 bytes an element whatever is moved; median and quartiles over rounds),
 // its ratio to memcpy's in the same round, the bytes an element that must move, and the share of the roofline: bytes
-// moved a second, by those of memcpy (8 an element). Above 1 it says that memcpy is not the machine's limit. The first
-// size stays in a cache, the second in none.
+// moved a second, by those of memcpy (8 an element). Above 1 it says that memcpy is not the machine's limit. "reduce"
+// sums four encoded spans and encodes the sum (compression::Reducer); its GB/s are of the sum. The first size stays in
+// a cache, the second in few, the last in none.
+#include <hwy/targets.h>
+
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <new>
@@ -21,7 +26,7 @@ namespace {
 using namespace gradmeter;
 using compression::CodecPtr;
 
-constexpr std::size_t rounds = 7;
+constexpr std::size_t rounds = 7, parts = 4;
 /// What memcpy moves for each 4 that it copies, where no line is read only to be overwritten: large copies use
 /// non-temporal stores.
 constexpr double copied_bytes = 8;
@@ -65,7 +70,12 @@ struct Row {
 class Bench {
  public:
   Bench(std::size_t elements, const std::vector<CodecPtr>& codecs)
-      : n_(elements), codecs_(codecs), x_(4 * n_), out_(4 * n_), wire_(4 * n_ + n_ + 4096) {
+      : n_(elements),
+        codecs_(codecs),
+        x_(4 * n_),
+        out_(4 * n_),
+        wire_(4 * n_ + n_ + 4096),
+        parts_(parts * (2 * n_ + n_ / 4 + 4096)) {
     const core::Random random(1, 2);
     for (std::size_t i = 0; i < n_; ++i) x_.floats()[i] = 0.01F * static_cast<float>(random.gaussian(i % (1 << 20)));
     rows_.push_back({"memcpy", "", copied_bytes});
@@ -74,6 +84,7 @@ class Bench {
       rows_.push_back({label(*c), "encode", 4 + wire});
       rows_.push_back({label(*c), "decode", 4 + wire});
       rows_.push_back({label(*c), "decode-add", 8 + wire});
+      if (reduces(*c)) rows_.push_back({label(*c), "reduce", (parts + 1) * wire});
     }
   }
 
@@ -87,6 +98,7 @@ class Bench {
       const std::span<const std::byte> wire(wire_.bytes(), bytes);
       note(*row++, seconds([&] { c->decode(wire, out_.floats()); }), copy, keep);
       note(*row++, seconds([&] { c->decode_add(wire, out_.floats(), out_.floats()); }), copy, keep);
+      if (reduces(*c)) note(*row++, reduced(*c), copy, keep);
     }
   }
 
@@ -103,6 +115,19 @@ class Bench {
 
  private:
   static std::string label(const compression::Codec& c) { return compression::find_codec(c.name())->label; }
+  /// Whole spans of a sum would be kept beside these of the bench.
+  static bool reduces(const compression::Codec& c) { return c.layout().has_value(); }
+  double reduced(const compression::Codec& c) {
+    std::array<std::span<const std::byte>, parts> wires;
+    const std::size_t bytes = c.wire_bytes(n_);
+    for (std::size_t i = 0; i < parts; ++i) {
+      std::byte* to = parts_.bytes() + i * bytes;
+      c.encode(x_.floats(), to, {.step = i});
+      wires[i] = {to, bytes};
+    }
+    compression::Reducer reducer(c, n_);
+    return seconds([&] { reducer.run(wires, n_, wire_.bytes(), {}); });
+  }
   void note(Row& row, double took, double copy, bool keep) {
     if (!keep) return;
     row.speeds.push_back(4e-9 * static_cast<double>(n_) / took);
@@ -111,7 +136,7 @@ class Bench {
 
   std::size_t n_;
   const std::vector<CodecPtr>& codecs_;
-  Memory x_, out_, wire_;
+  Memory x_, out_, wire_, parts_;
   std::vector<Row> rows_;
 };
 
@@ -130,11 +155,13 @@ std::vector<std::string> everything() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::vector<std::string> names(argv + 1, argv + argc);
+  if (std::erase(names, "--avx2") > 0) hwy::DisableTargets(HWY_AVX2 - 1);  // a better target has a lower bit
   std::vector<CodecPtr> codecs;
-  for (const auto& name : argc > 1 ? std::vector<std::string>(argv + 1, argv + argc) : everything()) {
+  for (const auto& name : names.empty() ? everything() : names) {
     codecs.push_back(compression::find_codec(name)->codec);
   }
-  for (const std::size_t elements : {std::size_t{1} << 16, std::size_t{1} << 26}) {
+  for (const std::size_t elements : {std::size_t{1} << 16, std::size_t{1} << 24, std::size_t{1} << 26}) {
     Bench bench(elements, codecs);
     for (std::size_t i = 0; i < rounds + 1; ++i) bench.round(i > 0);
     bench.print();

@@ -50,6 +50,21 @@ TEST(TopK, TakesWhatSortingTakesOnEveryInstructionSet) {
   }
 }
 
+TEST(TopK, GathersFewCandidatesWhereASampleTellsWhich) {
+  const auto x = gaussians(100'000);
+  on_every_target([&] {
+    const detail::Candidates few(x, 1000);
+    ASSERT_GE(few.x.size(), 1000u);
+    ASSERT_LT(few.x.size(), 4000u);
+    ASSERT_EQ(few.places.size(), few.x.size());
+    for (std::size_t i = 0; i < few.x.size(); ++i) ASSERT_EQ(few.x[i], x[few.places[i]]) << i;
+    EXPECT_TRUE(std::is_sorted(few.places.begin(), few.places.end()));
+  });
+  const std::vector<float> zeros(x.size());
+  EXPECT_EQ(detail::Candidates(zeros, 1000).x.size(), zeros.size());
+  EXPECT_EQ(detail::Candidates(x, 50'000).x.size(), x.size());
+}
+
 TEST(TopK, LosesTheTailWhichIsItsShareAtMost) {
   const auto x = gaussians(20'000);
   const auto out = passed(*codec("topk"), x);

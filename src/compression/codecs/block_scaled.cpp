@@ -23,28 +23,30 @@ using detail::Fp8Rule, detail::Lns4Rule, detail::NaturalRule;
 template <bool e4m3>
 using VectorFp8 = std::conditional_t<e4m3, core::HWY_NAMESPACE::E4m3, core::HWY_NAMESPACE::E5m2>;
 
-template <bool e4m3>
-HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const VectorCoefficients& c, Floats x, Words) {
-  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
-  return VectorFp8<e4m3>::encode(hn::CopySign(hn::Min(scaled, hn::Set(F32(), Fp8Rule<e4m3>::most)), x));
+template <bool e4m3, class Encoder>
+HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const Encoder& c, Floats x, Words) {
+  return VectorFp8<e4m3>::encode(hn::CopySign(c.scaled(x, Fp8Rule<e4m3>::top), x));
 }
 template <bool e4m3>
 HWY_INLINE Floats vector_value(Fp8Rule<e4m3>, const VectorCoefficients& c, Words code) {
   return hn::Mul(hn::Mul(VectorFp8<e4m3>::decode(hn::ShiftRight<24>(code)), c.first), c.second);
 }
 
-HWY_INLINE Words vector_code(Lns4Rule, const VectorCoefficients& c, Floats x, Words draw) {
+template <class Encoder>
+HWY_INLINE Words vector_code(Lns4Rule, const Encoder& c, Floats x, Words draw) {
   const U32 d;
-  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
-  const auto share = hn::Min(scaled, hn::Set(F32(), 1.0f));
-  const auto below = hn::Lt(share, hn::Set(F32(), Lns4Rule::lowest));
-  // Lanes that are not below `lowest` are set to zero before the conversion, since they could exceed the integers.
-  const auto small = hn::Mul(hn::IfThenElseZero(below, share), hn::Set(F32(), Lns4Rule::to_lowest));
-  const auto place = hn::IfThenElse(hn::RebindMask(d, below), hn::BitCast(d, hn::ConvertTo(I32(), small)),
-                                    hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base)));
-  const auto level = hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<1>(draw)));
-  const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(d, x)), hn::Set(d, 8));
-  return hn::IfThenZeroElse(hn::Eq(level, hn::Zero(d)), hn::Or(level, sign));
+  const auto share = c.scaled(x, Lns4Rule::top);
+  const auto below = hn::RebindMask(d, hn::Lt(share, hn::Set(F32(), Lns4Rule::lowest)));
+  const auto small = hn::BitCast(d, hn::ConvertTo(I32(), hn::Mul(share, hn::Set(F32(), Lns4Rule::to_lowest))));
+  const auto place = hn::IfThenElse(below, small, hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base)));
+  const auto level = hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<9>(draw)));
+  return hn::Or(level, hn::And(hn::ShiftRight<28>(hn::BitCast(d, x)), hn::Set(d, 8)));
+}
+/// Level zero has no sign.
+template <class Encoder>
+HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes) {
+  alignas(16) static constexpr std::uint8_t code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15};
+  return hn::TableLookupBytes(hn::LoadDup128(U8(), code), codes);
 }
 HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code) {
   const U32 d;
@@ -54,10 +56,11 @@ HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code
   return hn::Xor(hn::Mul(share, c.first), hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000))));
 }
 
-HWY_INLINE Words vector_code(NaturalRule, const VectorCoefficients& c, Floats x, Words draw) {
+template <class Encoder>
+HWY_INLINE Words vector_code(NaturalRule, const Encoder& c, Floats x, Words draw) {
   const U32 d;
   const auto scaled = hn::BitCast(d, hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second));
-  const auto exponent = hn::ShiftRight<23>(hn::Add(scaled, hn::ShiftRight<1>(draw)));
+  const auto exponent = hn::ShiftRight<23>(hn::Add(scaled, hn::ShiftRight<9>(draw)));
   const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
   return hn::IfThenZeroElse(hn::Eq(exponent, hn::Zero(d)), hn::Or(exponent, sign));
 }

@@ -51,20 +51,20 @@ namespace gradmeter::compression::detail {
 template <bool e4m3>
 struct Fp8Rule {
   static constexpr core::SmallFormat format = e4m3 ? core::e4m3_format : core::e5m2_format;
-  static constexpr float most = e4m3 ? 448.0f : 57344.0f;  ///< OCP's largest finite numbers
+  static constexpr float top = e4m3 ? 448.0f : 57344.0f;  ///< OCP's largest finite numbers
   static constexpr std::size_t bits = 8;
   static constexpr bool random = false;
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(most, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(top, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t) {
-    const float scaled = core::lesser_number(std::fabs(x) * c.first * c.second, most);
+    const float scaled = core::lesser_number(std::fabs(x) * c.first * c.second, top);
     return core::rounded_magnitude<format>(core::bits_as<std::uint32_t>(scaled)) |
            (std::signbit(x) ? format.sign() : std::uint32_t{0});
   }
 
-  static constexpr float inverse = 1.0f / most;
+  static constexpr float inverse = 1.0f / top;
   GRADMETER_HOST_DEVICE static Coefficients decoder(float norm) { return {inverse, norm}; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
     return core::to_float(format, static_cast<std::uint16_t>(code)) * c.first * c.second;
@@ -79,14 +79,14 @@ struct Fp8Rule {
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
-  static constexpr float lowest = 0x1p-6f, to_lowest = 0x1p29f;
+  static constexpr float top = 1.0f, lowest = 0x1p-6f, to_lowest = 0x1p29f;
   static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(1.0f, norm); }
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(top, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
-    const float share = core::lesser_number(std::fabs(x) * c.first * c.second, 1.0f);
+    const float share = core::lesser_number(std::fabs(x) * c.first * c.second, top);
     const std::uint32_t place =
         share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : core::bits_as<std::uint32_t>(share) - base;
     const std::uint32_t level = (place + (draw >> 1)) >> 23;

@@ -28,13 +28,14 @@ using detail::Qsgd1Rule, detail::QsgdRule, detail::Rounding, detail::TernaryRule
 
 #if HWY_TARGET != HWY_SCALAR
 
-template <std::size_t bits, Rounding rounding>
-HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const VectorCoefficients& c, Floats x, Words draw) {
-  const auto scaled = hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second);
-  const auto level = hn::ConvertTo(I32(), hn::Min(scaled, hn::Set(F32(), QsgdRule<bits, rounding>::cap)));
-  const auto q = hn::BitCast(I32(), hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), level), draw)));
-  const auto sign = hn::BroadcastSignBit(hn::BitCast(I32(), x));
-  return hn::BitCast(U32(), hn::Sub(hn::Xor(q, sign), sign));
+/// Levels in units of 2^-24, rounded by the draw.
+HWY_INLINE Words rounded(Floats scaled, Words draw) {
+  return hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), hn::ConvertTo(I32(), scaled)), hn::ShiftRight<8>(draw)));
+}
+
+template <std::size_t bits, Rounding rounding, class Encoder>
+HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const Encoder& c, Floats x, Words draw) {
+  return with_signs_of(x, rounded(c.scaled(x, QsgdRule<bits, rounding>::top), draw));
 }
 template <std::size_t bits, Rounding rounding>
 HWY_INLINE Floats vector_value(QsgdRule<bits, rounding>, const VectorCoefficients& c, Words code) {
@@ -42,10 +43,11 @@ HWY_INLINE Floats vector_value(QsgdRule<bits, rounding>, const VectorCoefficient
   return hn::Mul(hn::Mul(q, c.first), c.second);
 }
 
-HWY_INLINE Words vector_code(Qsgd1Rule, const VectorCoefficients& c, Floats x, Words draw) {
+template <class Encoder>
+HWY_INLINE Words vector_code(Qsgd1Rule, const Encoder& c, Floats x, Words draw) {
   const auto scaled = hn::Mul(hn::Mul(x, c.first), c.second);
   const auto chance = hn::ConvertTo(I32(), hn::Add(scaled, hn::Set(F32(), 0x1p23f)));
-  return hn::BitCast(U32(), hn::VecFromMask(I32(), hn::Lt(hn::BitCast(I32(), draw), chance)));
+  return hn::BitCast(U32(), hn::VecFromMask(I32(), hn::Lt(hn::BitCast(I32(), hn::ShiftRight<8>(draw)), chance)));
 }
 HWY_INLINE Floats vector_value(Qsgd1Rule, const VectorCoefficients& c, Words code) {
   const auto is_positive = hn::MaskFromVec(hn::BitCast(F32(), hn::BroadcastSignBit(hn::BitCast(I32(), code))));
@@ -71,6 +73,11 @@ void Qsgd1Encode(const detail::EncodeJob& job) { encode_buckets<Qsgd1Rule>(job);
 void Qsgd1Decode(const detail::DecodeJob& job) { decode_buckets<Qsgd1Rule>(job); }
 
 #if HWY_TARGET == HWY_SCALAR
+float L2Norm(std::span<const float> x) { return detail::l2_norm(x); }
+std::size_t EliasQuantise(std::span<const float>, std::uint32_t, detail::Coefficients, const detail::Draws&,
+                          std::size_t, std::int8_t*, std::byte*) {
+  return 0;
+}
 float TernaryScale(std::span<const float> x, double clip) { return detail::ternary_scale_plain(x, clip); }
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
   std::fill(codes, codes + (x.size() + 3) / 4, std::byte{0});
@@ -82,6 +89,35 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
   return 0;
 }
 #else
+
+float L2Norm(std::span<const float> x) { return l2_norm(x.data(), x.size()); }
+
+/// Rounds whole vectors of x, of which the first has index `at`, to levels from -levels to levels, and marks in `bits`
+/// which are not 0; returns how many elements these are.
+std::size_t EliasQuantise(std::span<const float> x, std::uint32_t levels, detail::Coefficients encoder,
+                          const detail::Draws& draws, std::size_t at, std::int8_t* q, std::byte* bits) {
+  if (draws.crosses(at, x.size())) return 0;
+  const detail::DrawKeys keys = draws.keys(at);
+  const U32 d;
+  const std::size_t lanes = hn::Lanes(d);
+  const VectorCoefficients c(encoder);
+  const auto second = hn::Set(d, keys.second), most = hn::Set(d, levels);
+  auto number = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(draws.number(at)) + keys.first));
+  const auto next = [&](const float* from) HWY_ATTR {
+    const auto v = hn::LoadU(F32(), from);
+    const auto level = hn::Min(rounded(hn::Mul(hn::Mul(hn::Abs(v), c.first), c.second), draw_of(number, second)), most);
+    number = hn::Add(number, hn::Set(d, static_cast<std::uint32_t>(lanes)));
+    return with_signs_of(v, level);
+  };
+  std::size_t i = 0;
+  for (const std::size_t whole = x.size() / bucket_unit * bucket_unit; i < whole; i += 4 * lanes) {
+    const Words a = next(&x[i]), b = next(&x[i + lanes]), e = next(&x[i + 2 * lanes]), f = next(&x[i + 3 * lanes]);
+    const CodeBytes bytes = low_bytes(a, b, e, f);
+    hn::StoreU(bytes, U8(), reinterpret_cast<std::uint8_t*>(q + i));
+    hn::StoreMaskBits(U8(), hn::Ne(bytes, hn::Zero(U8())), bytes_at(bits + i / 8));
+  }
+  return i;
+}
 
 /// A piece that is read twice while it is in the L1 cache [elements].
 inline constexpr std::size_t piece = 2048;
@@ -103,9 +139,11 @@ float TernaryScale(std::span<const float> x, double clip) {
 
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
   const detail::Coefficients encoder = TernaryRule::encoder(scale);
+  constexpr float unbounded = std::numeric_limits<float>::infinity();  // clipped numbers are above the scale
   // Short pieces: one whose numbers have two high words goes without vectors.
   for (std::size_t i = 0; i < x.size(); i += piece) {
-    encode_bucket<TernaryRule>(encoder, x.subspan(i, std::min(piece, x.size() - i)), draws, i, codes + i / 4);
+    encode_bucket<TernaryRule>(encoder, unbounded, x.subspan(i, std::min(piece, x.size() - i)), draws, i,
+                               codes + i / 4);
   }
 }
 
@@ -113,8 +151,9 @@ void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& d
 std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* codes, const detail::Draws& draws) {
   const std::size_t lanes = hn::Lanes(F32()), n = x.size();
   if (draws.crosses(0, n)) return 0;
-  const VectorCoefficients encoder(TernaryRule::encoder(scale));
-  Coder<TernaryRule> coder(encoder, draws.keys(0), static_cast<std::uint32_t>(draws.number(0)));
+  const VectorEncoder<Scaling::general> encoder(TernaryRule::encoder(scale));
+  Coder<TernaryRule, VectorEncoder<Scaling::general>> coder(encoder, draws.keys(0),
+                                                            static_cast<std::uint32_t>(draws.number(0)));
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));
@@ -201,12 +240,32 @@ bool qsgd_expands(const core::ParsedName& name) {
 
 namespace {
 
+HWY_EXPORT(L2Norm);
+HWY_EXPORT(EliasQuantise);
+
 [[noreturn]] void refuse_damage(const char* how) { throw core::BackendError("compression", "qsgd-elias", how); }
+
+/// The codes of short gaps, and of signs with levels, by the level as a byte.
+struct EliasTables {
+  constexpr EliasTables() {
+    for (std::uint32_t gap = 1; gap < gaps.size(); ++gap) gaps[gap] = detail::gamma_code(gap);
+    for (std::int32_t q = -127; q <= 127; ++q) {
+      if (q == 0) continue;
+      const detail::BitString level = detail::gamma_code(static_cast<std::uint32_t>(q < 0 ? -q : q));
+      levels[static_cast<std::uint8_t>(q)] = {level.bits << 1 | (q < 0 ? 1U : 0U), level.count + 1};
+    }
+  }
+  std::array<detail::BitString, 256> gaps{}, levels{};
+};
+constexpr EliasTables elias_tables;
 
 class QsgdElias final : public Codec {
  public:
-  explicit QsgdElias(const core::ParsedName& name)
-      : Codec(name.canonical()), bucket_(detail::bucket_of(name)), levels_(whole_number(name, "levels", 1, 127)) {}
+  QsgdElias(const core::ParsedName& name, bool is_fast)
+      : Codec(name.canonical()), bucket_(detail::bucket_of(name)), levels_(whole_number(name, "levels", 1, 127)) {
+    if (is_fast) reference_ = std::make_unique<QsgdElias>(name, false);
+  }
+  const Codec& reference() const override { return reference_ ? *reference_ : *this; }
   std::size_t grain() const override { return bucket_; }
   bool variable() const override { return true; }
   /// An element takes most, gamma(gap) + 1 + gamma(|q|) bits over its gap, where every gap is 1; one gap more ends all.
@@ -223,9 +282,12 @@ class QsgdElias final : public Codec {
     std::size_t next = 0;  // the place behind the last q that is not 0
     for (std::size_t at = 0, b = 0; at < n; at += bucket_, ++b) {
       const auto part = x.subspan(at, std::min(bucket_, n - at));
-      const float norm = detail::l2_norm(part);
+      const float norm = reference_ ? HWY_DYNAMIC_DISPATCH(L2Norm)(part) : detail::l2_norm(part);
       std::memcpy(wire + 4 * b, &norm, 4);
-      if (norm > 0) next = encode_bucket(part, detail::factors_to(cap(), norm), draws, at, next, bits);
+      if (!(norm > 0)) continue;
+      const detail::Coefficients encoder = detail::factors_to(cap(), norm);
+      next = (this->*(reference_ ? &QsgdElias::encode_fast : &QsgdElias::encode_plain))(part, encoder, draws, at, next,
+                                                                                        bits);
     }
     bits.gamma(n + 1 - next);
     std::byte* const end = bits.finish();
@@ -246,8 +308,39 @@ class QsgdElias final : public Codec {
  private:
   float cap() const { return static_cast<float>(levels_) * 0x1p24f; }
 
-  std::size_t encode_bucket(std::span<const float> x, detail::Coefficients encoder, const detail::Draws& draws,
-                            std::size_t at, std::size_t next, detail::BitWriter& bits) const {
+  /// The codes of x, whose first element has index `at`; `next` and the result are places behind the last q that is not
+  /// 0. Levels come from vectors, and a bit for each tells which are worth looking at.
+  std::size_t encode_fast(std::span<const float> x, detail::Coefficients encoder, const detail::Draws& draws,
+                          std::size_t at, std::size_t next, detail::BitWriter& bits) const {
+    constexpr std::size_t piece = 2048;
+    alignas(64) std::array<std::int8_t, piece> q;
+    std::array<std::uint64_t, piece / 64> marks;
+    for (std::size_t first = 0; first < x.size(); first += piece) {
+      const auto part = x.subspan(first, std::min(piece, x.size() - first));
+      const std::size_t from = at + first, done = HWY_DYNAMIC_DISPATCH(EliasQuantise)(
+                                               part, static_cast<std::uint32_t>(levels_), encoder, draws, from,
+                                               q.data(), std::as_writable_bytes(std::span(marks)).data());
+      for (std::size_t word = 0; word < done / 64; ++word) {
+        for (std::uint64_t left = marks[word]; left != 0; left &= left - 1) {
+          const std::size_t i = 64 * word + static_cast<std::size_t>(std::countr_zero(left)), gap = from + i + 1 - next;
+          const detail::BitString level = elias_tables.levels[static_cast<std::uint8_t>(q[i])];
+          next = from + i + 1;
+          if (gap < elias_tables.gaps.size()) {
+            const detail::BitString code = elias_tables.gaps[gap];
+            bits.put(code.bits | level.bits << code.count, code.count + level.count);
+          } else {
+            bits.gamma(gap);
+            bits.put(level.bits, level.count);
+          }
+        }
+      }
+      if (done < part.size()) next = encode_plain(part.subspan(done), encoder, draws, from + done, next, bits);
+    }
+    return next;
+  }
+
+  std::size_t encode_plain(std::span<const float> x, detail::Coefficients encoder, const detail::Draws& draws,
+                           std::size_t at, std::size_t next, detail::BitWriter& bits) const {
     const bool crosses = draws.crosses(at, x.size());
     const detail::DrawKeys keys = draws.keys(at);
     const float most = cap();
@@ -298,11 +391,12 @@ class QsgdElias final : public Codec {
 
   static constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
   std::size_t bucket_, levels_;
+  std::unique_ptr<const QsgdElias> reference_;  ///< null in the reference itself
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name); }
+std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name, true); }
 
 bool qsgd_elias_expands(const core::ParsedName& name) {
   const std::size_t levels = whole_number(name, "levels", 1, 127);

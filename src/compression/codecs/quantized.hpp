@@ -107,10 +107,10 @@ struct QsgdRule {
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
-  static constexpr float cap = static_cast<float>(levels) * 0x1p24f;
-  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(cap, norm); }
+  static constexpr float top = static_cast<float>(levels) * 0x1p24f;
+  GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(top, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
-    const std::uint32_t q = level_of(c, cap, x, draw);
+    const std::uint32_t q = level_of(c, top, x, draw);
     return (std::signbit(x) ? 0 - q : q) & ((1u << bits) - 1);
   }
 

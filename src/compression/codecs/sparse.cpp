@@ -38,22 +38,19 @@ HWY_INLINE void each_between(const float* x, std::size_t n, std::uint32_t low, s
     const auto v = hn::And(hn::LoadU(d, bits + i), magnitude);
     return hn::AndNot(hn::Gt(v, highest), hn::Gt(v, below));
   };
-  const auto visit = [&](std::size_t i, auto mask) HWY_ATTR {
+  const auto bits_of = [&](auto mask) HWY_ATTR {
     std::uint8_t stored[8] = {};
     hn::StoreMaskBits(d, mask, stored);
-    std::uint32_t found = 0;
-    for (std::memcpy(&found, stored, 4); found != 0; found &= found - 1) {
-      body(i + static_cast<std::size_t>(std::countr_zero(found)));
-    }
+    std::uint64_t found = 0;
+    std::memcpy(&found, stored, 2);
+    return found;
   };
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     const auto a = inside(i), b = inside(i + lanes), c = inside(i + 2 * lanes), e = inside(i + 3 * lanes);
     if (hn::AllFalse(d, hn::Or(hn::Or(a, b), hn::Or(c, e)))) continue;
-    visit(i, a);
-    visit(i + lanes, b);
-    visit(i + 2 * lanes, c);
-    visit(i + 3 * lanes, e);
+    std::uint64_t found = bits_of(a) | bits_of(b) << lanes | bits_of(c) << 2 * lanes | bits_of(e) << 3 * lanes;
+    for (; found != 0; found &= found - 1) body(i + static_cast<std::size_t>(std::countr_zero(found)));
   }
   for (; i < n; ++i) {
     const std::uint32_t v = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff;
@@ -68,16 +65,31 @@ void CountBetween(const float* x, std::size_t n, std::uint32_t low, std::uint32_
   });
 }
 
+/// The numbers of x whose magnitude's bits are at least `low`, and their places; more than `room` are only counted.
+std::size_t GatherFrom(const float* x, std::size_t n, std::uint32_t low, std::size_t room, float* values,
+                       std::uint32_t* places) {
+  constexpr std::size_t piece = 65536;
+  std::size_t found = 0;
+  for (std::size_t at = 0; at < n && found <= room; at += piece) {
+    each_between(x + at, std::min(piece, n - at), low, 0x7fffffff, [&](std::size_t i) HWY_ATTR {
+      if (found < room) values[found] = x[at + i], places[found] = static_cast<std::uint32_t>(at + i);
+      ++found;
+    });
+  }
+  return found;
+}
+
 /// The wire's layout is a copy: stores of bytes could change one that is referred to.
-void WriteTaken(const float* x, const detail::Threshold& t, TopKWire w, std::byte* wire) {
+void WriteTaken(const detail::Candidates& from, const detail::Threshold& t, TopKWire w, std::byte* wire) {
   std::byte* values = wire + w.places_bytes();
+  const float* x = from.x.data();
   std::size_t taken = 0, ties = t.ties;
-  each_between(x, w.n, t.bits, 0x7fffffff, [&](std::size_t i) HWY_ATTR {
+  each_between(x, from.x.size(), t.bits, 0x7fffffff, [&](std::size_t i) HWY_ATTR {
     if ((std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffff) == t.bits && ties-- == 0) {
       ties = 0;
       return;
     }
-    detail::write_place(w, taken, i, wire);
+    detail::write_place(w, taken, from.places.empty() ? i : from.places[i], wire);
     std::memcpy(values + 4 * taken, x + i, 4);
     ++taken;
   });
@@ -91,6 +103,7 @@ namespace gradmeter::compression::detail {
 namespace {
 
 HWY_EXPORT(CountBetween);
+HWY_EXPORT(GatherFrom);
 
 constexpr std::uint32_t infinity = 0x7f800000, all_ones = 0x7fffffff;
 /// 31 bits of magnitude, found in three steps: the upper 11, the next 10, the last 10.
@@ -130,6 +143,9 @@ std::uint32_t guess(std::span<const float> x, std::size_t k) {
   return wanted < most ? bin_of(counts, wanted).index : 0;
 }
 
+/// A gathered number is worth more than reading the tensor again only where few are gathered.
+constexpr std::size_t least_saving = 16;
+
 __extension__ using Wide = unsigned __int128;
 
 /// Ten to this power times the most elements still fits in 128 bits.
@@ -160,6 +176,19 @@ Threshold find_threshold(std::span<const float> x, std::size_t k) {
     t.ties -= bin.above;
   }
   return t;
+}
+
+Candidates::Candidates(std::span<const float> all, std::size_t k) : x(all) {
+  const std::uint32_t low = guess(all, k) << first_shift;
+  const std::size_t room = 4 * k + all.size() / 64;
+  if (low == 0 || k > all.size() / least_saving) return;
+  values_ = std::make_unique_for_overwrite<float[]>(room);
+  places_ = std::make_unique_for_overwrite<std::uint32_t[]>(room);
+  const std::size_t found =
+      HWY_DYNAMIC_DISPATCH(GatherFrom)(all.data(), all.size(), low, room, values_.get(), places_.get());
+  if (found < k || found > room) return;
+  x = {values_.get(), found};
+  places = {places_.get(), found};
 }
 
 double number_between(const core::ParsedName& name, std::string_view parameter, double least, double most,
@@ -280,9 +309,10 @@ std::size_t TopK::encode(std::span<const float> x, std::byte* to, const Draw&) c
   const std::size_t places = w.places_bytes();
   std::fill(to + (w.bitmap ? 0 : 4 * w.k), to + places, std::byte{0});
   std::fill(to + places + 4 * w.k, to + bytes, std::byte{0});
-  const detail::Threshold threshold = detail::find_threshold(x, w.k);
+  const detail::Candidates candidates(x, w.k);
+  const detail::Threshold threshold = detail::find_threshold(candidates.x, w.k);
   if (threshold.finite) {
-    HWY_DYNAMIC_DISPATCH(WriteTaken)(x.data(), threshold, w, to);
+    HWY_DYNAMIC_DISPATCH(WriteTaken)(candidates, threshold, w, to);
   } else {
     mark_not_finite(w, to);
   }

@@ -52,6 +52,19 @@ struct Threshold {
   bool finite = true;  ///< whether every x is finite; otherwise the other members have no meaning
 };
 
+/// The elements among which the k of largest magnitude are looked for, in the order of the tensor. A sample tells which
+/// magnitude about one and a half times k elements reach. These are gathered in one read of the tensor, so that all
+/// that follows reads few elements. Where the sample tells nothing, misleads, or k is large, they are the whole tensor.
+struct Candidates {
+  Candidates(std::span<const float> tensor, std::size_t k);
+  std::span<const float> x;
+  std::span<const std::uint32_t> places;  ///< of each in the tensor; empty: x is the tensor
+
+ private:
+  std::unique_ptr<float[]> values_;
+  std::unique_ptr<std::uint32_t[]> places_;
+};
+
 /// Finds the threshold that selects k elements, 1 <= k <= x.size(). Cost: three reads of x, and memory that does not
 /// grow with x. A guess from a sample lets the first read skip most elements. A wrong guess costs one more read, and
 /// does not change the result.
@@ -75,8 +88,9 @@ struct TopKWire {
 ///         padded. For an input that is not finite: the first k places with NaN as values, which decode to NaN in the
 ///         whole tensor. decode_add leaves elements that were not sent as they are in `addend`.
 /// Error:  the energy of the elements that were not sent, at most (1 - k/n)|x|^2.
-/// Cost:   four reads of the input to encode (radix select, detail::find_threshold); decoding and adding in place
-///         touches only the elements that were sent.
+/// Cost:   one read of the input to encode where k is at most a sixteenth of it, and memory for about 2k elements
+///         (detail::Candidates); otherwise four reads (radix select, detail::find_threshold). Decoding and adding in
+///         place touches only the elements that were sent.
 /// Errors: UsageError beyond 2^32 elements; BackendError when an encoding was damaged on its way.
 /// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
 class TopK final : public Codec {

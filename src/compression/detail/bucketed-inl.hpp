@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops over buckets with vector instructions: they draw random numbers, move codes of 1, 2, 4 or 8 bits between
 // 32-bit lanes and the wire, and store decoded numbers. The file is included once for each instruction set, hence its
-// unusual include guard. A codec overloads two functions for its rule (bucketed.hpp):
-//   Words vector_code(Rule, const VectorCoefficients&, Floats x, Words draw)
-//     returns the code of each x in the low bits of its lane. The bits above the code are ignored, but the lane, read
+// unusual include guard. A codec overloads these functions for its rule (bucketed.hpp):
+//   template <class Encoder> Words vector_code(Rule, const Encoder&, Floats x, Words draw)
+//     returns the code of each x in the low bits of its lane. `Encoder` is a VectorEncoder; a draw is in the upper 24
+//     bits of its lane, below which there may be anything. The bits above the code are ignored, but the lane, read
 //     as a signed number, must be in [-128, 255].
+//   template <class Encoder> CodeBytes settled_codes(Rule, const Encoder&, CodeBytes)
+//     finishes codes where that is cheaper on bytes than on lanes. Only this function may be left out.
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code)
 //     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
 //     anything.
@@ -78,14 +81,14 @@ HWY_INLINE Store store_for(const detail::DecodeJob& job) {
                                                                                                 : Store::cached;
 }
 
-/// DrawKeys::draw of each lane, where keys.first has been added to `numbers` already.
+/// DrawKeys::draw of each lane in its upper 24 bits, where keys.first has been added to `numbers` already.
 HWY_INLINE Words draw_of(Words numbers, Words second) {
   using detail::DrawKeys;
   const U32 d;
   Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
   x = hn::Mul(x, hn::Set(d, DrawKeys::first_multiplier));
-  x = hn::Xor(hn::Xor(x, second), hn::ShiftRight<DrawKeys::second_shift>(x));
-  return hn::ShiftRight<8>(hn::Mul(x, hn::Set(d, DrawKeys::second_multiplier)));
+  x = hn::Xor3(x, second, hn::ShiftRight<DrawKeys::second_shift>(x));
+  return hn::Mul(x, hn::Set(d, DrawKeys::second_multiplier));
 }
 
 /// Puts the low bytes of four vectors into one vector, in order. Lanes must be in [-128, 255].
@@ -163,6 +166,40 @@ struct VectorCoefficients {
   Floats first, second;
 };
 
+/// How the magnitudes of a bucket are brought to at most `top` of its rule.
+enum class Scaling {
+  general,  ///< by both factors, and what rounding takes beyond the top is held there
+  direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
+};
+
+template <Scaling scaling>
+struct VectorEncoder : VectorCoefficients {
+  explicit VectorEncoder(detail::Coefficients c) : VectorCoefficients(c) {}
+  HWY_INLINE Floats scaled(Floats x, float top) const {
+    const auto magnitude = hn::Abs(x);
+    if constexpr (scaling == Scaling::direct) return hn::Mul(magnitude, second);
+    return hn::Min(hn::Mul(hn::Mul(magnitude, first), second), hn::Set(F32(), top));
+  }
+};
+
+/// How to scale a bucket in which no magnitude is above `largest`.
+template <class Rule>
+HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
+  if constexpr (requires { Rule::top; }) {
+    if (c.first == 1.0f && largest * c.second <= Rule::top) return Scaling::direct;
+  }
+  return Scaling::general;
+}
+
+/// The whole numbers q, not negative, with the signs of x.
+HWY_INLINE Words with_signs_of(Floats x, Words q) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (hn::MaxLanes(F32()) == 8) return Words{_mm256_sign_epi32(q.raw, _mm256_castps_si256(x.raw))};
+#endif
+  const auto sign = hn::BitCast(U32(), hn::BroadcastSignBit(hn::BitCast(I32(), x)));
+  return hn::Sub(hn::Xor(q, sign), sign);
+}
+
 /// detail::max_norm. It compares magnitudes as integers, where NaN and infinity are larger than any number.
 HWY_INLINE float max_norm(const float* x, std::size_t n) {
   const F32 df;
@@ -185,7 +222,8 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// detail::add_squares; each of its sixteen partial sums has a lane of its own.
+/// detail::add_squares; each of its sixteen partial sums has a lane of its own. The square of a float is exact as a
+/// double, so that a fused addition rounds like a separate one.
 HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial) {
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;
@@ -194,8 +232,8 @@ HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, de
     auto a = hn::LoadU(d, partial.data() + k), b = hn::LoadU(d, partial.data() + k + lanes);
     for (std::size_t i = k; i < whole; i += 16) {
       const auto u = hn::PromoteTo(d, hn::LoadU(df, x + i)), v = hn::PromoteTo(d, hn::LoadU(df, x + i + lanes));
-      a = hn::Add(a, hn::Mul(u, u));
-      b = hn::Add(b, hn::Mul(v, v));
+      a = hn::MulAdd(u, u, a);
+      b = hn::MulAdd(v, v, b);
     }
     hn::StoreU(a, d, partial.data() + k);
     hn::StoreU(b, d, partial.data() + k + lanes);
@@ -214,11 +252,17 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
       n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
 }
 
+/// What a rule does to codes in bytes, where one instruction serves four times as many as in vector_code.
+template <class Rule, class Encoder>
+HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes) {
+  return codes;
+}
+
 /// Makes the codes of consecutive elements, a vector of bytes at a time.
-template <class Rule>
+template <class Rule, class Encoder>
 class Coder {
  public:
-  HWY_INLINE Coder(const VectorCoefficients& encoder, detail::DrawKeys keys, std::uint32_t low)
+  HWY_INLINE Coder(const Encoder& encoder, detail::DrawKeys keys, std::uint32_t low)
       : encoder_(encoder),
         second_(hn::Set(U32(), keys.second)),
         number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
@@ -226,34 +270,34 @@ class Coder {
   HWY_INLINE CodeBytes next_bytes(const float* x) {
     const std::size_t lanes = hn::Lanes(F32());
     const Words a = next(x), b = next(x + lanes), c = next(x + 2 * lanes), d = next(x + 3 * lanes);
-    return low_bytes(a, b, c, d);
+    return settled_codes(Rule(), encoder_, low_bytes(a, b, c, d));
   }
 
  private:
   HWY_INLINE Words next(const float* x) {
     const U32 d;
-    const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw);
+    const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw << 8);
     number_ = hn::Add(number_, hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d))));
     return vector_code(Rule(), encoder_, hn::LoadU(F32(), x), draw);
   }
-  const VectorCoefficients& encoder_;
+  const Encoder& encoder_;
   Words second_, number_;
 };
 
 /// Writes the codes of n elements; n is a multiple of bucket_unit.
-template <class Rule>
-HWY_INLINE void encode_units(const VectorCoefficients& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
+template <class Rule, class Encoder>
+HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
                              std::uint32_t low, std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
-  Coder<Rule> coder(encoder, keys, low);
+  Coder<Rule, Encoder> coder(encoder, keys, low);
   for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
 }
 
 /// Writes the codes of a span's last elements, which are fewer than bucket_unit. The elements are padded with zeros up
 /// to bucket_unit; the codes of the padding are not written.
-template <class Rule>
-HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const float> x, detail::DrawKeys keys,
-                            std::uint32_t low, std::byte* to) {
+template <class Rule, class Encoder>
+HWY_INLINE void encode_tail(const Encoder& encoder, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
+                            std::byte* to) {
   alignas(64) std::array<float, bucket_unit> padded_x{};
   alignas(64) std::array<std::byte, bucket_unit> codes{};
   std::copy(x.begin(), x.end(), padded_x.begin());
@@ -263,21 +307,32 @@ HWY_INLINE void encode_tail(const VectorCoefficients& encoder, std::span<const f
   std::memcpy(to, codes.data(), (bits + 7) / 8);
 }
 
-template <class Rule>
-void encode_bucket(detail::Coefficients rule, std::span<const float> x, const detail::Draws& draws, std::size_t at,
+template <class Rule, Scaling scaling>
+void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
                    std::byte* to) {
-  if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
-    std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
-    return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
-  }
-  const VectorCoefficients encoder(rule);
-  const detail::DrawKeys keys = draws.keys(at);
-  const auto low = static_cast<std::uint32_t>(draws.number(at));
+  const VectorEncoder<scaling> encoder(rule);
   const std::size_t whole = x.size() / bucket_unit * bucket_unit;
   encode_units<Rule>(encoder, x.data(), whole, keys, low, to);
   if (whole < x.size()) {
     encode_tail<Rule>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
                       to + whole / 8 * Rule::bits);
+  }
+}
+
+/// `largest`: a magnitude that no element of x exceeds.
+template <class Rule>
+void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x, const detail::Draws& draws,
+                   std::size_t at, std::byte* to) {
+  if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
+    std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
+    return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
+  }
+  const detail::DrawKeys keys = draws.keys(at);
+  const auto low = static_cast<std::uint32_t>(draws.number(at));
+  if (scaling_for<Rule>(rule, largest) == Scaling::direct) {
+    encode_scaled<Rule, Scaling::direct>(rule, x, keys, low, to);
+  } else {
+    encode_scaled<Rule, Scaling::general>(rule, x, keys, low, to);
   }
 }
 
@@ -295,7 +350,7 @@ void encode_buckets(const detail::EncodeJob& job) {
     std::memcpy(job.wire + b * sizeof(Scale), &scale, sizeof(Scale));
     std::byte* to = codes + at / 8 * Rule::bits;
     if (norm > 0) {
-      encode_bucket<Rule>(Rule::encoder(norm), x, job.draws, at, to);
+      encode_bucket<Rule>(Rule::encoder(norm), norm, x, job.draws, at, to);
     } else {
       std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     }

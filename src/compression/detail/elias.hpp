@@ -12,6 +12,16 @@ namespace gradmeter::compression::detail {
 
 constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
 
+/// The lowest `count` of `bits`, where all others are 0.
+struct BitString {
+  std::uint32_t bits = 0, count = 0;
+};
+/// The code of a number from 1 to 65535.
+constexpr BitString gamma_code(std::uint32_t value) {
+  const auto behind = static_cast<std::uint32_t>(std::bit_width(value)) - 1;
+  return {((value - (1U << behind)) << 1 | 1U) << behind, 2 * behind + 1};
+}
+
 /// Writes a stream of bits. It touches no byte behind the end of the stream.
 class BitWriter {
  public:
@@ -28,8 +38,11 @@ class BitWriter {
   }
   void gamma(std::uint64_t value) {
     const unsigned behind = static_cast<unsigned>(std::bit_width(value)) - 1;
+    if (behind < 16) {
+      const BitString code = gamma_code(static_cast<std::uint32_t>(value));
+      return put(code.bits, code.count);
+    }
     const std::uint64_t rest = value - (std::uint64_t{1} << behind);
-    if (behind < 16) return put((rest << 1 | 1) << behind, 2 * behind + 1);
     for (unsigned zeros = behind; zeros > 0; zeros -= std::min(zeros, 32u)) put(0, std::min(zeros, 32u));
     put(1, 1);
     put(rest & 0xffffffff, std::min(behind, 32u));
