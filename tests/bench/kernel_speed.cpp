@@ -98,6 +98,12 @@ class BarePrimitive {
     for (const auto& [name, description] : operands) add(name, description, engine);
     add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc(), engine);
   }
+  /// Lets the library write an operand. A packed layout begins with a header, and with another header the primitive
+  /// ends early and writes no result.
+  void pack(int name, const dnnl::memory::desc& plain) {
+    dnnl::memory from = filled(plain, stream_.get_engine()), to = arguments_.at(name);
+    dnnl::reorder(from, to).execute(stream_, from, to);
+  }
   void run() {
     primitive_.execute(stream_, arguments_);
     stream_.wait();
@@ -105,9 +111,12 @@ class BarePrimitive {
 
  private:
   void add(int name, const dnnl::memory::desc& description, const dnnl::engine& engine) {
-    // Small numbers in every byte: blocked layouts have padding, which must stay finite.
+    arguments_.emplace(name, filled(description, engine));
+  }
+  /// Small numbers in every byte: blocked layouts have padding, which must stay finite.
+  dnnl::memory filled(const dnnl::memory::desc& description, const dnnl::engine& engine) {
     auto& memory = memory_.emplace_back(description.get_size() + 1, std::byte{0x3c});
-    arguments_.emplace(name, dnnl::memory(description, engine, memory.data()));
+    return {description, engine, memory.data()};
   }
   dnnl::stream stream_;
   dnnl::primitive primitive_;
@@ -189,6 +198,8 @@ Call bare_lstm(const Problem& p) {
                                                       {DNNL_ARG_DST_LAYER, d.dst_layer_desc()},
                                                       {DNNL_ARG_DST_ITER, d.dst_iter_desc()},
                                                       {DNNL_ARG_DST_ITER_C, d.dst_iter_c_desc()}});
+  for (const int name : {DNNL_ARG_WEIGHTS_LAYER, DNNL_ARG_WEIGHTS_ITER})
+    made->pack(name, {{1, 1, h, 4, h}, type, Tag::ldigo});
   return [made] { made->run(); };
 }
 
