@@ -101,9 +101,8 @@ class LogarithmicGemm final : public LnsGemm {
       for (std::size_t k = 0; k < p_.k; ++k) {
         const Lns16 w = left(p_, a, i, k);
         if (w.zero()) continue;
-        const std::int32_t below = (window.most_a - w.code()) * (window.checks == LnsChecks::none ? 2 : 1);
-        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {static_cast<std::uint16_t>(below),
-                                                                      static_cast<std::uint16_t>(w.negative())};
+        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {
+            static_cast<std::uint16_t>(window.most_a - w.code()), w.negative() ? ~0U : 0};
       }
   }
 

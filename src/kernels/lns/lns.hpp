@@ -81,9 +81,9 @@ class LnsGemm {
 };
 
 /// The calling thread's compute_threads() threads share the rows of C; their number does not change a bit.
-/// Cost:   on AVX-512 logarithmic sums reach at least 1/15 of the fp32 library's speed, with exact and with
-///         interpolated tables; 1/22 where numbers may leave the range (README.md). linear: the fp32 product and a pass
-///         over each operand. Memory: 4 bytes for each element of A and 4 to 6 for each of B.
+/// Cost:   on AVX-512 logarithmic sums reach at least 1/10 of the fp32 library's speed with exact tables, and 1/12 with
+///         interpolated ones or where numbers may leave the range (results/kernels.md). linear: the fp32 product and a
+///         pass over each operand. Memory: 8 bytes for each element of A and 4 to 6 for each of B.
 /// Errors: std::invalid_argument on an empty extent, and when the problem asks for bias, activation or accumulation.
 std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape&, const Lns&, LnsSum = LnsSum::logarithmic);
 

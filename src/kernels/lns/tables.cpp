@@ -18,19 +18,32 @@ struct Coefficients {
   std::int32_t value, slope, curve;
 };
 
+/// Values of d that share their coefficients: `width` of them from `first` on.
 struct Arc {
+  LnsArc kind;
   unsigned fraction_bits;
   bool opposite;
   std::uint32_t first, width;
 
+  double unit() const { return 0x1p16 / LnsKnots::unit(kind); }
   double real(double r) const { return lns_g(fraction_bits, first + r, opposite); }
-  std::int32_t place(std::uint32_t r) const { return static_cast<std::int32_t>(r * (0x8000 / width)); }
+  /// The position of first + r.
+  std::int32_t place(std::uint32_t r) const {
+    const auto t = static_cast<std::uint16_t>((first + r) << (17 - fraction_bits));
+    return kind == LnsArc::line ? t & 0x7fff : static_cast<std::int16_t>(t);
+  }
   std::int32_t rise(const Coefficients& c, std::uint32_t r) const {
-    return ((c.slope + ((c.curve * place(r)) >> 16)) * place(r)) >> 16;
+    return (static_cast<std::int16_t>(c.slope + ((c.curve * place(r)) >> 16)) * place(r)) >> 16;
   }
 };
 
-constexpr double unit = 1 << LnsKnots::value_bits;
+/// The number of the arc that d belongs to.
+std::size_t arc_of(LnsArc kind, unsigned fraction_bits, std::uint32_t d, bool opposite) {
+  const unsigned shift = fraction_bits - 2;
+  if (kind == LnsArc::line) return (d >> shift) + (opposite ? LnsKnots::arcs : 0);
+  if (opposite) return std::min<std::size_t>(d >> (shift - 2), LnsKnots::narrow + (d >> shift));
+  return LnsKnots::first_equal + ((d + (1U << shift)) >> (shift + 1));
+}
 
 Coefficients line(const Arc& arc) {
   const double begin = arc.real(0), step = (arc.real(arc.width) - begin) / arc.width;
@@ -41,17 +54,18 @@ Coefficients line(const Arc& arc) {
     highest = std::max(highest, distance);
   }
   // The half rounds to nearest; the quarter of a last place makes up for the product that is rounded down.
-  return {static_cast<std::int32_t>(std::lround((begin + (lowest + highest) / 2 + 0.5) * unit + 0.25)),
-          static_cast<std::int32_t>(std::lround(2 * step * arc.width * unit)), 0};
+  return {static_cast<std::int32_t>(std::lround((begin + (lowest + highest) / 2 + 0.5) * arc.unit() + 0.25)),
+          static_cast<std::int32_t>(std::lround(2 * step * arc.width * arc.unit())), 0};
 }
 
 // Finds the value for a given slope and curve: each entry bounds it from both sides; none if the bounds cross.
 std::optional<std::int32_t> value_for(const Arc& arc, Coefficients c) {
   std::int32_t least = std::numeric_limits<std::int16_t>::min(), most = std::numeric_limits<std::int16_t>::max();
+  const auto begin_of = [&arc](std::int32_t g) { return static_cast<std::int32_t>(std::ceil(g * arc.unit())); };
   for (std::uint32_t r = 0; r < arc.width; ++r) {
-    const auto wanted = static_cast<std::int32_t>(std::lround(arc.real(r))) * (1 << LnsKnots::value_bits);
-    least = std::max(least, wanted - arc.rise(c, r));
-    most = std::min(most, wanted + (1 << LnsKnots::value_bits) - 1 - arc.rise(c, r));
+    const auto wanted = static_cast<std::int32_t>(std::lround(arc.real(r)));
+    least = std::max(least, begin_of(wanted) - arc.rise(c, r));
+    most = std::min(most, begin_of(wanted + 1) - 1 - arc.rise(c, r));
     if (least > most) return std::nullopt;
   }
   return (least + most) / 2;
@@ -59,10 +73,12 @@ std::optional<std::int32_t> value_for(const Arc& arc, Coefficients c) {
 
 // Searches from the parabola through both ends and the middle outwards, in squares of growing size.
 Coefficients parabola(const Arc& arc) {
-  const double begin = arc.real(0), middle = arc.real(arc.width / 2.0), end = arc.real(arc.width);
-  const double bend = 2 * (begin + end - 2 * middle), climb = end - begin - bend;
-  const auto slope = static_cast<std::int32_t>(std::lround(2 * climb * unit));
-  const auto curve = static_cast<std::int32_t>(std::lround(4 * bend * unit));
+  const double half = arc.width / 2.0, t = arc.place(0), step = half * (1U << (17 - arc.fraction_bits));
+  const double to_middle = (arc.real(half) - arc.real(0)) / step;
+  const double bend = ((arc.real(2 * half) - arc.real(half)) / step - to_middle) / (2 * step);
+  const double climb = to_middle - bend * (2 * t + step);
+  const auto slope = static_cast<std::int32_t>(std::lround(0x1p16 * climb * arc.unit()));
+  const auto curve = static_cast<std::int32_t>(std::lround(0x1p32 * bend * arc.unit()));
   constexpr std::int32_t furthest = 256;
   for (std::int32_t size = 0; size <= furthest; ++size)
     for (std::int32_t i = -size; i <= size; ++i)
@@ -84,28 +100,31 @@ double lns_g(unsigned fraction_bits, double d, bool opposite) {
 
 std::int32_t LnsKnots::g(unsigned fraction_bits, std::uint32_t d, bool opposite) const {
   if (d >= entries) return 0;
-  if (opposite && d < near_count) return near[d];
-  const unsigned shift = fraction_bits - 2;
-  const std::uint32_t held = std::min(d, static_cast<std::uint32_t>(arcs << shift) - 1);
-  const std::size_t i = (held >> shift) + (opposite ? arcs : 0);
-  const Arc arc{fraction_bits, opposite, 0, 1U << shift};
-  return (value[i] + arc.rise({value[i], slope[i], curve[i]}, held % arc.width)) >> value_bits;
+  if (opposite && d < near_count(arc)) return near[d];
+  const std::uint32_t held = std::min(d, (8U << fraction_bits) - 1);
+  const std::size_t i = arc_of(arc, fraction_bits, held, opposite);
+  const std::int32_t rise = Arc{arc, fraction_bits, opposite, held, 1}.rise({value[i], slope[i], curve[i]}, 0);
+  return ((value[i] + rise) * unit(arc)) >> 16;
 }
 
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc kind, std::uint32_t entries) {
   LnsKnots knots;
   knots.entries = entries;
-  const std::uint32_t width = 1U << (fraction_bits - 2);
-  for (std::uint32_t i = 0; i < 2 * LnsKnots::arcs; ++i) {
-    const Arc arc{fraction_bits, i >= LnsKnots::arcs, static_cast<std::uint32_t>(i % LnsKnots::arcs) * width, width};
-    // Entries in `near` need no arc, and G- has none where it is infinite.
-    if (arc.opposite && arc.first + width <= LnsKnots::near_count) continue;
-    const Coefficients c = kind == LnsArc::line ? line(arc) : parabola(arc);
-    knots.value[i] = static_cast<std::int16_t>(c.value);
-    knots.slope[i] = static_cast<std::int16_t>(c.slope);
-    knots.curve[i] = static_cast<std::int16_t>(c.curve);
-  }
-  for (std::uint32_t d = 1; d < LnsKnots::near_count; ++d)
+  knots.arc = kind;
+  for (const bool opposite : {false, true})
+    for (std::uint32_t first = 0, end = 0; first < 8U << fraction_bits; first = end) {
+      const std::size_t i = arc_of(kind, fraction_bits, first, opposite);
+      while (end < 8U << fraction_bits && arc_of(kind, fraction_bits, end, opposite) == i) ++end;
+      // Entries in `near` need no arc, and G- has none where it is infinite.
+      if (opposite && end <= LnsKnots::near_count(kind)) continue;
+      const Arc arc{kind, fraction_bits, opposite, first, end - first};
+      const Coefficients c = kind == LnsArc::line ? line(arc) : parabola(arc);
+      knots.value[i] = static_cast<std::int16_t>(c.value);
+      knots.slope[i] = static_cast<std::int16_t>(c.slope);
+      knots.curve[i] = static_cast<std::int16_t>(c.curve);
+    }
+  knots.near[0] = std::numeric_limits<std::int16_t>::min();
+  for (std::uint32_t d = 1; d < knots.near.size(); ++d)
     knots.near[d] = static_cast<std::int16_t>(std::lround(lns_g(fraction_bits, d, true)));
   return knots;
 }
@@ -113,7 +132,7 @@ LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc kind, std::uint32_t entri
 namespace {
 
 std::int32_t nearest(unsigned fraction_bits, std::uint32_t d, bool opposite) {
-  return opposite && d == 0 ? 0 : static_cast<std::int32_t>(std::lround(lns_g(fraction_bits, d, opposite)));
+  return static_cast<std::int32_t>(std::lround(lns_g(fraction_bits, d, opposite)));
 }
 
 std::uint32_t count_entries(unsigned fraction_bits) {
@@ -136,9 +155,8 @@ LnsTables::LnsTables(unsigned fraction_bits, LnsAddition kind)
     : fraction_bits_(fraction_bits), kind_(kind), knots_(knots_for(fraction_bits, kind)) {
   for (std::uint32_t d = 0; d <= entries(); ++d)
     for (const bool opposite : {false, true}) {
-      const std::int32_t g =
-          kind == LnsAddition::exact ? nearest(fraction_bits, d, opposite) : knots_.g(fraction_bits, d, opposite);
-      doubled_.push_back(static_cast<std::int16_t>(2 * g));
+      const bool cancels = opposite && d == 0;
+      doubled_.push_back(static_cast<std::int16_t>(cancels ? 0 : 2 * knots_.g(fraction_bits, d, opposite)));
     }
 }
 

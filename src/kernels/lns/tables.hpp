@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables for sums in a logarithmic number system: log2(x ± y) = log2 x + G±(d), where x ≥ y > 0 and d = log2 x −
-// log2 y. G+ and G− also have a form that fits vector registers: 64 short arcs, and 256 entries for the part of G− that
-// is too steep for an arc.
+// log2 y. G+ and G− also have a form that fits vector registers: at most 64 short arcs, and entries for the part of G−
+// that is too steep for an arc.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -17,18 +17,24 @@ double lns_g(unsigned fraction_bits, double d, bool opposite);
 
 enum class LnsArc { line, parabola };
 
-/// The form of G+ and G− for vector registers. One arc gives G for 2^(F−2) values of d, a quarter of an octave. G+ and
-/// G− have 32 arcs each, which cover eight octaves. Beyond these, G+ is 1 and G− is −1 up to d = `entries`, and then 0.
-/// With t the position in the arc, from 0 to 2^15, and products shifted right by 16 as in vector units: G = (value +
-/// ((slope + (curve·t >> 16))·t >> 16)) >> 6.
+/// The form of G+ and G− for vector registers: arcs that cover eight octaves, 2^(F+3) values of d, and G− itself where
+/// it is too steep for an arc. Beyond the arcs, G+ is 1 and G− is −1 up to d = `entries`, and then 0. With t the
+/// position in the arc and products shifted right by 16 as in vector units: G = (value + (slope + curve·t)·t)·unit.
+/// Lines have a width of w = 2^(F−2) each, a quarter of an octave, and t is from 0 to 2^15. Parabolas are 2w wide for
+/// G+, around the multiples of 2w; for G− they are w wide, and w/4 in the first octave. Their t is from −2^15 to 2^15
+/// between one odd multiple of w and the next, since that is what a shift of d leaves.
 struct LnsKnots {
-  static constexpr std::size_t arcs = 32, near_count = 256;
-  static constexpr int value_bits = 6;
-  /// [0, arcs) for equal signs (G+), then for opposite ones (G−).
-  std::array<std::int16_t, 2 * arcs> value{}, slope{}, curve{};
-  /// G−(d) itself for d < near_count, where it is too steep for arcs. The entry at 0 has no meaning.
-  std::array<std::int16_t, near_count> near{};
+  static constexpr std::size_t arcs = 32;         ///< where the lines of G− begin, behind those of G+
+  static constexpr std::size_t first_equal = 44;  ///< where the parabolas of G+ begin, behind those of G−
+  static constexpr std::size_t narrow = 12;  ///< parabolas that G− has more in its first octave than a quarter each
+  static constexpr std::uint32_t near_count(LnsArc arc) { return arc == LnsArc::line ? 256 : 64; }
+  /// In 2^-16. With that of the parabolas the steepest G− fits into 16 bits, and the search finds all of them.
+  static constexpr std::int16_t unit(LnsArc arc) { return arc == LnsArc::line ? 1024 : 1400; }
+  std::array<std::int16_t, 64> value{}, slope{}, curve{};
+  /// G−(d) itself for d < near_count. The entry at 0 makes every code one that is not positive.
+  std::array<std::int16_t, 256> near{};
   std::uint32_t entries = 0;  ///< G is 0 from this d on
+  LnsArc arc = LnsArc::line;
 
   /// Computes G± as vector code does, bit for bit.
   std::int32_t g(unsigned fraction_bits, std::uint32_t d, bool opposite) const;

@@ -23,32 +23,6 @@ std::size_t Lanes() { return hn::Lanes(Tag()); }
 
 HWY_INLINE Words All(std::uint16_t value) { return hn::Set(Tag(), value); }
 
-// `b` is a row of B, `a.sign` selects the copy of it that has the product's signs.
-template <LnsChecks checks>
-HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
-  const Tag d;
-  const auto signs = hn::LoadU(d, b + a.sign * lanes);
-  if (checks == LnsChecks::none) return hn::SaturatedSub(signs, All(a.below));
-  const auto code = hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), All(a.below)), All(Lns16::largest));
-  return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
-}
-
-// Changes the larger word by G, which is doubled as words are.
-template <LnsChecks checks>
-HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> di;
-  const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
-  if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
-  // Codes fill the positive half of signed words: the addition saturates, and results that are not positive are zero.
-  const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
-  const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
-  const auto word = hn::BitCast(d, hn::Add(code, code));
-  const auto positive = hn::RebindMask(d, hn::Gt(code, hn::Zero(di)));
-  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, All(1))));
-  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, sum));
-}
-
 #if HWY_TARGET <= HWY_AVX3
 // vpermi2w looks 32 words up among the 64 of two registers.
 struct Pair {
@@ -75,18 +49,26 @@ struct Change {
 
   // Computes G+ or G− from an arc. `d` is a distance of codes.
   HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
-    const __m512i held = _mm512_min_epu16(d, _mm512_set1_epi16((LnsKnots::arcs << shift) - 1));
-    __m512i i = _mm512_srli_epi16(held, shift);
-    i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::arcs));
-    const __m512i place = _mm512_and_si512(_mm512_slli_epi16(held, 15 - shift), _mm512_set1_epi16(0x7fff));
+    const __m512i held = _mm512_min_epu16(d, _mm512_set1_epi16((8 << F) - 1));
+    __m512i place = _mm512_slli_epi16(held, 15 - shift), i = _mm512_srli_epi16(held, shift);
+    if (arc == LnsArc::line) {
+      place = _mm512_and_si512(place, _mm512_set1_epi16(0x7fff));
+      i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::arcs));
+    } else {
+      constexpr std::int16_t to_middle = (2 * LnsKnots::first_equal + 1) << shift;
+      const __m512i equal = _mm512_srli_epi16(_mm512_add_epi16(held, _mm512_set1_epi16(to_middle)), shift + 1);
+      i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsKnots::narrow));
+      i = _mm512_mask_min_epu16(equal, opposite, _mm512_srli_epi16(held, shift - 2), i);
+    }
     __m512i climb = slope(i);
     if (arc == LnsArc::parabola) climb = _mm512_add_epi16(climb, _mm512_mulhi_epi16(curve(i), place));
     const __m512i g = _mm512_add_epi16(value(i), _mm512_mulhi_epi16(climb, place));
-    return _mm512_srai_epi16(g, LnsKnots::value_bits);
+    return _mm512_mulhi_epi16(g, _mm512_set1_epi16(LnsKnots::unit(arc)));
   }
 
-  // Looks up G− for the 256 smallest distances.
+  // Looks up G− for the smallest distances.
   HWY_INLINE __m512i Near(__m512i d) const {
+    if (arc == LnsArc::parabola) return near0(d);
     const __mmask32 odd = _mm512_test_epi16_mask(d, _mm512_set1_epi16(64));
     const __mmask32 upper = _mm512_test_epi16_mask(d, _mm512_set1_epi16(128));
     const __m512i low = _mm512_mask_mov_epi16(near0(d), odd, near1(d));
@@ -94,33 +76,52 @@ struct Change {
     return _mm512_mask_mov_epi16(low, upper, high);
   }
 
-  // Computes twice G of two words.
-  HWY_INLINE __m512i operator()(__m512i larger, __m512i smaller) const {
-    const __m512i one = _mm512_set1_epi16(1);
-    const __mmask32 opposite = _mm512_test_epi16_mask(_mm512_xor_si512(larger, smaller), one);
-    const __m512i d = _mm512_srli_epi16(_mm512_sub_epi16(_mm512_or_si512(larger, one), smaller), 1);
-    const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count));
+  // Adds G to the lanes of the larger code that have a bit in `lanes`.
+  HWY_INLINE __m512i operator()(__m512i larger, __m512i d, __mmask32 opposite, __mmask32 lanes) const {
+    const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count(arc)));
     const __m512i g = _mm512_mask_mov_epi16(FromArc(d, opposite), is_near, Near(d));
-    return _mm512_maskz_add_epi16(_mm512_cmple_epu16_mask(d, last_entry), g, g);
+    return _mm512_mask_adds_epi16(larger, _mm512_mask_cmple_epu16_mask(lanes, d, last_entry), larger, g);
   }
 };
 
+// Words are taken apart here, into signed codes and a mask of signs. Numbers that cancel leave a code that is not
+// positive, which sums take for a zero.
 template <LnsChecks checks, unsigned F, LnsArc arc>
 void ByPermutes(const LnsTile& t) {
-  const Tag d;
-  constexpr std::size_t lanes = 32;
+  constexpr std::size_t lanes = 32, stride = detail::lns_tile_copies(checks) * lanes;
+  constexpr bool checked = checks == LnsChecks::all;
   const Change<F, arc> change(t.tables->knots());
+  const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
   for (std::size_t first = 0; first < rows; first += group) {
-    __m512i x[group];  // an array of Words would go through memory
-    for (std::size_t r = 0; r < group; ++r) x[r] = hn::LoadU(d, t.sums + (first + r) * lanes).raw;
-    for (std::size_t k = 0; k < t.depth; ++k)
+    std::uint16_t* const sums = t.sums + first * lanes;
+    __m512i x[group];
+    __mmask32 negative[group];
+    for (std::size_t r = 0; r < group; ++r) {
+      const __m512i word = _mm512_loadu_si512(sums + r * lanes);
+      x[r] = _mm512_srli_epi16(word, 1);
+      negative[r] = _mm512_test_epi16_mask(word, one);
+    }
+    for (std::size_t k = 0; k < t.depth; ++k) {
+      const std::uint16_t* const b = t.b + k * stride;
+      const __m512i word = _mm512_loadu_si512(b);
+      const __m512i code = checked ? _mm512_loadu_si512(b + 2 * lanes) : _mm512_srli_epi16(word, 1);
+      const __mmask32 sign = _mm512_test_epi16_mask(word, one);
       for (std::size_t r = 0; r < group; ++r) {
-        const Words y =
-            Product<checks>(t.b + k * detail::lns_tile_copies(checks) * lanes, t.a[k * rows + first + r], lanes);
-        const Words hi = hn::Max(Words{x[r]}, y), lo = hn::Min(Words{x[r]}, y);
-        x[r] = Sum<checks>(hi, lo, Words{change(hi.raw, lo.raw)}).raw;
+        const LnsFactor& a = t.a[k * rows + first + r];
+        __m512i y = _mm512_subs_epu16(code, _mm512_set1_epi16(static_cast<std::int16_t>(a.below)));
+        if (checked) y = _mm512_min_epu16(y, _mm512_set1_epi16(Lns16::largest));
+        const __mmask32 opposite = _kxor_mask32(_kxor_mask32(sign, _cvtu32_mask32(a.sign)), negative[r]);
+        const __m512i hi = _mm512_max_epi16(x[r], y), lo = _mm512_min_epi16(x[r], y);
+        negative[r] = _kxor_mask32(negative[r], _mm512_mask_cmpgt_epi16_mask(opposite, y, x[r]));
+        const __mmask32 numbers = checked ? _mm512_test_epi16_mask(lo, lo) : ~__mmask32{0};
+        x[r] = change(hi, _mm512_sub_epi16(hi, lo), opposite, numbers);
+        if (checked) x[r] = _mm512_max_epi16(x[r], zero);
       }
-    for (std::size_t r = 0; r < group; ++r) hn::StoreU(Words{x[r]}, d, t.sums + (first + r) * lanes);
+    }
+    for (std::size_t r = 0; r < group; ++r) {
+      const __m512i code = _mm512_max_epi16(x[r], zero), word = _mm512_add_epi16(code, code);
+      _mm512_storeu_si512(sums + r * lanes, _mm512_mask_add_epi16(word, negative[r], word, one));
+    }
   }
 }
 
@@ -136,6 +137,32 @@ void Run(const LnsTile& t) {
   exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
 }
 #else
+// `b` is a row of B, `a.sign` selects the copy of it that has the product's signs.
+template <LnsChecks checks>
+HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
+  const Tag d;
+  const auto signs = hn::LoadU(d, b + (a.sign & lanes));
+  if (checks == LnsChecks::none) return hn::SaturatedSub(signs, hn::SaturatedAdd(All(a.below), All(a.below)));
+  const auto code = hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), All(a.below)), All(Lns16::largest));
+  return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
+}
+
+// Changes the larger word by G, which is doubled as words are.
+template <LnsChecks checks>
+HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> di;
+  const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
+  if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
+  // Codes fill the positive half of signed words: the addition saturates, and results that are not positive are zero.
+  const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
+  const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
+  const auto word = hn::BitCast(d, hn::Add(code, code));
+  const auto positive = hn::RebindMask(d, hn::Gt(code, hn::Zero(di)));
+  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, All(1))));
+  return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, sum));
+}
+
 // The table's index: twice the distance of the codes, with the lowest bit set where signs differ.
 HWY_INLINE Words Index(Words hi, Words lo) {
   const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // its lowest bit has no meaning

@@ -7,6 +7,7 @@
 // largest code. A product is then one saturating subtraction, which gives 0 if either factor is zero. Zeros are summed
 // like numbers of code 0, so they may add up to small codes. The result is right only if no code leaves the range, and
 // if such small codes are too far below all numbers to change a sum. The caller, who packs A and B, makes sure of both.
+// With AVX-512 codes and signs are apart while a tile is computed, and rotated words only what is read and written.
 // LnsChecks::all needs no such conditions: zeros, underflow and saturation are as in `Lns`.
 #pragma once
 #include <cstddef>
@@ -22,10 +23,11 @@ inline constexpr std::size_t lns_tile_rows = 8;
 
 enum class LnsChecks { none, all };
 
-/// A factor from A. `below` is subtracted from the word or code of B's factor (0xffff if A's factor is zero); `sign` is
-/// 1 if A's factor is negative.
+/// A factor from A. `below` is subtracted from the code of B's factor (0xffff if A's factor is zero); `sign` has all
+/// bits if A's factor is negative.
 struct LnsFactor {
-  std::uint16_t below = 0xffff, sign = 0;
+  std::uint16_t below = 0xffff;
+  std::uint32_t sign = 0;
 };
 
 /// The number of forms of each row of B that a tile reads; LnsTile::b lists them.
