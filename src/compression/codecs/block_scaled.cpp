@@ -27,9 +27,13 @@ template <bool e4m3, class Encoder>
 HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const Encoder& c, Floats x, Words) {
   return VectorFp8<e4m3>::encode(hn::CopySign(c.scaled(x, Fp8Rule<e4m3>::top), x));
 }
+/// The instructions that convert fp16 serve here: every fp8 number is one of fp16, or becomes one by a power of two.
 template <bool e4m3>
-HWY_INLINE Floats vector_value(Fp8Rule<e4m3>, const VectorCoefficients& c, Words code) {
-  return hn::Mul(hn::Mul(VectorFp8<e4m3>::decode(hn::ShiftRight<24>(code)), c.first), c.second);
+HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorCoefficients& c, const std::byte* codes, std::size_t v) {
+  namespace fast = core::HWY_NAMESPACE;
+  using Fp8 = std::conditional_t<e4m3, fast::FastE4m3, fast::FastE5m2>;
+  const Floats value = Fp8::unscaled(Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32()))));
+  return hn::Mul(hn::Mul(value, c.first), c.second);
 }
 
 template <class Encoder>

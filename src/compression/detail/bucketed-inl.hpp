@@ -7,10 +7,12 @@
 //     bits of its lane, below which there may be anything. The bits above the code are ignored, but the lane, read
 //     as a signed number, must be in [-128, 255].
 //   template <class Encoder> CodeBytes settled_codes(Rule, const Encoder&, CodeBytes)
-//     finishes codes where that is cheaper on bytes than on lanes. Only this function may be left out.
+//     finishes codes where that is cheaper on bytes than on lanes. May be left out.
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code)
 //     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
-//     anything.
+//     anything. Or instead of it:
+//   Floats value_at(Rule, const VectorCoefficients&, const std::byte* codes, std::size_t v)
+//     returns the numbers of the v-th vector of codes.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
@@ -360,6 +362,11 @@ void encode_buckets(const detail::EncodeJob& job) {
   std::memset(codes + used, 0, layout.wire(n) - scales - used);
 }
 
+template <class Rule>
+HWY_INLINE Floats value_at(Rule, const VectorCoefficients& decoder, const std::byte* codes, std::size_t v) {
+  return vector_value(Rule(), decoder, codes_at_top<Rule::bits>(codes, v));
+}
+
 template <class Rule, bool add, Store store>
 HWY_INLINE void decode_units(const VectorCoefficients& decoder, const std::byte* codes, std::size_t n,
                              const float* addend, float* out) {
@@ -368,7 +375,7 @@ HWY_INLINE void decode_units(const VectorCoefficients& decoder, const std::byte*
   for (std::size_t i = 0; i < n; i += bucket_unit) {
     const std::byte* from = codes + i / 8 * Rule::bits;
     for (std::size_t v = 0; v * lanes < bucket_unit; ++v) {
-      Floats value = vector_value(Rule(), decoder, codes_at_top<Rule::bits>(from, v));
+      Floats value = value_at(Rule(), decoder, from, v);
       if constexpr (add) value = hn::Add(hn::LoadU(d, addend + i + v * lanes), value);
       store_floats<store>(value, out + i + v * lanes);
     }
