@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataparallel/bucket_cut.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace gradmeter::dataparallel {
+
+ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> seconds) {
+  // Relative errors: the equations call/s + byte·n/s = 1, one for each call of n bytes in s seconds.
+  double cc = 0, cb = 0, bb = 0, c1 = 0, b1 = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] <= 0 || seconds[i] <= 0) continue;
+    const double c = 1 / seconds[i], b = bytes[i] / seconds[i];
+    cc += c * c, cb += c * b, bb += b * b, c1 += c, b1 += b;
+  }
+  if (bb == 0) return {};
+  const double determinant = cc * bb - cb * cb;
+  if (determinant > 1e-9 * cc * bb) {
+    const ExchangeCost both{.call = (c1 * bb - b1 * cb) / determinant, .byte = (b1 * cc - c1 * cb) / determinant};
+    if (both.call >= 0 && both.byte >= 0) return both;
+    if (both.byte < 0) return {.call = c1 / cc};
+  }
+  return {.byte = b1 / bb};
+}
+
+double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::size_t> ends, ExchangeCost cost) {
+  double ready = 0, end = 0;
+  std::size_t next = 0;
+  for (const std::size_t bucket_end : ends) {
+    double bytes = 0;
+    for (; next < bucket_end; ++next) {
+      ready = std::max(ready, tensors[next].ready);
+      bytes += tensors[next].bytes;
+    }
+    end = std::max(end, ready) + cost.call + cost.byte * bytes;
+  }
+  return end;
+}
+
+double least_exchange_end(std::span<const ReadyTensor> tensors, double byte_seconds) {
+  std::vector<std::size_t> each(tensors.size());
+  std::iota(each.begin(), each.end(), std::size_t{1});
+  return exchange_end(tensors, each, {.byte = byte_seconds});
+}
+
+std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor> tensors, ExchangeCost cost, double slack) {
+  constexpr std::size_t most_buckets = 128;
+  const std::size_t n = tensors.size(), most = std::min(n, most_buckets);
+  if (n == 0) return {};
+  std::vector<double> ready(n + 1, 0.0), bytes(n + 1, 0.0);  // of the first i tensors
+  for (std::size_t i = 0; i < n; ++i) {
+    ready[i + 1] = std::max(ready[i], tensors[i].ready);
+    bytes[i + 1] = bytes[i] + tensors[i].bytes;
+  }
+  // end[k][i]: when the first i tensors have been sent at the earliest, in k buckets; from[k][i]: where the last
+  // begins. An earlier end of the buckets before never makes those after them later, so the best of the first is part
+  // of the best of all.
+  constexpr double never = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> end(most + 1, std::vector<double>(n + 1, never));
+  std::vector<std::vector<std::size_t>> from(most + 1, std::vector<std::size_t>(n + 1, 0));
+  end[0][0] = 0;
+  double earliest = never;
+  for (std::size_t k = 1; k <= most; ++k) {
+    for (std::size_t i = k; i <= n; ++i) {
+      for (std::size_t begin = k - 1; begin < i; ++begin) {
+        const double at = std::max(end[k - 1][begin], ready[i]) + cost.call + cost.byte * (bytes[i] - bytes[begin]);
+        if (at < end[k][i]) end[k][i] = at, from[k][i] = begin;
+      }
+    }
+    earliest = std::min(earliest, end[k][n]);
+  }
+  std::size_t buckets = 1;
+  while (end[buckets][n] > earliest + slack) ++buckets;
+  std::vector<std::size_t> ends(buckets);
+  for (std::size_t i = n; buckets > 0; i = from[buckets--][i]) ends[buckets - 1] = i;
+  return ends;
+}
+
+}  // namespace gradmeter::dataparallel
