@@ -23,7 +23,7 @@ allreduce::TensorPart part_of(const model::Tensor& t, std::size_t bucket_offset)
 }  // namespace
 
 std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::size_t element_count,
-                                 std::size_t bucket_bytes) {
+                                 std::size_t bucket_bytes, std::span<const std::size_t> ends) {
   constexpr std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::vector<Bucket> out;
   if (tensors.empty()) return out;
@@ -35,12 +35,13 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::si
     for (std::size_t i = first; i < end; ++i) out.back().parts.push_back(part_of(tensors[i], from));
     first = end;
   };
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (const std::size_t end : ends) close(end);
+  for (std::size_t i = first; i < tensors.size(); ++i) {
     const std::size_t limit = out.empty() ? std::min(first_bucket_bytes, bucket_bytes) : bucket_bytes;
     const std::size_t with_it = (tensors[i].offset + tensors[i].count - tensors[first].offset) * sizeof(float);
     if (bucket_bytes > 0 && i > first && with_it > limit) close(i);
   }
-  close(tensors.size());
+  if (first < tensors.size()) close(tensors.size());
   return out;
 }
 
@@ -54,13 +55,17 @@ double Observations::mean_staleness() const {
 }
 
 model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready) {
-  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, ready);
+  const auto announce = [&](std::size_t tensor) {
+    fabric_.gradient_ready(tensor);
+    ready(tensor);
+  };
+  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, announce);
   model::Batch scaled = b;
   if (scaler_) scaled.loss_scale = scaler_->scale();
   return model_.pass(fabric_, buffers_, scaled, [&](std::size_t tensor) {
     const model::Tensor& t = model_.tensors()[tensor];
     finish_gradient(gradients(t.offset, t.count));
-    ready(tensor);
+    announce(tensor);
   });
 }
 

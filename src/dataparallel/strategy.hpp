@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/name.hpp"
@@ -31,8 +32,10 @@ struct Bucket {
 
 /// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
 /// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
-/// 0: by convention, one bucket for all tensors.
-std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes);
+/// 0: by convention, one bucket for all tensors. ends: if it is not empty, it says where buckets end instead, as the
+/// number of tensors in each bucket and in those before it (bucket_cut.hpp).
+std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes,
+                                 std::span<const std::size_t> ends = {});
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {
@@ -144,8 +147,9 @@ struct WeightsInPlace {
 
 class Strategy {
  public:
-  /// bucket_bytes: the optimizer is applied to buckets of this length; 0, by convention: to all weights at once.
-  explicit Strategy(std::size_t bucket_bytes = 0) : bucket_bytes_(bucket_bytes) {}
+  /// The optimizer is applied to these buckets (make_buckets); by default to all weights at once.
+  explicit Strategy(std::size_t bucket_bytes = 0, std::vector<std::size_t> bucket_ends = {})
+      : bucket_bytes_(bucket_bytes), bucket_ends_(std::move(bucket_ends)) {}
   virtual ~Strategy() = default;
   /// The number of ranks of an axis that train: its first ranks. The others only serve.
   virtual int workers(int ranks) const { return ranks; }
@@ -187,10 +191,10 @@ class Strategy {
 
  protected:
   std::vector<Bucket> buckets(const ForecastInput& s) const {
-    return make_buckets(s.tensors, s.elements, bucket_bytes_);
+    return make_buckets(s.tensors, s.elements, bucket_bytes_, bucket_ends_);
   }
   std::vector<Bucket> buckets(const model::Model& m) const {
-    return make_buckets(m.tensors(), m.element_count(), bucket_bytes_);
+    return make_buckets(m.tensors(), m.element_count(), bucket_bytes_, bucket_ends_);
   }
   /// Applies the worker's optimizer bucket by bucket, as `sync` does, so that a strategy that does not exchange
   /// gradients differs from `sync` only by its exchange.
@@ -200,12 +204,14 @@ class Strategy {
 
  private:
   std::size_t bucket_bytes_;
+  std::vector<std::size_t> bucket_ends_;
 };
 
 /// The options that all strategies are made with. Each uses those that it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  bool overlap = true;  ///< communicate during computation where the strategy allows it
+  std::vector<std::size_t> bucket_ends = {};  ///< of `sync`; empty: buckets are cut by their bytes
+  bool overlap = true;                        ///< communicate during computation where the strategy allows it
   /// how many ranks at the end of an axis only serve; 0: servers, if any, run beside workers
   int servers = 0;
   /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`own_optimizer`).

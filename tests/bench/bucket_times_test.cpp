@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/random.hpp"
 
 namespace gradmeter::bench {
@@ -67,6 +69,10 @@ TEST(BucketTimes, AddUpToTheStepsExposedTime) {
   }
 }
 
+std::vector<dataparallel::Bucket> buckets(std::size_t bytes) {
+  return dataparallel::make_buckets(tensors(), 1'200'080, bytes);
+}
+
 StepBlock block(std::vector<dataparallel::CallTimes> calls) {
   StepBlock b;
   b.calls = std::move(calls);
@@ -75,13 +81,13 @@ StepBlock block(std::vector<dataparallel::CallTimes> calls) {
 
 TEST(BucketTimes, AreMediansOverTheBlocksThatHaveOneCallForEachBucket) {
   Measurement m;
-  EXPECT_TRUE(bucket_times(tensors(), 1'200'080, 0, m).empty());
+  EXPECT_TRUE(bucket_times(tensors(), buckets(0), m).empty());
   m.blocks.push_back(block({{}, {}}));
-  EXPECT_TRUE(bucket_times(tensors(), 1'200'080, 0, m).empty()) << "one bucket, two calls";
+  EXPECT_TRUE(bucket_times(tensors(), buckets(0), m).empty()) << "one bucket, two calls";
   for (const double late : {0.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0})
     m.blocks.push_back(
         block({{.posted = 11 + late, .started = 12 + late, .finished = 15 + late, .wire = 2, .exposed = 2 + late}}));
-  const auto times = bucket_times(tensors(), 1'200'080, 0, m);
+  const auto times = bucket_times(tensors(), buckets(0), m);
   ASSERT_EQ(times.size(), 1U);
   EXPECT_EQ(times[0].first, "fc8");
   EXPECT_EQ(times[0].last, "conv");
@@ -97,16 +103,40 @@ TEST(BucketTimes, AreMediansOverTheBlocksThatHaveOneCallForEachBucket) {
   ASSERT_TRUE(times[0].wire.has_value());
   EXPECT_DOUBLE_EQ(times[0].wire->value, 2);
   m.wait_known = false;
-  EXPECT_FALSE(bucket_times(tensors(), 1'200'080, 0, m)[0].wire.has_value()) << "the clocks cannot tell";
+  EXPECT_FALSE(bucket_times(tensors(), buckets(0), m)[0].wire.has_value()) << "the clocks cannot tell";
 }
 
 TEST(BucketTimes, HaveTheBucketsOfTheExchange) {
   constexpr std::size_t bytes = std::size_t{2} << 20;
-  const std::size_t buckets = dataparallel::make_buckets(tensors(), 1'200'080, bytes).size();
-  EXPECT_GT(buckets, 1U);
+  const std::size_t count = buckets(bytes).size();
+  EXPECT_GT(count, 1U);
   Measurement m;
-  m.blocks.push_back(block(std::vector<dataparallel::CallTimes>(buckets)));
-  EXPECT_EQ(bucket_times(tensors(), 1'200'080, bytes, m).size(), buckets);
+  m.blocks.push_back(block(std::vector<dataparallel::CallTimes>(count)));
+  EXPECT_EQ(bucket_times(tensors(), buckets(bytes), m).size(), count);
+}
+
+/// Each tensor's elements take as many seconds on the link as here, the padding that the last has included.
+constexpr double exchange_s = 1'200'080;
+
+TEST(LeastExposed, IsWhatTheLinkHasLeftAfterBackwardAndUpdates) {
+  Measurement m;
+  EXPECT_FALSE(least_exposed(tensors(), exchange_s, m).has_value()) << "no ready times";
+  StepBlock b;
+  b.ready = {0, 1000, 2000, 500'000};
+  m.blocks.push_back(b);
+  // fc8's 300,000 are on the link from 0, and all the others wait for it: the link is busy until the end.
+  EXPECT_DOUBLE_EQ(least_exposed(tensors(), exchange_s, m).value(), exchange_s - 500'000);
+  m.blocks[0].parts.update = 200'000;
+  EXPECT_DOUBLE_EQ(least_exposed(tensors(), exchange_s, m).value(), exchange_s - 700'000) << "updates hide some";
+  m.blocks[0].parts.update = 1e6;
+  EXPECT_DOUBLE_EQ(least_exposed(tensors(), exchange_s, m).value(), 0) << "and at most all";
+  m.blocks[0].parts.update = 0;
+  m.blocks[0].ready = {0, 1000, 2000, 2'000'000};
+  EXPECT_DOUBLE_EQ(least_exposed(tensors(), exchange_s, m).value(), 64)
+      << "all but conv, which is ready last, are there";
+  m.blocks[0].ready = {2'000'000, 2'000'000, 2'000'000, 2'000'000};
+  EXPECT_DOUBLE_EQ(least_exposed(tensors(), exchange_s, m).value(), exchange_s) << "control: nothing can be hidden";
+  EXPECT_FALSE(least_exposed(tensors(), std::nan(""), m).has_value()) << "the link's rate is unknown";
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(BucketSpans, AreNamedByTheirTensors) {
   const std::vector<model::Tensor> tensors{{.name = "b", .shape = {4}, .offset = 0, .count = 4},
                                            {.name = "a.bias", .shape = {4}, .offset = 4, .count = 4},
                                            {.name = "a", .shape = {4}, .offset = 8, .count = 8}};
-  const core::Spans spans = bucket_spans(tensors, 16, 32);
+  const core::Spans spans = bucket_spans(tensors, dataparallel::make_buckets(tensors, 16, 32));
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].name, "0 b … a.bias");
   EXPECT_EQ(spans[0].bytes, 32);
@@ -173,6 +173,7 @@ std::vector<StepTimeline> virtual_steps(int steps, double link_bytes_per_s) {
     const std::vector<float> inputs(64 * batch, 0.1f);
     const std::vector<std::int32_t> labels(batch, 3);
     all.strategy().begin(all.worker());
+    all.probe().keep_ready(all.model().tensors().size());
     for (int i = 0; i < steps; ++i) {
       all.probe().begin_step();
       (void)all.strategy().step(all.worker(), {inputs, labels},
@@ -180,8 +181,12 @@ std::vector<StepTimeline> virtual_steps(int steps, double link_bytes_per_s) {
       const auto& record = all.probe().end_step();
       const auto& model = all.model();
       if (fabric.rank() == 0)
-        timelines.push_back(
-            make_timeline(record, model.layer_names(), bucket_spans(model.tensors(), model.element_count(), 1024)));
+        timelines.push_back(make_timeline(
+            record, model.layer_names(),
+            bucket_spans(model.tensors(), dataparallel::make_buckets(model.tensors(), model.element_count(), 1024))));
+      EXPECT_TRUE(std::ranges::is_sorted(record.ready));
+      EXPECT_EQ(record.ready.size(), model.tensors().size());
+      EXPECT_DOUBLE_EQ(record.ready.back(), record.calls.back().completion.posted) << "the last tensor ends its bucket";
     }
     all.strategy().end(all.worker());
   });

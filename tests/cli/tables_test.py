@@ -44,8 +44,9 @@ def runs(test, table):
 
 
 def buckets(test, table):
+    out = test.path("buckets.jsonl")
     done = test.run("scale", "--model", table, "--batch", "2", "--ranks", "2", "--strategy", "sync,sharded,ps-sync",
-                    "--algorithm", "ring", "--bucket", "64K", "--time-budget", "3s", "--per-bucket", ranks=2)
+                    "--algorithm", "ring", "--bucket", "64K", "--time-budget", "3s", "--per-bucket", "--out", out, ranks=2)
     lines = done.out.splitlines()
     test.check(done.code == 0 and "buckets on the rank that computed longest" in done.out, "--per-bucket has a table", done)
     test.check(any("rnn.ih" in line or "rnn.hh" in line for line in lines), "which names the largest tensors", done)
@@ -54,6 +55,21 @@ def buckets(test, table):
     test.check(sums and all(abs(a - b) <= 0.5 * max(a, b) + 0.2 for a, b in sums),
                "what was exposed adds up to the row's, but for medians", done)
     test.check("ps-sync" in done.out and "does not send each bucket" in done.out, "a strategy without buckets says so", done)
+    bounds(test, out, done)
+
+
+def bounds(test, out, done):
+    """The line about what can be hidden has the row's figures, and the bound is between nothing and the whole exchange."""
+    rows = [p["metrics"] for p in support.points(out) if p["factors"]["strategy"] == "sync" and p["factors"]["ranks"] == 2]
+    test.check(len(rows) == 1 and 0 <= rows[0]["exposed_least_s"] <= rows[0]["limit_exchange_s"], "the bound is in the row", rows)
+    said = re.search(r"hidden: (\S+) of the (\S+) ms that can be hidden of (\S+) ms on the link \((\S+)( %)?\); kernels took", done.out)
+    test.check(said, "a line says what is hidden of what can be", done)
+    link, can = 1e3 * rows[0]["limit_exchange_s"], 1e3 * (rows[0]["limit_exchange_s"] - rows[0]["exposed_least_s"])
+    hidden = link - 1e3 * rows[0]["exposed_union_s"]
+    wanted = (hidden, can, link)
+    test.check(all(abs(float(said[i + 1]) - w) <= 0.006 * abs(w) + 1e-9 for i, w in enumerate(wanted)), f"it has the row's {wanted}", said[0])
+    others = [p["metrics"] for p in support.points(out) if p["factors"]["strategy"] != "sync"]
+    test.check(others and all("exposed_least_s" not in m for m in others), "control: other strategies have no such bound", others)
 
 
 def threads(test):

@@ -107,6 +107,17 @@ TEST(Buckets, PaddingGoesAlongWithTheTensorBeforeIt) {
   EXPECT_EQ(buckets[1].count, 16u);
 }
 
+TEST(Buckets, EndWhereTheyAreTold) {
+  const Layout l = lay_out({10, 2 * MiB, 7, 3 * MiB, 1});
+  const std::vector<std::size_t> ends{1, 4, 5};
+  const auto buckets = make_buckets(l.tensors, l.elements, MiB, ends);
+  ASSERT_EQ(buckets.size(), 3u);
+  expect_cover(l, buckets);
+  EXPECT_EQ(buckets[1].tensors, 3u);
+  EXPECT_EQ(buckets[1].parts.size(), 3u);
+  EXPECT_EQ(buckets_of(l, MiB).size(), 5u) << "control: the size alone cuts otherwise";
+}
+
 TEST(Buckets, NoTensorsNoBuckets) { EXPECT_TRUE(make_buckets({}, 0, MiB).empty()); }
 
 TEST(Buckets, AreAsFullAsTheLimitAllowsForAnyTensors) {

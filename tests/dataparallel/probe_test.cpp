@@ -47,6 +47,16 @@ TEST(Decompose, TakesAStepApartByHand) {
   EXPECT_DOUBLE_EQ(d.skew, 0) << "not known";
 }
 
+TEST(Decompose, UpdatesAreWhatIsComputedAfterTheLastGradient) {
+  StepRecord r = hand_made();
+  EXPECT_DOUBLE_EQ(decompose(r, {}).update, 0) << "not known";
+  EXPECT_TRUE(decompose(r, {}).ready.empty());
+  r.step.begin = -1;
+  r.ready = {1, 3.5};
+  EXPECT_DOUBLE_EQ(decompose(r, {}).update, 1.5);  // 3.5–4, 5–6
+  EXPECT_THAT(decompose(r, {}).ready, ElementsAre(2, 4.5));
+}
+
 TEST(Decompose, HandlingOfMessagesIsWhatAnExchangeNeitherComputesNorWaits) {
   StepRecord r = hand_made();
   r.computations.push_back({.label = "push", .when = {5.5, 9.5}, .exchanges = true});

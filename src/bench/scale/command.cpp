@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command `gradmeter scale`: its flags, its plan, its run, and the tables of --per-bucket and --per-rank.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -322,6 +323,19 @@ std::string head(const core::Point& p) {
                      text(Factor::strategy), text(Factor::algorithm), text(Factor::codec));
 }
 
+/// How much is hidden of what some cut into buckets could hide; empty where the link's rate is unknown.
+std::string hidden_line(const core::Point& p) {
+  using core::Metric;
+  const double exchange = p.metrics.number(Metric::limit_exchange_s), least = p.metrics.number(Metric::exposed_least_s);
+  if (!(exchange > 0) || !(least >= 0)) return "";
+  const double can = exchange - least, hidden = exchange - p.metrics.number(Metric::exposed_union_s);
+  const double slower = p.metrics.number(Metric::interference_s);
+  return fmt::format(
+      "hidden: {} of the {} ms that can be hidden of {} ms on the link ({}); kernels took {} ms longer beside it\n",
+      ms(hidden), ms(can), ms(exchange), can > 0 ? fmt::format("{:.0f} %", 100 * hidden / can) : "-",
+      std::isfinite(slower) ? ms(slower) : "-");
+}
+
 }  // namespace
 
 std::string bucket_table(const core::Point& p, std::span<const BucketTimes> buckets, std::size_t width) {
@@ -350,8 +364,9 @@ std::string bucket_table(const core::Point& p, std::span<const BucketTimes> buck
                    b.exposed.ci95 ? fmt::format("{} to {}", ms(b.exposed.ci95->low), ms(b.exposed.ci95->high)) : "-"});
   }
   return fmt::format(
-      "{}{}\nexposed: {} ms in all buckets, {} ms in the row; when several are exposed at once, the first counts\n\n",
-      head(p), table.to_string(width), ms(exposed), ms(p.metrics.number(core::Metric::exposed_union_s)));
+      "{}{}\nexposed: {} ms in all buckets, {} ms in the row; when several are exposed at once, the first counts\n{}\n",
+      head(p), table.to_string(width), ms(exposed), ms(p.metrics.number(core::Metric::exposed_union_s)),
+      hidden_line(p));
 }
 
 std::string rank_table(const core::Point& p, std::span<const RankTimes> ranks, std::size_t width) {

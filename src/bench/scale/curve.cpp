@@ -101,7 +101,10 @@ class StepBenchmark {
 
  private:
   void build() {
-    building_.build([this] { training_.emplace(session_, rank_group_.active, data_, point_.point); });
+    building_.build([this] {
+      training_.emplace(session_, rank_group_.active, data_, point_.point);
+      if (times_buckets()) training_->keep_ready();
+    });
   }
 
   bool may_build_anew() const {
@@ -129,7 +132,7 @@ class StepBenchmark {
   core::Spans bucket_names() const {
     const auto& model = training_->model();
     if (!training_->exchanges_buckets()) return {};
-    return bucket_spans(model.tensors(), model.element_count(), training_->bucket_bytes());
+    return bucket_spans(model.tensors(), training_->buckets());
   }
 
   /// Between blocks no messages are handled, so that other points are measured undisturbed.
@@ -191,8 +194,7 @@ class StepBenchmark {
       point_.measured = undisturbed(meter_->result(), state);
       if (point_.measured.stop == core::Stop::none) point_.measured.stop = cut;
       if (times_buckets())
-        point_.buckets = bucket_times(training_->model().tensors(), training_->model().element_count(),
-                                      training_->bucket_bytes(), point_.measured);
+        point_.buckets = bucket_times(training_->model().tensors(), training_->buckets(), point_.measured);
       fill_timeline(rank_group_.active, point_.measured, training_->model().layer_names(), bucket_names(),
                     point_.row.metrics);
       count_between_nodes();
@@ -208,6 +210,10 @@ class StepBenchmark {
            .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
            .error = check_.error},
           point_.row);
+      auto& m = point_.row.metrics;
+      if (const auto least =
+              least_exposed(training_->model().tensors(), m.number(core::Metric::limit_exchange_s), point_.measured))
+        m[core::Metric::exposed_least_s] = *least;
     }
     if (!weights_agreed_) wrong("ranks hold different weights after synchronous steps");
     meter_.reset();

@@ -26,11 +26,13 @@ StepParts parts_of(const Decomposition& d, bool lock_step) {
           .wait = lock_step ? d.skew : d.waited,
           .handling = lock_step ? 0 : d.handled,
           .encode = d.encode,
-          .decode = d.decode};
+          .decode = d.decode,
+          .update = d.update};
 }
 
-constexpr std::array all_parts{&StepParts::compute, &StepParts::communication, &StepParts::exposed, &StepParts::overlap,
-                               &StepParts::wait,    &StepParts::handling,      &StepParts::encode,  &StepParts::decode};
+constexpr std::array all_parts{&StepParts::compute, &StepParts::communication, &StepParts::exposed,
+                               &StepParts::overlap, &StepParts::wait,          &StepParts::handling,
+                               &StepParts::encode,  &StepParts::decode,        &StepParts::update};
 
 double median_of(std::span<const Decomposition> samples, double Decomposition::*part) {
   std::vector<double> values;
@@ -64,6 +66,16 @@ std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
   return out;
 }
 
+std::vector<double> median_ready(std::span<const Decomposition> samples) {
+  std::vector<double> out(samples.front().ready.size()), values;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    values.clear();
+    for (const Decomposition& d : samples) values.push_back(d.ready.at(i));
+    out[i] = core::median(values);
+  }
+  return out;
+}
+
 /// The kernels of the steps. They are what the fabric gave to its queue; work in exchanges is no kernel.
 std::vector<KernelTimes> kernels_of(std::span<const StepRecord> steps) {
   std::vector<KernelTimes> out;
@@ -89,7 +101,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
     for (const auto part :
          {&Decomposition::step, &Decomposition::compute, &Decomposition::communication, &Decomposition::exposed,
           &Decomposition::overlap, &Decomposition::skew, &Decomposition::encode, &Decomposition::decode,
-          &Decomposition::waited, &Decomposition::handled}) {
+          &Decomposition::waited, &Decomposition::handled, &Decomposition::update}) {
       sum.*part += d.*part / n;
     }
     sum.bytes_known &= d.bytes_known;
@@ -306,6 +318,8 @@ StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
   b.calls = median_calls(own);
   b.calls.resize(c_.broadcast_value(b.calls.size(), b.longest));
   c_.broadcast<CallTimes>(b.calls, b.longest);
+  b.ready = median_ready(own);
+  c_.max(b.ready);
   return b;
 }
 

@@ -30,6 +30,7 @@ struct StepParts {
   double wait = 0;
   double handling = 0;  ///< without lock step, the time in which the workers' own threads handle messages
   double encode = 0, decode = 0;
+  double update = 0;  ///< the part of `compute` after the last gradient was ready, if that was recorded
 };
 
 /// The kernels of one name in a step of this rank: their number, and the time that they take [s], as means over a
@@ -52,6 +53,9 @@ struct StepBlock {
   std::vector<KernelTimes> kernels = {};
   /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
   std::vector<dataparallel::CallTimes> calls = {};
+  /// By tensor: when its gradient was ready on all ranks, the largest of the ranks' medians, each from the begin of its
+  /// own step [s]; empty unless the records have such times.
+  std::vector<double> ready = {};
   /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Kept only in
   /// lock step with a period of 1.
   dataparallel::StepRecord typical = {};
@@ -103,7 +107,7 @@ class StepMeter {
     /// A block then begins with one sample that does not count, since at its begin no earlier step's exchange is under
     /// way.
     bool lock_step = true;
-    bool per_call = false;   ///< whether StepBlock::calls is filled; needs lock step and a period of 1
+    bool per_call = false;   ///< whether StepBlock::calls and `ready` are filled; needs lock step and a period of 1
     std::uint64_t seed = 1;  ///< draws which step of a block is checked
   };
   StepMeter(Session&, const runtime::Communicator& c, runtime::SharedClock&, const MeasureOptions&, Source);

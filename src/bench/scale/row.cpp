@@ -43,6 +43,8 @@ void fill_times(const ScaleFindings& f, Point& row) {
   m[Metric::progress_threads] = static_cast<std::int64_t>(f.training.has_progress_thread());
   m[Metric::oversubscribed] = f.oversubscribed;
   if (const auto bytes = f.training.chosen_bucket()) m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
+  if (const auto& ends = f.training.chosen_ends(); !ends.empty())
+    m[Metric::bucket_chosen_ends] = fmt::format("{}", fmt::join(ends, ","));
   if (!communicates(f.point)) return;
   m[Metric::comm_s] = median_of(f.measurement, &StepParts::communication);
   m[Metric::exposed_union_s] = median_of(f.measurement, &StepParts::exposed);

@@ -8,6 +8,8 @@
 
 #include "core/format.hpp"
 #include "core/result_file.hpp"
+#include "core/statistics.hpp"
+#include "dataparallel/bucket_cut.hpp"
 #include "dataparallel/fabric/intervals.hpp"
 #include "dataparallel/strategy.hpp"
 
@@ -16,10 +18,11 @@ namespace {
 
 using dataparallel::CallTimes;
 
-std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, std::size_t elements,
-                                      std::size_t bucket_bytes) {
+using dataparallel::Bucket;
+
+std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
   std::vector<BucketTimes> all;
-  for (const auto& b : dataparallel::make_buckets(tensors, elements, bucket_bytes)) {
+  for (const Bucket& b : buckets) {
     const auto held = tensors.subspan(b.first_tensor, b.tensors);
     const model::Tensor& largest = *std::ranges::max_element(held, {}, &model::Tensor::count);
     BucketTimes& named = all.emplace_back();
@@ -35,9 +38,9 @@ std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, st
 
 }  // namespace
 
-std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, std::size_t elements,
-                                      std::size_t bucket_bytes, const Measurement& m) {
-  std::vector<BucketTimes> all = name_buckets(tensors, elements, bucket_bytes);
+std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets,
+                                      const Measurement& m) {
+  std::vector<BucketTimes> all = name_buckets(tensors, buckets);
   std::vector<const StepBlock*> blocks;
   for (const StepBlock& b : m.blocks)
     if (b.calls.size() == all.size()) blocks.push_back(&b);
@@ -55,6 +58,23 @@ std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, st
     all[i].exposed = over_blocks(&CallTimes::exposed);
   }
   return all;
+}
+
+std::optional<double> least_exposed(std::span<const model::Tensor> tensors, double exchange_s, const Measurement& m) {
+  std::vector<double> of_blocks;
+  const std::size_t elements = tensors.empty() ? 0 : tensors.back().offset + tensors.back().count;
+  for (const StepBlock& b : m.blocks) {
+    if (b.ready.empty() || b.ready.size() != tensors.size()) continue;
+    std::vector<dataparallel::ReadyTensor> ready;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::size_t end = i + 1 < tensors.size() ? tensors[i + 1].offset : elements;
+      ready.push_back({.bytes = static_cast<double>(end - tensors[i].offset), .ready = b.ready[i]});
+    }
+    const double end = dataparallel::least_exchange_end(ready, exchange_s / static_cast<double>(elements));
+    of_blocks.push_back(std::max(0.0, end - *std::ranges::max_element(b.ready) - b.parts.update));
+  }
+  if (of_blocks.empty() || !(exchange_s > 0)) return std::nullopt;
+  return core::median(of_blocks);
 }
 
 namespace {
@@ -189,9 +209,9 @@ StepTimeline make_timeline(const StepRecord& r, std::span<const std::string> lay
   return t;
 }
 
-Spans bucket_spans(std::span<const model::Tensor> tensors, std::size_t elements, std::size_t bucket_bytes) {
+Spans bucket_spans(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
   Spans out;
-  for (const auto& b : dataparallel::make_buckets(tensors, elements, bucket_bytes)) {
+  for (const Bucket& b : buckets) {
     const auto held = tensors.subspan(b.first_tensor, b.tensors);
     std::string name = fmt::format("{} {}", out.size(), held.front().name);
     if (held.size() > 1) name += fmt::format(" … {}", held.back().name);

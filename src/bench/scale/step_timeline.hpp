@@ -31,7 +31,7 @@ StepTimeline make_timeline(const dataparallel::StepRecord&, std::span<const std:
                            std::span<const core::Span> buckets);
 
 /// The buckets of a model's gradients, named by their tensors.
-core::Spans bucket_spans(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes);
+core::Spans bucket_spans(std::span<const model::Tensor>, std::span<const dataparallel::Bucket>);
 
 /// Writes the timeline of a typical step into the first rank's metrics. This step is from the block with the median
 /// step time: the sample nearest to the block's median, on the rank that computed longest in the block. Writes nothing
@@ -57,7 +57,13 @@ struct BucketTimes {
 
 /// The times of all buckets, from the blocks whose steps have one call for each bucket; empty where there is no such
 /// block.
-std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::size_t elements, std::size_t bucket_bytes,
+std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::span<const dataparallel::Bucket>,
                                       const Measurement&);
+
+/// What no cut into buckets can hide of an exchange [s]: how long the link, which needs exchange_s for all gradients,
+/// is busy after backward and the updates if each gradient is sent as soon as it is ready on all ranks and the link is
+/// free, without any cost of a call (least_exchange_end). The median over blocks; empty where none has ready times, or
+/// exchange_s is 0 or unknown.
+std::optional<double> least_exposed(std::span<const model::Tensor>, double exchange_s, const Measurement&);
 
 }  // namespace gradmeter::bench

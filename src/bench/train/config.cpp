@@ -110,6 +110,7 @@ Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
   return {.bucket_bytes = bucket_bytes,
+          .bucket_ends = bucket_ends,
           .overlap = overlap == Overlap::bucketed,
           .optimizer = optimizer_name(),
           .codec = factors_of(*strategy).codec ? codec : nullptr,
@@ -195,6 +196,11 @@ Applies& Applies::operator|=(const Applies& o) {
 }
 
 bool exchanges(const TrainingConfig& c, const Layout& l) { return c.strategy->communicates() && l.mesh.data > 1; }
+
+bool exchanges_buckets(const TrainingConfig& c, const Layout& l) {
+  return c.strategy->info().communication == CommunicationPattern::all_reduce && exchanges(c, l) &&
+         l.mesh.replica_ranks() == 1;
+}
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
   if (uses_ports(c.strategy->info().communication)) return true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "bench/engine/node_map.hpp"
 #include "core/injection.hpp"
@@ -33,7 +34,7 @@ struct Occupancy {
 /// the same cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
-/// Stands for the fastest of several bucket sizes, which are measured when a training is made.
+/// Stands for the fastest of several cuts into buckets, which are measured when a training is made.
 inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {
@@ -50,6 +51,7 @@ struct TrainingConfig {
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< [bytes], or automatic_bucket
+  std::vector<std::size_t> bucket_ends = {};         ///< where buckets end (make_buckets); empty: by bucket_bytes
   std::string optimizer = "sgd";
   std::string update = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
   dataparallel::LossScaling loss_scale = {};
@@ -135,6 +137,8 @@ Applies factors_of(const dataparallel::StrategyChoice&);
 Applies factors_of(const TrainingConfig&, const Layout&);
 /// True where the strategy exchanges anything among the layout's workers.
 bool exchanges(const TrainingConfig&, const Layout&);
+/// True where each bucket of the gradients is exchanged in a call of its own.
+bool exchanges_buckets(const TrainingConfig&, const Layout&);
 /// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
 /// The options of the fabric, which are the same on all ranks, whatever their parts.

@@ -259,6 +259,8 @@ class Run {
     m[Metric::validation_loss] = result_.validation_loss;
     if (const auto bytes = training_.chosen_bucket())
       m[Metric::bucket_chosen_bytes] = static_cast<std::int64_t>(*bytes);
+    if (const auto& ends = training_.chosen_ends(); !ends.empty())
+      m[Metric::bucket_chosen_ends] = fmt::format("{}", fmt::join(ends, ","));
     m[Metric::epoch] = static_cast<double>(step) / static_cast<double>(training_.steps_per_epoch());
     if (peak_memory_ > 0) m[Metric::peak_memory_bytes] = static_cast<std::int64_t>(peak_memory_);
     if (!is_emulated()) fill_times(p);

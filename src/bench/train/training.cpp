@@ -75,7 +75,8 @@ dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const La
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
-  if (asked.bucket_bytes != automatic_bucket || !factors_of(got, l).bucket) return std::nullopt;
+  if (asked.bucket_bytes != automatic_bucket || !factors_of(got, l).bucket || !got.bucket_ends.empty())
+    return std::nullopt;
   return got.bucket_bytes;
 }
 
@@ -417,9 +418,11 @@ void Training::await_departures() {
   while (!assembly_.probe().idle() && runtime::host_clock() - begin < long_enough) backoff.wait();
 }
 
-bool Training::exchanges_buckets() const {
-  return config_.strategy->info().communication == dataparallel::CommunicationPattern::all_reduce &&
-         exchanges(config_, layout_) && layout_.mesh.replica_ranks() == 1;
+bool Training::exchanges_buckets() const { return bench::exchanges_buckets(config_, layout_); }
+
+std::vector<dataparallel::Bucket> Training::buckets() const {
+  return dataparallel::make_buckets(model().tensors(), model().element_count(), config_.bucket_bytes,
+                                    config_.bucket_ends);
 }
 
 std::string_view Training::transport_name() const { return runtime::name(fabric_.transport()); }

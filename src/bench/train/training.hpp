@@ -142,9 +142,14 @@ class Training {
   std::string_view transport_name() const;
   /// True where each bucket of the gradients is exchanged in a call of its own.
   bool exchanges_buckets() const;
-  std::size_t bucket_bytes() const { return config_.bucket_bytes; }
-  /// The bucket size that `--bucket auto` has measured; empty: the size was given, or does not apply.
+  std::vector<dataparallel::Bucket> buckets() const;
+  /// The bucket size that `--bucket auto` has measured; empty: the size was given, does not apply, or buckets end where
+  /// `chosen_ends` says.
   std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
+  /// Where the buckets end that `--bucket auto` has fitted to the ready times (make_buckets); empty: it has not.
+  const std::vector<std::size_t>& chosen_ends() const { return config_.bucket_ends; }
+  /// Later steps record when each gradient was ready.
+  void keep_ready() { assembly_.probe().keep_ready(model().tensors().size()); }
   bool has_progress_thread() const { return progress_thread_; }
   /// The number of threads of this rank that run at once, besides compute threads.
   int helper_threads() const;
@@ -201,7 +206,7 @@ class Training {
 /// Errors: UsageError, on all ranks of a node whose files are at fault.
 model::DataSplit load_data(const runtime::Communicator& world, const model::DataOptions&);
 
-// Implements `--bucket auto`: the bucket size that is fastest here, measured by steps of the same training.
+// Implements `--bucket auto`: the cut into buckets that is fastest here, measured by steps of the same training.
 
 /// The bucket sizes to try [bytes], from 256 KiB to 25 MiB, and by convention 0 for one bucket that holds all tensors.
 /// Of sizes that cut the tensors into the same buckets, only the first is returned.
@@ -211,10 +216,12 @@ std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::
 /// [s].
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
-/// The configuration with a definite bucket size. Where the size is automatic and matters, a training is made for each
-/// candidate size, makes a few steps, and is dropped; the fastest candidate is chosen. Else the size is the given or
-/// the usual one. Collective over the communicator; all ranks choose alike.
-/// Cost: for every candidate, twice the set-up of a training and four of its steps.
+/// The configuration with definite buckets. Where they are automatic and matter, a training is made for each candidate
+/// size, makes a few steps, and is dropped. If exchanges run beside backward, the trial steps also show when each
+/// gradient is ready on all ranks and what a call costs; the cut that ends earliest by these (earliest_cut) is then
+/// measured in turn with the fastest size, and taken unless its steps are over 2 % longer. Else the fastest size is
+/// chosen, or the size is the given or the usual one. Collective over the communicator; all ranks choose alike.
+/// Cost: for every candidate, twice the set-up of a training and four of its steps; twice more for the fastest size.
 /// Errors: UsageError where the configuration cannot be trained; Interrupted.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 

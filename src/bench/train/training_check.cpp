@@ -65,10 +65,9 @@ ExchangeCheck Training::check_sums() {
 
 /// All of training's buckets at once, as under a backward pass.
 void Training::exchange_gradients() {
-  const auto buckets =
-      dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(), config_.bucket_bytes);
+  const auto all = buckets();  // calls under way refer to the tensors in them
   std::vector<dataparallel::Ticket> tickets;
-  for (const auto& b : buckets) {
+  for (const auto& b : all) {
     tickets.push_back(verifier_.all_reduce(assembly_.worker().axis(), assembly_.worker().gradients(b.offset, b.count),
                                            allreduce::Op::average, verifier_.record(), b.tensor_layout()));
   }
@@ -111,8 +110,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const allreduce::ExchangeSpec spec{
       .algorithm = config_.algorithm, .codec = codec, .shape = axis_shape(layout_, nodes_)};
   const auto each_tensor = [&](auto g, const auto& visit) {
-    for (const auto& b : dataparallel::make_buckets(assembly_.model().tensors(), assembly_.model().element_count(),
-                                                    config_.bucket_bytes)) {
+    for (const auto& b : buckets()) {
       for (const auto& part : b.parts) {
         visit(CodedTensor{.codec = *codec,
                           .encodings = allreduce::encodings_on_the_way(spec, part),

@@ -316,6 +316,8 @@ class Fabric : public ExecutionContext {
   /// Starts a background task. Objects that it refers to must live until `join`. It may use this fabric's ports, but
   /// not the fabric itself.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
+  /// Says that all work has been submitted that makes the gradient of this tensor final. Only decorators heed it.
+  virtual void gradient_ready(std::size_t tensor) { (void)tensor; }
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual Buffer memory(std::size_t floats) = 0;
 };
@@ -356,6 +358,7 @@ class ForwardingFabric : public ForwardingContext<Fabric> {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return inner_.launch(std::move(program));
   }
+  void gradient_ready(std::size_t tensor) override { inner_.gradient_ready(tensor); }
   Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
 };
 

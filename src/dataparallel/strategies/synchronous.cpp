@@ -17,7 +17,8 @@ namespace {
 
 class Sync final : public Strategy {
  public:
-  explicit Sync(const StrategyOptions& o) : Strategy(o.bucket_bytes), clip_(compression::clip_of(o.codec)) {}
+  explicit Sync(const StrategyOptions& o)
+      : Strategy(o.bucket_bytes, o.bucket_ends), clip_(compression::clip_of(o.codec)) {}
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     if (buckets_.empty()) buckets_ = buckets(w.model());

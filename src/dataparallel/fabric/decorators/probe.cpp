@@ -58,6 +58,11 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
   d.overlap = d.communication - d.exposed;
   d.skew = total(subtract(unite(late), computing));
   d.calls = call_times(r, last_start, computing);
+  for (const double ready : r.ready) d.ready.push_back(ready - r.step.begin);
+  if (!r.ready.empty()) {
+    const Interval before{r.step.begin, *std::ranges::max_element(r.ready)};
+    d.update = total(subtract(computing, unite({&before, 1})));
+  }
   return d;
 }
 
@@ -149,6 +154,7 @@ void Probe::begin_step() {
   if (steps_.empty()) kept_.clear();
   StepRecord& step = steps_.emplace_back();
   step.computations.reserve(most_submitted_);
+  step.ready.assign(ready_tensors_, 0.0);
   inner_.log_to(&step.computations);
   inner_.stamp(step.step.begin);
   in_step_ = true;

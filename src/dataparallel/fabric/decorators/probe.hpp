@@ -31,7 +31,8 @@ struct StepRecord {
   std::vector<CallRecord> calls;
   ComputeLog waits = {};  ///< the worker's waits for calls and messages; the label says what was awaited
   std::vector<LayerMark> layers = {};
-  std::size_t submitted = 0;  ///< number of computations submitted
+  std::size_t submitted = 0;       ///< number of computations submitted
+  std::vector<double> ready = {};  ///< by tensor: when its gradient was ready; empty unless asked for
 };
 
 /// The times of one call in a step [s], from the begin of the step.
@@ -56,10 +57,12 @@ struct Decomposition {
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
   bool bytes_known = true;  ///< false: the step has a vendor's call, whose bytes are not counted
   double encode = 0, decode = 0;
+  double update = 0;   ///< the part of `compute` after the last gradient was ready; 0 where that time is unknown
   double waited = 0;   ///< time of the worker's waits
   double handled = 0;  ///< time in which the worker posts, takes and copies messages, without the kernels and waits
                        ///< inside it
   std::vector<CallTimes> calls = {};
+  std::vector<double> ready = {};  ///< StepRecord::ready, from the begin of the step
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
@@ -120,6 +123,8 @@ class Probe final : public ForwardingFabric {
   /// `keep_background` was called.
   StepRecord take_background() { return background_log_.take(); }
   void keep_background(bool yes) { background_log_.keep(yes); }
+  /// Later steps record when the gradients of so many tensors were ready. Cost: a time stamp for each.
+  void keep_ready(std::size_t tensors) { ready_tensors_ = tensors; }
   /// The totals of all steps so far, over calls that are done.
   Totals totals();
   /// True if no call of any step is under way, neither the worker's nor a background task's.
@@ -131,6 +136,10 @@ class Probe final : public ForwardingFabric {
   }
   void enter_layer(int layer) override {
     if (in_step_) steps_.back().layers.push_back({layer, steps_.back().submitted});
+  }
+  void gradient_ready(std::size_t tensor) override {
+    if (in_step_ && tensor < steps_.back().ready.size()) inner_.stamp(steps_.back().ready[tensor]);
+    inner_.gradient_ready(tensor);
   }
   Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
   void wait(const Ticket&) override;
@@ -154,6 +163,7 @@ class Probe final : public ForwardingFabric {
   bool in_step_ = false;
   /// The most computations of any step so far, for which the next step's record reserves room.
   std::size_t most_submitted_ = 0;
+  std::size_t ready_tensors_ = 0;
   BackgroundLog background_log_;
 };
 
