@@ -151,7 +151,7 @@ std::string text_in_words(Factor f, const std::string& text, std::span<const cor
     case Factor::overlap:
       return text == "none" ? "no overlap" : text + " overlap";
     case Factor::bucket_bytes:
-      return "buckets of a size found by timing";
+      return "buckets found by timing";
     case Factor::gradients:
       return "gradients in " + text;
     case Factor::accum_dtype:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--bucket auto`: the row says so and says which size was taken, and the search leaves nothing in the training: its losses
+"""`--bucket auto`: the row says so and says which cut was taken, and the search leaves nothing in the training: its losses
 are those of a size that was given. The controls: another step size has other losses, and where nothing is exchanged nothing is
 chosen."""
 import support
@@ -8,6 +8,7 @@ MODEL = ["--model", "mlp:784-256-256-10", "--threads", "1", "--timeout", "60s"]
 TRAIN = ["train", *MODEL, "--strategy", "sync", "--optimizer", "momentum:mu=0.9", "--batch", "32", "--steps", "6",
          "--train-samples", "1024", "--validation-samples", "128", "--log-every", "1"]
 ELEMENTS = 784 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10
+TENSORS = 6
 CANDIDATES = {0, 256 << 10, 1 << 20, 4 << 20, 25 << 20}
 
 
@@ -21,6 +22,15 @@ def train(test, name, *more):
     test.check(done.code == 0, f"{name} ends well", done)
     test.valid(out)
     return out
+
+
+def is_cut(m):
+    """The row has a size, or ends that ascend to the last tensor; not both."""
+    size, ends = m.get("bucket_chosen_bytes"), m.get("bucket_chosen_ends")
+    if ends is None:
+        return size in CANDIDATES
+    ends = [int(end) for end in ends.split(",")]
+    return size is None and ends == sorted(set(ends)) and ends[0] > 0 and ends[-1] == TENSORS
 
 
 def timelines(test, out):
@@ -53,6 +63,11 @@ def body(test):
     test.equal(last["factors"]["bucket_bytes"], "auto", "the factor is what was asked for")
     test.check(last["metrics"].get("bucket_chosen_bytes") in CANDIDATES, "the metric is what was found")
     test.check("bucket_chosen_bytes" not in support.points(given)[-1]["metrics"], "nothing was found where it was given")
+
+    beside = train(test, "beside", "--bucket", "auto", "--overlap", "bucketed")
+    test.equal(losses(beside), losses(given), "the same losses beside backward, wherever buckets end")
+    test.check(is_cut(support.points(beside)[-1]["metrics"]), "the row says where", support.points(beside)[-1]["metrics"])
+    test.check("bucket_chosen_ends" not in last["metrics"], "control: without overlap only sizes are tried")
 
     out = test.path("scale.jsonl")
     scale = ["scale", *MODEL, "--batch", "16", "--ranks", "2", "--strategy", "sync,sharded", "--algorithm", "ring",

@@ -2,8 +2,10 @@
 #include "bench/train/training.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/statistics.hpp"
+#include "dataparallel/bucket_cut.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::bench {
@@ -13,27 +15,82 @@ namespace {
 constexpr int visits = 2;
 constexpr std::size_t steps_of_visit = 3;
 
-std::vector<std::size_t> ends_of(std::span<const model::Tensor> tensors, std::size_t elements, std::size_t bytes) {
+std::vector<std::size_t> ends_of(std::span<const dataparallel::Bucket> buckets) {
   std::vector<std::size_t> out;
-  for (const auto& b : dataparallel::make_buckets(tensors, elements, bytes)) out.push_back(b.offset + b.count);
+  for (const auto& b : buckets) out.push_back(b.first_tensor + b.tensors);
   return out;
 }
 
-/// Collective. Adds the time of some steps, each that of the slowest rank.
+/// What trial steps have shown; the same on all ranks.
+struct Trials {
+  std::vector<std::vector<double>> ready;  ///< for each step: when each gradient was ready on all ranks
+  /// Of each call the bytes, and the median time on the rank that began it last, which has waited for no other.
+  std::vector<double> bytes, seconds;
+};
+
+void note_ready(const runtime::Communicator& c, const dataparallel::StepRecord& r, Trials& to) {
+  auto& ready = to.ready.emplace_back(r.ready);
+  for (double& t : ready) t -= r.step.begin;
+  c.max(ready);
+}
+
+/// calls: the times of each call, for each step of a visit.
+void note_calls(std::span<const dataparallel::Bucket> buckets, const std::vector<std::vector<double>>& calls,
+                Trials& to) {
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    std::vector<double> times;
+    for (const auto& step : calls) times.push_back(step[i]);
+    to.bytes.push_back(static_cast<double>(buckets[i].count * sizeof(float)));
+    to.seconds.push_back(core::median(times));
+  }
+}
+
+/// Collective. Adds the time of some steps, each that of the slowest rank. trials: null where nothing else is asked.
 void time_steps(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const TrainingConfig& config,
-                std::vector<double>& times) {
+                std::vector<double>& times, Trials* trials = nullptr) {
   Training training(s, c, data, config);
+  if (trials) training.keep_ready();
   training.step(0);  // what is done once
   training.take_records();
+  const auto buckets = training.buckets();
+  std::vector<std::vector<double>> calls;
   for (std::size_t step = 1; step <= steps_of_visit; ++step) {
     training.prepare(step % training.steps_per_epoch());
     c.barrier();
     training.step(step % training.steps_per_epoch());
-    times.push_back(c.max(training.take_records().front().step.length()));
+    const auto record = std::move(training.take_records().front());
+    times.push_back(c.max(record.step.length()));
+    if (!trials) continue;
+    note_ready(c, record, *trials);
+    auto& negative = calls.emplace_back();
+    for (const auto& call : record.calls) negative.push_back(call.completion.started - call.completion.finished);
+    c.max(negative);
+    for (double& t : negative) t = -t;
+    if (negative.size() != buckets.size()) calls.pop_back();
   }
+  if (trials && calls.size() == steps_of_visit) note_calls(buckets, calls, *trials);
   training.finish();
   s.stop_if_interrupted(c);
 }
+
+/// The cut that ends earliest by the trials: the first rank's, which all take.
+std::vector<std::size_t> fitted_ends(const runtime::Communicator& c, const model::Model& m, const Trials& t) {
+  std::vector<dataparallel::ReadyTensor> tensors;
+  for (const auto& b : dataparallel::make_buckets(m.tensors(), m.element_count(), 1)) {
+    std::vector<double> ready;
+    for (const auto& step : t.ready) ready.push_back(step.at(b.first_tensor));
+    tensors.push_back({.bytes = static_cast<double>(b.count * sizeof(float)), .ready = core::median(ready)});
+  }
+  const auto cost = dataparallel::fit_cost(t.bytes, t.seconds);
+  constexpr double slack = 0.005;  // of the time on the link
+  const double all = cost.byte * static_cast<double>(m.element_count() * sizeof(float));
+  std::vector<std::size_t> ends = dataparallel::earliest_cut(tensors, cost, slack * all);
+  ends.resize(c.broadcast_value(ends.size()));
+  c.broadcast<std::size_t>(ends);
+  return ends;
+}
+
+double median(std::span<const double> times) { return core::summarise(times).median; }
 
 }  // namespace
 
@@ -42,7 +99,7 @@ std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor> tensor
   std::vector<std::vector<std::size_t>> seen;
   for (const std::size_t bytes :
        {std::size_t{0}, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{25} << 20}) {
-    auto ends = ends_of(tensors, elements, bytes);
+    auto ends = ends_of(dataparallel::make_buckets(tensors, elements, bytes));
     if (std::find(seen.begin(), seen.end(), ends) != seen.end()) continue;
     seen.push_back(std::move(ends));
     out.push_back(bytes);
@@ -51,7 +108,6 @@ std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor> tensor
 }
 
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times) {
-  const auto median = [](const std::vector<double>& t) { return core::summarise(t).median; };
   const auto best =
       std::min_element(times.begin(), times.end(), [&](const auto& a, const auto& b) { return median(a) < median(b); });
   return static_cast<std::size_t>(best - times.begin());
@@ -70,15 +126,29 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   const auto model = sized_model(config, layout, facts);
   const auto candidates = bucket_candidates(model->tensors(), model->element_count());
   if (candidates.size() < 2) return config;
+  Trials trials;
+  const bool fits = exchanges_buckets(config, layout) && needs_progress_thread(config, layout);
   std::vector<std::vector<double>> times(candidates.size());
   for (int visit = 0; visit < visits; ++visit) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       config.bucket_bytes = candidates[i];
-      time_steps(s, c, data, config, times[i]);
+      time_steps(s, c, data, config, times[i], fits ? &trials : nullptr);
     }
   }
   config.bucket_bytes = candidates[c.broadcast_value(fastest_candidate(times))];
-  return config;
+  if (!fits || trials.seconds.empty()) return config;
+  TrainingConfig fitted = config;
+  fitted.bucket_ends = fitted_ends(c, *model, trials);
+  const auto sized = dataparallel::make_buckets(model->tensors(), model->element_count(), config.bucket_bytes);
+  if (fitted.bucket_ends == ends_of(sized)) return config;
+  // Both anew, since the machine may have been in another state before.
+  std::vector<double> by_size, by_fit;
+  for (int visit = 0; visit < visits; ++visit) {
+    time_steps(s, c, data, fitted, by_fit);
+    time_steps(s, c, data, config, by_size);
+  }
+  constexpr double noise = 1.02;
+  return c.broadcast_value(median(by_fit) <= noise * median(by_size)) ? fitted : config;
 }
 
 }  // namespace gradmeter::bench

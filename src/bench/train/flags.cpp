@@ -269,7 +269,7 @@ constexpr std::array training_flags{
                  "a core, for ad-psgd, and for servers on several nodes"},
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bytes sent together; the first bucket has 1M at most; 0: all in one; auto: the fastest of "
-                 "some sizes",
+                 "some sizes and, beside backward, of buckets that end where ready times want it",
                  &parse_buckets, &Applies::bucket},
     TrainingFlag{"threads", "", "", "compute threads of a rank; default: cores of a node / ranks of a node"},
     TrainingFlag{
