@@ -9,6 +9,7 @@
 #include "allreduce/schedule/algorithms.hpp"
 #include "allreduce/selection/selection.hpp"
 #include "allreduce/selection/size_table.hpp"
+#include "allreduce/selection/tuned_tables.hpp"
 #include "allreduce/shared_memory/shm_direct.hpp"
 #include "allreduce/test_data.hpp"
 #include "allreduce/vendor/vendor.hpp"
@@ -140,7 +141,19 @@ Request AlgorithmChoice::request(Shape shape, CollectiveKind collective_kind, st
           .name = parsed_,
           .root = root,
           .table = table_,
-          .machine = machine_};
+          .machine = machine_,
+          .tuned = tuned_};
+}
+
+AlgorithmPtr AlgorithmChoice::tuned(std::shared_ptr<const TunedTables> tables) const {
+  auto choice = std::make_shared<AlgorithmChoice>(info_, parsed_);
+  choice->tuned_ = std::move(tables);
+  return choice;
+}
+
+std::string AlgorithmChoice::tuned_hash(const TableUse& use) const {
+  const TunedTable* table = tuned_ ? tuned_->find(use) : nullptr;
+  return table ? table->hash() : "";
 }
 
 std::string AlgorithmChoice::fault_refusal(const core::MessageFaults& f) const {

@@ -26,6 +26,10 @@ struct Site {
 
 std::span<const AlgorithmInfo> algorithms();
 
+struct TableUse;
+class AlgorithmChoice;
+using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
+
 /// An algorithm as a user named it, checked, with every parameter written out.
 class AlgorithmChoice {
  public:
@@ -44,6 +48,12 @@ class AlgorithmChoice {
   /// are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
+  /// True for `auto` without a table or a machine of the user's. It chooses by shipped tables, or by tuned ones.
+  bool is_plain_auto() const { return info_.backend == Backend::selection && !table_ && !machine_; }
+  /// Plain `auto` that chooses by these tables where one of them is for its use. Its name stays.
+  AlgorithmPtr tuned(std::shared_ptr<const TunedTables>) const;
+  /// The hash of the tuned table that serves this use; empty where another one serves, or none.
+  std::string tuned_hash(const TableUse&) const;
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// The reason why the algorithm cannot serve these ranks; empty: it can.
@@ -66,8 +76,8 @@ class AlgorithmChoice {
   core::ParsedName parsed_;
   std::shared_ptr<const SizeTable> table_;
   std::shared_ptr<const core::Machine> machine_;
+  std::shared_ptr<const TunedTables> tuned_;
 };
-using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
 
 /// Finds the algorithm of a name: "ring", "torus2d:rows=2", a table "0-64K:recursive-doubling,64K-:ring",
 /// "auto:table=FILE" for a table in a file (the name is then the table itself), or "auto:machine=FILE" for the choice

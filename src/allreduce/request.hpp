@@ -21,6 +21,7 @@ class Collective;
 class SizeTable;
 struct ExchangeSpec;
 struct Site;
+struct TunedTables;
 
 /// The operation on the numbers. wide: sums of 16-bit and 8-bit floats are kept in fp32 and rounded once.
 struct Arithmetic {
@@ -35,9 +36,11 @@ struct Request {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};  ///< with every parameter written out
   std::uint32_t root = 0;      ///< the root of a broadcast
-  /// A selection uses the table that is predicted for `machine` if that is given, else `table`, else the shipped one.
+  /// A selection uses the table that is predicted for `machine` if that is given, else `table`, else the one of `tuned`
+  /// that is for its use, else the shipped one.
   std::shared_ptr<const SizeTable> table = {};
   std::shared_ptr<const core::Machine> machine = {};
+  std::shared_ptr<const TunedTables> tuned = {};
   Arithmetic arithmetic = {};
 };
 

@@ -117,6 +117,7 @@ SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 /// many consecutive ranks (`shape_of`).
 struct Shape {
   std::uint32_t ranks = 1, ranks_per_node = 1;
+  bool operator==(const Shape&) const = default;
 };
 
 /// The cost that an algorithm states; a test counts it for every shape and compares.

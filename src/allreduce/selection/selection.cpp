@@ -11,6 +11,7 @@
 #include "allreduce/registry.hpp"
 #include "allreduce/schedule/cost_model.hpp"
 #include "allreduce/selection/size_table.hpp"
+#include "allreduce/selection/tuned_tables.hpp"
 #include "allreduce/test_data.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -146,7 +147,18 @@ std::string shipped_table(const Request& r, runtime::TransportKind transport, bo
 
 namespace {
 
-/// The request's table, or the one predicted for its machine; null: the shipped one serves.
+/// The tuned table for these calls, or the shipped one.
+SizeTable own_table(const Request& r, runtime::TransportKind transport, const ExchangeSpec& options) {
+  const TunedTable* tuned = r.tuned ? r.tuned->find({.shape = r.shape,
+                                                     .transport = transport,
+                                                     .collective_kind = r.collective_kind,
+                                                     .private_buffers = options.private_buffers,
+                                                     .placement = options.placement})
+                                    : nullptr;
+  return SizeTable(tuned ? tuned->table : shipped_table(r, transport, options.private_buffers));
+}
+
+/// The request's table, or the one predicted for its machine; null: `own_table` serves.
 std::shared_ptr<const SizeTable> table_of(const Request& r) {
   if (!r.machine) return r.table;
   return std::make_shared<SizeTable>(predicted_table(*r.machine, r));
@@ -199,15 +211,14 @@ std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const Exchang
   for (const auto transport : {shm, mpi, hybrid}) {
     // Over hybrid private buffers are MPI's alone, which takes nothing of the arena and which threads do not have.
     if (transport == hybrid && options.private_buffers) continue;
-    most =
-        std::max(most, arena_bytes(SizeTable(shipped_table(r, transport, options.private_buffers)), r, rank, options));
+    most = std::max(most, arena_bytes(own_table(r, transport, options), r, rank, options));
   }
   return most;
 }
 
 std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExchangeSpec& options) {
   auto table = table_of(r);
-  if (!table) table = std::make_shared<SizeTable>(shipped_table(r, site.network.transport(), options.private_buffers));
+  if (!table) table = std::make_shared<SizeTable>(own_table(r, site.network.transport(), options));
   check_same_on_all(*table, site.communicator);
   const auto candidates = table->candidates();
   std::vector<std::unique_ptr<Collective>> members(candidates.size());
