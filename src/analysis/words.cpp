@@ -158,6 +158,8 @@ std::string text_in_words(Factor f, const std::string& text, std::span<const cor
       return "sums in " + text;
     case Factor::inject:
       return "injected " + text;
+    case Factor::tuned_table:
+      return "tuned table " + text;
     case Factor::mapping:
     case Factor::placement:
     case Factor::cadence:

@@ -35,11 +35,12 @@ std::string key_without(core::Factors f, std::span<const Factor> left_out) {
 }
 constexpr std::array of_ranks{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
                               Factor::batch_global, Factor::scaling, Factor::placement};
-constexpr std::array of_exchange{Factor::ranks,     Factor::nodes,       Factor::ranks_per_node, Factor::mapping,
-                                 Factor::placement, Factor::scaling,     Factor::strategy,       Factor::algorithm,
-                                 Factor::codec,     Factor::overlap,     Factor::bucket_bytes,   Factor::transport,
-                                 Factor::op,        Factor::gradients,   Factor::batch_per_rank, Factor::batch_global,
-                                 Factor::buffers,   Factor::accum_dtype, Factor::cadence,        Factor::mesh};
+constexpr std::array of_exchange{Factor::ranks,      Factor::nodes,       Factor::ranks_per_node, Factor::mapping,
+                                 Factor::placement,  Factor::scaling,     Factor::strategy,       Factor::algorithm,
+                                 Factor::codec,      Factor::overlap,     Factor::bucket_bytes,   Factor::transport,
+                                 Factor::op,         Factor::gradients,   Factor::batch_per_rank, Factor::batch_global,
+                                 Factor::buffers,    Factor::accum_dtype, Factor::cadence,        Factor::mesh,
+                                 Factor::tuned_table};
 
 bool is_strong(const OwnStep& s) { return text_of(s.factors[Factor::scaling]) == "strong"; }
 

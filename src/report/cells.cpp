@@ -187,6 +187,8 @@ std::string exchange(const Point& p, const Labels& labels) {
   if (core::is_null(algorithm) && core::is_null(transport)) return "-";
   std::string out = core::is_null(algorithm) ? "messages" : text(algorithm);
   if (!core::is_null(transport)) out += fmt::format("/{}", text(transport));
+  if (const auto& tuned = p.factors[Factor::tuned_table]; !core::is_null(tuned))
+    out += fmt::format(" tuned {}", text(tuned));
   const std::string codec = text(p.factors[Factor::codec]);
   if (codec == "none" || codec == "-") return out;
   const auto label = labels.find(codec);

@@ -17,7 +17,7 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-const Axes algorithm_axes{Factor::algorithm, Factor::transport};
+const Axes algorithm_axes{Factor::algorithm, Factor::transport, Factor::tuned_table};
 
 bool is_vendor(const MergedRow& row) {
   static constexpr std::array<std::string_view, 3> vendors{"mpi", "nccl", "gloo"};
@@ -27,8 +27,9 @@ bool is_vendor(const MergedRow& row) {
 }
 
 std::string algorithm_of(const MergedRows& rows, const MergedRow& row) {
-  const std::string transport = row.text(Factor::transport);
-  return rows.words(row, Factor::algorithm) + (transport.empty() ? "" : "/" + transport);
+  const std::string transport = row.text(Factor::transport), tuned = row.text(Factor::tuned_table);
+  return rows.words(row, Factor::algorithm) + (transport.empty() ? "" : "/" + transport) +
+         (tuned.empty() ? "" : " tuned " + tuned);
 }
 
 bool has_less_time(const MergedRow* a, const MergedRow* b) { return time_of(*a).value < time_of(*b).value; }

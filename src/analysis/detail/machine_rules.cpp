@@ -22,7 +22,8 @@ using core::Metric;
 const Axes exchange_axes{
     Factor::batch_per_rank, Factor::batch_global, Factor::strategy,  Factor::algorithm, Factor::codec,
     Factor::transport,      Factor::bucket_bytes, Factor::overlap,   Factor::op,        Factor::size_bytes,
-    Factor::in_place,       Factor::problem,      Factor::from_rank, Factor::to_rank,   Factor::pattern};
+    Factor::in_place,       Factor::problem,      Factor::from_rank, Factor::to_rank,   Factor::pattern,
+    Factor::tuned_table};
 
 std::string counted_rows(std::size_t some, std::size_t all) {
   return fmt::format("{} of {} row{}", some, all, all == 1 ? "" : "s");

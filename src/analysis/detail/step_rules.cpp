@@ -199,8 +199,10 @@ struct Setting {
   std::string_view reference;  ///< the value that others are compared with; empty: the slowest
 };
 
-/// Factors that may differ besides: a vendor's algorithm has no transport of ours.
-Axes axes_of(Factor f) { return f == Factor::algorithm ? Axes{Factor::algorithm, Factor::transport} : Axes{f}; }
+/// Factors that may differ besides: a vendor's algorithm has no transport of ours and no table.
+Axes axes_of(Factor f) {
+  return f == Factor::algorithm ? Axes{Factor::algorithm, Factor::transport, Factor::tuned_table} : Axes{f};
+}
 
 std::string named(const MergedRows& rows, const MergedRow& row, Factor f) {
   if (f == Factor::algorithm) {

@@ -192,7 +192,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   const auto map = find_nodes(session, read_fake_nodes(f, world.size()));
   // One core of a rank's share is the progress thread's, where there are two.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
-  const auto options = read_collective_options(f, world.size(), threads);
+  auto options = read_collective_options(f, world.size(), threads);
   const std::string table = f.has("write-table") ? f.text("write-table") : "";
   const bool per_rank = f.on("per-rank");
   core::Table ranks = own_times_table();
@@ -210,6 +210,8 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
                         CollectiveListener listens{.rows = rows};
                         if (per_rank)
                           listens.ranks = [&](auto& p, auto& times) { add_ranks(ranks, p, times, session); };
+                        const auto tables = tuned_tables(session, f, tables_of(plan_collectives(options, map), map));
+                        for (auto& a : options.algorithms) a = with_tables(a, tables);
                         return run_collectives(session, map, options, finished, listens);
                       },
                   .legend =

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "allreduce/selection/size_table.hpp"
@@ -50,18 +51,12 @@ std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOpt
   return out;
 }
 
-/// True for `auto` without a table or a machine of the user's, which chooses by the kind of buffers too.
-bool is_shipped_selection(const allreduce::AlgorithmChoice& a) {
-  const auto request = a.request({});
-  return a.info().backend == Backend::selection && !request.table && !request.machine;
-}
-
 /// True if the algorithm sends the point's buffers as messages although peers cannot map them. A codec copies them, and
 /// so does own code on shared memory, which `auto` takes for all-reduces on one node.
 bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
   if (p.buffers == BufferKind::arena || p.codec) return false;
   const allreduce::AlgorithmChoice& a = *p.algorithm;
-  if (is_shipped_selection(a)) {
+  if (a.is_plain_auto()) {
     return p.collective->collective_kind != allreduce::CollectiveKind::all_reduce || map.nodes() > 1;
   }
   const auto request = a.request({});
@@ -129,7 +124,7 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
     return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
   }
   // `auto` takes MPI's there, which ranks that are threads do not have.
-  const bool takes_vendor = is_shipped_selection(*p.algorithm) && map.ranks_as == runtime::RanksAs::processes;
+  const bool takes_vendor = p.algorithm->is_plain_auto() && map.ranks_as == runtime::RanksAs::processes;
   if (shares && sends_private_buffers(p, map) && !takes_vendor) {
     return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                        runtime::name(*p.transport));
@@ -261,6 +256,40 @@ std::vector<std::size_t> deepbench_sizes() {
   return out;
 }
 
+namespace {
+
+/// The table of `auto` for this point, which has a transport.
+allreduce::TableUse use_of(const CollectivePoint& p, const NodeMap& map) {
+  auto spec = exchange_of(p, allreduce::shape_of(map.node_of), p.bytes());
+  // A codec's inner calls, and its dense tensors.
+  if (p.codec) spec.placement = allreduce::Placement::in_place, spec.private_buffers = false;
+  return {.shape = spec.shape,
+          .transport = *p.transport,
+          .collective_kind = p.collective->collective_kind,
+          .private_buffers = spec.private_buffers,
+          .placement = spec.placement};
+}
+
+bool chooses_by_tables(const CollectivePoint& p) { return p.algorithm->is_plain_auto() && p.transport; }
+
+}  // namespace
+
+std::vector<WantedTable> tables_of(std::span<const CollectivePoint> points, const NodeMap& map) {
+  std::vector<int> ranks(map.node_of.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<WantedTable> out;
+  for (const CollectivePoint& p : points) {
+    if (!p.unsupported.empty() || !chooses_by_tables(p)) continue;
+    want(out, {.use = use_of(p, map),
+               .ranks = ranks,
+               .map = map,
+               .least_bytes = p.bytes(),
+               .most_bytes = p.bytes(),
+               .pages = p.buffers == BufferKind::malloc ? runtime::Pages::ordinary : runtime::Pages::advised});
+  }
+  return out;
+}
+
 core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveOptions& all) {
   using core::Factor;
   core::Factors f;
@@ -287,6 +316,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   if (p.cudagraph > 0) f[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
   if (const auto problem = problem_text(p); !problem.empty()) f[Factor::problem] = problem;
   if (p.repeat > 0) f[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
+  if (chooses_by_tables(p)) fill_tuned(*p.algorithm, use_of(p, map), f);
   return f;
 }
 
@@ -507,6 +537,7 @@ FlagList describe_allreduce() {
   add_repeats_flag(d);
   add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
   add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
+  add_text(d, "tune-auto", "", tune_help);
   add_text(d, "transport", "auto",
            "what moves the bytes of gradmeter's own algorithms: mpi, shm, hybrid (shm inside a node, mpi between), "
            "cuda-mpi; auto: shm or hybrid, but mpi for messages from buffers outside the arena");
@@ -559,6 +590,7 @@ CollectiveOptions read_collective_options(const Flags& f, int ranks, int threads
   read_stopping(f, o.rule, o.time_budget);
   o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
   if (f.has("inject")) o.injection = read_injection(f.text("inject"), ranks, o);
+  check_tune(f, o.algorithms);
   return o;
 }
 

@@ -11,6 +11,7 @@
 #include "bench/engine/flags.hpp"
 #include "bench/engine/node_map.hpp"
 #include "bench/engine/sweep.hpp"
+#include "bench/engine/tuning.hpp"
 #include "core/injection.hpp"
 #include "core/machine.hpp"
 #include "core/result.hpp"
@@ -131,6 +132,9 @@ std::vector<std::size_t> deepbench_sizes();
 
 /// The exchange spec of the point, for calls of up to `max_bytes` bytes.
 allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
+
+/// The tables by which points of plain `auto` choose, for --tune-auto.
+std::vector<WantedTable> tables_of(std::span<const CollectivePoint>, const NodeMap&);
 
 /// The factors in a point's row: its own, and those that all points of the sweep share.
 core::Factors to_factors(const CollectivePoint&, const NodeMap&, const CollectiveOptions&);

@@ -327,11 +327,11 @@ const CsvColumns& collective_csv() {
   using enum Metric;
   static const CsvColumns columns =
       CsvColumns()
-          .add({Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers, Factor::in_place,
-                Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,      Factor::problem,
-                Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping, Factor::interconnect,
-                Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence, Factor::reduction,
-                Factor::inject,     Factor::cudagraph, Factor::repeat})
+          .add({Factor::collective, Factor::algorithm, Factor::transport,      Factor::buffers,    Factor::in_place,
+                Factor::size_bytes, Factor::dtype,     Factor::accum_dtype,    Factor::op,         Factor::problem,
+                Factor::ranks,      Factor::nodes,     Factor::ranks_per_node, Factor::mapping,    Factor::interconnect,
+                Factor::codec,      Factor::overlap,   Factor::threads,        Factor::cadence,    Factor::reduction,
+                Factor::inject,     Factor::cudagraph, Factor::repeat,         Factor::tuned_table})
           .statistics(time_s, {"min", "q1", "median", "q3", "ci95_low", "ci95_high", "p95", "p99", "max"})
           .samples(time_s, "samples")
           .stop(time_s)

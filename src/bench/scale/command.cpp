@@ -252,13 +252,26 @@ void print_overlap(const ScaleFactors& f) {
               off == std::set{1} ? "" : "s");
 }
 
+/// The tables of `auto` for all numbers of ranks and transports.
+std::vector<WantedTable> tables_of(const Session& s, const ScaleFactors& factors, const DataShape& data) {
+  std::vector<WantedTable> out;
+  for (const auto& p : plan_scale(factors)) {
+    if (!p.impossible.empty()) continue;
+    const auto placement = p.placement.value_or(Placement::packed);
+    const NodeMap map = s.map_for(p.ranks, placement);
+    if (!refusal(p, data, map).empty()) continue;
+    if (auto table = wanted_table(p, data, map, s.ranks_for(p.ranks, placement))) want(out, *std::move(table));
+  }
+  return out;
+}
+
 int measure_curve(const Flags& f, const Invocation& invocation) {
   const auto opened = open_session(f, invocation);
   Session& session = *opened;
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
-  const auto options = read_options(f, world.size(), threads, agree_on_data(world, data_directory(f)), session.map(),
-                                    session.cores_per_node());
+  const DataShape data = agree_on_data(world, data_directory(f));
+  auto options = read_options(f, world.size(), threads, data, session.map(), session.cores_per_node());
   const auto& injection = options.factors.common.injection;
   if (const auto note = unused_note(f, options.factors); session.is_root() && !note.empty())
     core::print(stderr, "{}\n", note);
@@ -281,6 +294,8 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
                                     .buckets = {}};
              if (f.on("per-bucket"))
                listener.buckets = [&](auto& p, auto b) { buckets += bucket_table(p, b, table_width(f)); };
+             const auto tables = tuned_tables(session, f, tables_of(session, options.factors, data));
+             for (auto& a : options.factors.algorithms) a = with_tables(a, tables);
              return run_scale(session, options, finished, listener);
            },
        .legend =

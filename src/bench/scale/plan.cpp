@@ -245,6 +245,8 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   if (keeps_step) f[Factor::cadence] = std::string(name(p.cadence));
   f[Factor::reduction] = std::string(keeps_step ? "max" : "harmonic");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
+  if (p.impossible.empty())
+    if (const auto use = table_use(p, layout_of(p, p.ranks, 0), map)) fill_tuned(*p.algorithm, *use, f);
   return f;
 }
 

@@ -330,11 +330,12 @@ const CsvColumns& scale_csv() {
   using core::Factor;
   static const CsvColumns columns =
       CsvColumns()
-          .add({Factor::model,        Factor::precision, Factor::update, Factor::batch_per_rank, Factor::batch_global,
-                Factor::accumulate,   Factor::ranks,     Factor::nodes,  Factor::ranks_per_node, Factor::placement,
-                Factor::scaling,      Factor::threads,   Factor::device, Factor::interconnect,   Factor::strategy,
-                Factor::mesh,         Factor::algorithm, Factor::codec,  Factor::transport,      Factor::overlap,
-                Factor::bucket_bytes, Factor::cadence})
+          .add({Factor::model,          Factor::precision,    Factor::update,     Factor::batch_per_rank,
+                Factor::batch_global,   Factor::accumulate,   Factor::ranks,      Factor::nodes,
+                Factor::ranks_per_node, Factor::placement,    Factor::scaling,    Factor::threads,
+                Factor::device,         Factor::interconnect, Factor::strategy,   Factor::mesh,
+                Factor::algorithm,      Factor::codec,        Factor::transport,  Factor::overlap,
+                Factor::bucket_bytes,   Factor::cadence,      Factor::tuned_table})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .samples(time_s, "samples")
           .stop(time_s)

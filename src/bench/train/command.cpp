@@ -274,6 +274,9 @@ int run_training(const Flags& f, const Invocation& invocation) {
        .measure =
            [&](const auto&, const RowListener& rows) {
              start_drift(config.injection, world);
+             const auto table = wanted_table(config, data, session.map(), session.ranks_for(world.size()));
+             const std::vector<WantedTable> wanted(table ? 1 : 0, table.value_or(WantedTable{}));
+             config.algorithm = with_tables(config.algorithm, tuned_tables(session, f, wanted));
              const auto planned = [&](std::size_t n) { rows.planned(n, 0); };
              result = run_train(session, options, {.planned = planned, .row = rows.measured, .progress = {}});
              return std::size_t{0};

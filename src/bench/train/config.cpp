@@ -202,6 +202,14 @@ bool exchanges_buckets(const TrainingConfig& c, const Layout& l) {
          l.mesh.replica_ranks() == 1;
 }
 
+std::optional<allreduce::TableUse> table_use(const TrainingConfig& c, const Layout& l, const NodeMap& map) {
+  const bool chooses = factors_of(c, l).algorithm && c.algorithm && c.algorithm->is_plain_auto();
+  if (!chooses || l.mesh.replica_ranks() > 1) return std::nullopt;
+  using enum runtime::TransportKind;
+  const auto transport = c.transport != automatic ? c.transport : map.nodes() == 1 ? shm : hybrid;
+  return allreduce::TableUse{.shape = axis_shape(l, map.node_of), .transport = transport};
+}
+
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
   if (uses_ports(c.strategy->info().communication)) return true;
   return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
@@ -278,6 +286,16 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
                       communication == CommunicationPattern::blocks || dataparallel::shares_norms(l.mesh, c.optimizer),
           .background_threads = c.threads,
           .groups = 1 + dataparallel::Mesh::groups(l.mesh)};
+}
+
+std::optional<WantedTable> wanted_table(const TrainingConfig& c, const DataFacts& d, const NodeMap& map,
+                                        std::vector<int> ranks) {
+  const Layout l = layout_of(c, map.ranks(), 0);
+  const auto use = table_use(c, l, map);
+  if (!use) return std::nullopt;
+  constexpr std::size_t least = 1 << 10;  // a bucket may be as small as the smallest tensor
+  const std::size_t most = std::max(least, fabric_options(c, l, d).exchange.max_bytes);
+  return WantedTable{.use = *use, .ranks = std::move(ranks), .map = map, .least_bytes = least, .most_bytes = most};
 }
 
 namespace {

@@ -3,10 +3,12 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/engine/node_map.hpp"
+#include "bench/engine/tuning.hpp"
 #include "core/injection.hpp"
 #include "core/result.hpp"
 #include "dataparallel/fabric/ranks/rank_fabric.hpp"
@@ -139,6 +141,12 @@ Applies factors_of(const TrainingConfig&, const Layout&);
 bool exchanges(const TrainingConfig&, const Layout&);
 /// True where each bucket of the gradients is exchanged in a call of its own.
 bool exchanges_buckets(const TrainingConfig&, const Layout&);
+/// The table of `auto` by which the training's all-reduces choose, on the ranks of this map. Empty where they choose by
+/// none, or where a split model has several groups of ranks that exchange at once, which --tune-auto does not measure.
+std::optional<allreduce::TableUse> table_use(const TrainingConfig&, const Layout&, const NodeMap&);
+/// The same with its ranks of the world, and the sizes of its calls; for --tune-auto.
+std::optional<WantedTable> wanted_table(const TrainingConfig&, const DataFacts&, const NodeMap&,
+                                        std::vector<int> ranks);
 /// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
 /// The options of the fabric, which are the same on all ranks, whatever their parts.

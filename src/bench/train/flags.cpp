@@ -5,6 +5,7 @@
 
 #include "bench/engine/command.hpp"
 #include "bench/engine/flags.hpp"
+#include "bench/engine/tuning.hpp"
 #include "bench/train/training.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -263,6 +264,7 @@ constexpr std::array training_flags{
     TrainingFlag{"accumulate", "1", "1", "micro-batches in each step (gradient accumulation)", &parse_accumulate},
     TrainingFlag{"algorithm", "ring", "mpi,auto",
                  "all-reduce algorithm; auto: one of gradmeter's own, chosen by size; see list algorithms"},
+    TrainingFlag{"tune-auto", "", "", tune_help},
     TrainingFlag{"transport", "auto", "auto", "auto, mpi, shm, hybrid (shm inside a node, mpi between), cuda-mpi"},
     TrainingFlag{"overlap", "auto", "auto",
                  "none; bucketed: communicate during backward, by a progress thread; auto: bucketed if that thread has "
@@ -351,6 +353,7 @@ ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usua
     out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(f.text(flag.name)), flag.applies});
   }
   out.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
+  check_tune(f, out.algorithms);
   out.codecs = naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); });
   check_gradients(f, out);
   out.transports = parse_transports(f.text("transport"));

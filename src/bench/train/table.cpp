@@ -41,7 +41,8 @@ const CsvColumns& train_csv() {
                 Factor::batch_global,   Factor::accumulate,   Factor::ranks,      Factor::nodes,
                 Factor::ranks_per_node, Factor::threads,      Factor::device,     Factor::strategy,
                 Factor::mesh,           Factor::algorithm,    Factor::codec,      Factor::transport,
-                Factor::overlap,        Factor::bucket_bytes, Factor::loss_scale, Factor::gradients})
+                Factor::overlap,        Factor::bucket_bytes, Factor::loss_scale, Factor::gradients,
+                Factor::tuned_table})
           .add({epoch, step, loss, validation_loss, accuracy})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .add({samples_per_s, samples_to_target, time_to_target_s, bytes_sent_per_rank_max, bytes_sent_total,

@@ -294,6 +294,7 @@ class Run {
     if (c.mesh.replica_ranks() > 1) f[Factor::mesh] = training_.layout().mesh.text();
     f[Factor::batch_global] = static_cast<std::int64_t>(batch_global_);
     if (applies.transport) f[Factor::transport] = std::string(training_.transport_name());
+    if (const auto use = table_use(c, training_.layout(), session_.map())) fill_tuned(*c.algorithm, *use, f);
     return f;
   }
 

@@ -29,19 +29,20 @@ constexpr std::array axis_factors{Factor::ranks,     Factor::batch_per_rank, Fac
 /// Factors that usually follow from the number of ranks.
 constexpr std::array layout{Factor::nodes, Factor::ranks_per_node, Factor::mapping, Factor::placement};
 /// Factors that are chosen for an exchange or a computation; all others are conditions, which tell panels apart.
-constexpr std::array choice_factors{Factor::precision, Factor::update,    Factor::accumulate,  Factor::strategy,
-                                    Factor::mesh,      Factor::algorithm, Factor::codec,       Factor::bucket_bytes,
-                                    Factor::overlap,   Factor::transport, Factor::accum_dtype, Factor::op,
-                                    Factor::buffers,   Factor::in_place,  Factor::loss_scale,  Factor::gradients,
-                                    Factor::search,    Factor::cudagraph, Factor::outstanding, Factor::repeat};
+constexpr std::array choice_factors{Factor::precision,  Factor::update,    Factor::accumulate,  Factor::strategy,
+                                    Factor::mesh,       Factor::algorithm, Factor::codec,       Factor::bucket_bytes,
+                                    Factor::overlap,    Factor::transport, Factor::accum_dtype, Factor::op,
+                                    Factor::buffers,    Factor::in_place,  Factor::loss_scale,  Factor::gradients,
+                                    Factor::search,     Factor::cudagraph, Factor::outstanding, Factor::repeat,
+                                    Factor::tuned_table};
 /// Factors that are others on one rank than on several of the same curve.
 constexpr std::array of_ranks{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
                               Factor::scaling, Factor::mapping, Factor::placement};
 /// Factors that one rank, and ranks that exchange nothing, do not have.
-constexpr std::array of_exchange{Factor::scaling,   Factor::strategy,    Factor::mesh,      Factor::algorithm,
-                                 Factor::codec,     Factor::overlap,     Factor::transport, Factor::accum_dtype,
-                                 Factor::gradients, Factor::op,          Factor::buffers,   Factor::mapping,
-                                 Factor::placement, Factor::bucket_bytes};
+constexpr std::array of_exchange{Factor::scaling,   Factor::strategy,     Factor::mesh,       Factor::algorithm,
+                                 Factor::codec,     Factor::overlap,      Factor::transport,  Factor::accum_dtype,
+                                 Factor::gradients, Factor::op,           Factor::buffers,    Factor::mapping,
+                                 Factor::placement, Factor::bucket_bytes, Factor::tuned_table};
 /// Factors that usually are one with the link, where curves run over links.
 constexpr std::array of_link{Factor::interconnect,   Factor::transport, Factor::nodes,
                              Factor::ranks_per_node, Factor::mapping,   Factor::placement};

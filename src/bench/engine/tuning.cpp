@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/engine/tuning.hpp"
+
+#include <unistd.h>  // getpid
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "allreduce/collective.hpp"
+#include "allreduce/schedule/algorithms.hpp"
+#include "allreduce/selection/selection.hpp"
+#include "allreduce/test_data.hpp"
+#include "bench/engine/flags.hpp"
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "core/print.hpp"
+#include "core/statistics.hpp"
+#include "report/cells.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/threads/this_thread.hpp"
+#include "runtime/transport/network.hpp"
+#include "runtime/transport/shared_memory_transport.hpp"
+
+namespace gradmeter::bench {
+namespace {
+
+using allreduce::AlgorithmPtr;
+using allreduce::TunedTable;
+using allreduce::TunedTables;
+using core::UsageError;
+using runtime::host_clock;
+
+core::Seconds read_tune(const Flags& f) {
+  const auto time = parse_time("--tune-auto", f.text("tune-auto"));
+  if (!(time.value >= 0.1 && time.value <= 86400))
+    throw UsageError(
+        fmt::format("--tune-auto {}: too short or too long to measure; give 0.1s to 24h", f.text("tune-auto")));
+  return time;
+}
+
+// What is kept, and where.
+
+/// The folder for kept tables; empty: there is none.
+std::filesystem::path cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::filesystem::path(value ? value : "");
+  };
+  // A relative folder must be ignored. Source: XDG Base Directory Specification.
+  if (const auto cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "gradmeter";
+  const auto home = variable("HOME");
+  return home.is_absolute() ? home / ".cache" / "gradmeter" : std::filesystem::path();
+}
+
+/// The tables of the same ranks over one transport, which are kept in one file.
+std::string made_for(const core::RunInfo& run, const WantedTable& w) {
+  std::string settings;
+  for (const auto& [name, value] : run.environment)
+    if (!name.starts_with("SLURM_")) settings += fmt::format("; {}={}", name, value);
+  return fmt::format("gradmeter {}, format {}; {}; {} cores a node, {}; {}; {} ranks as {}, {} a node on {}{}; {}{}",
+                     run.version, allreduce::tuned_tables_format, run.cpu, run.cores_per_node, run.binding, run.mpi,
+                     w.map.ranks(), name(w.map.ranks_as), w.map.ranks_per_node(),
+                     report::counted(w.map.nodes(), "node"), w.map.fake ? ", " + w.map.mapping() : "",
+                     runtime::name(w.use.transport), settings);
+}
+
+std::filesystem::path file_for(const std::string& made_for, const WantedTable& w) {
+  const auto folder = cache_folder();
+  if (folder.empty()) return folder;
+  return folder / fmt::format("auto-{}x{}-{}-{:016x}.json", w.map.ranks(), w.map.ranks_per_node(),
+                              runtime::name(w.use.transport), allreduce::hash_of(std::as_bytes(std::span(made_for))));
+}
+
+/// The file's text; empty where there is no file.
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Rank 0 only. A file that cannot be used is the same as none, apart from a warning.
+std::string kept_text(const std::filesystem::path& path, const std::string& made_for) {
+  std::string text = path.empty() ? "" : text_of(path);
+  if (text.empty()) return text;
+  try {
+    // Names are hashes, and users may copy files.
+    if (allreduce::read_tuned_tables(text).made_for != made_for)
+      throw UsageError("it is of another machine or setting");
+  } catch (const UsageError& e) {
+    core::print(stderr,
+                "gradmeter: warning: the kept table {} is not used: {}; --tune-auto measures again and replaces it\n",
+                path.string(), e.what());
+    text.clear();
+  }
+  return text;
+}
+
+/// Returns why it could not be written; empty: it was. Other runs see the whole file or the one before.
+std::string write_whole(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) return fmt::format("{}: {}", path.parent_path().string(), error.message());
+  const std::filesystem::path part = fmt::format("{}.{}", path.string(), getpid());
+  std::ofstream out(part, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) error = std::make_error_code(std::errc::io_error);
+  if (!error) std::filesystem::rename(part, path, error);
+  if (!error) return {};
+  std::error_code ignored;
+  std::filesystem::remove(part, ignored);
+  return fmt::format("{}: {}", path.string(), error.message());
+}
+
+void keep(const std::filesystem::path& path, const TunedTables& tables) {
+  const std::string why =
+      path.empty() ? "neither XDG_CACHE_HOME nor HOME names a folder" : write_whole(path, allreduce::to_text(tables));
+  if (!why.empty())
+    core::print(stderr,
+                "gradmeter: warning: this run uses its tuned tables, but the next one will measure again, since they "
+                "cannot be kept: {}; let XDG_CACHE_HOME name a folder that can be written\n",
+                why);
+}
+
+// Measuring.
+
+/// Measures the algorithms for one table, on its ranks.
+class TableTuner {
+ public:
+  TableTuner(Session& s, const runtime::Communicator& c, const WantedTable& w)
+      : session_(s),
+        c_(c),
+        wanted_(w),
+        backoff_(runtime::spin_policy_for(s.ranks_per_node(c.size()), s.cores_per_node())) {}
+
+  /// Takes about `seconds`. `missed`: the sizes at which the time was too short to compare, or memory to measure.
+  TunedTable measure(double seconds, std::vector<std::uint64_t>& missed) {
+    const double until = now() + seconds;
+    const std::string shipped =
+        allreduce::shipped_table({.shape = wanted_.use.shape, .collective_kind = wanted_.use.collective_kind},
+                                 wanted_.use.transport, wanted_.use.private_buffers);
+    auto sizes = allreduce::sizes_to_tune(wanted_.least_bytes, wanted_.most_bytes);
+    find_candidates();
+    while (!sizes.empty() && !fits(bytes_at(sizes.back()))) {
+      missed.push_back(sizes.back());
+      sizes.pop_back();
+    }
+    std::map<std::uint64_t, std::string> choices;
+    if (!sizes.empty()) {
+      bind(bytes_at(sizes.back()));
+      const allreduce::SizeTable table(shipped);
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        const std::string& usual = table.candidates()[table.choose(sizes[i])]->name;
+        // What small sizes leave over is for the large ones.
+        const double begin = now(), share = std::max(0.0, until - begin) / static_cast<double>(sizes.size() - i);
+        const auto times = measure_size(bytes_at(sizes[i]), usual, begin + share, until);
+        if (!times) {
+          missed.push_back(sizes[i]);
+          continue;
+        }
+        if (const auto chosen = allreduce::faster_choice(*times, usual); chosen != usual) choices[sizes[i]] = chosen;
+        session_.stop_if_interrupted(c_);
+      }
+    }
+    return {.use = wanted_.use, .table = allreduce::tuned_table(shipped, choices)};
+  }
+
+ private:
+  struct Candidate {
+    AlgorithmPtr algorithm;
+    std::unique_ptr<allreduce::Collective> bound;
+  };
+  static constexpr std::size_t most_rounds = 51, most_in_turn = 8, first_bytes = 256;
+  static constexpr double hopeless = 3, slow = 1.25;  ///< times as long as the fastest, at first and later
+
+  /// The same on all ranks, which must agree on when to end.
+  double now() const { return c_.max(host_clock()); }
+
+  /// No longer than the calls that will be made, in whole blocks.
+  std::size_t bytes_at(std::uint64_t size) const {
+    const std::size_t unit = sizeof(float) * static_cast<std::size_t>(c_.size());
+    const std::size_t bytes = std::min<std::size_t>(size, std::max(wanted_.most_bytes, unit));
+    return std::max(unit, bytes / unit * unit);
+  }
+
+  void find_candidates() {
+    for (const auto& row : allreduce::algorithms()) {
+      if (row.backend == allreduce::Backend::selection) continue;
+      auto a = allreduce::find_algorithm(row.name);
+      if (allreduce::can_serve(*a, wanted_.use)) candidates_.push_back({.algorithm = std::move(a), .bound = nullptr});
+    }
+  }
+
+  std::size_t buffer_bytes(std::size_t bytes) const {
+    const std::size_t one = bytes + runtime::page_bytes;
+    return wanted_.use.placement == allreduce::Placement::in_place ? one : 2 * one;
+  }
+
+  allreduce::ExchangeSpec spec(std::size_t bytes) const {
+    return {.placement = wanted_.use.placement, .max_bytes = bytes, .private_buffers = wanted_.use.private_buffers};
+  }
+
+  /// Schedules share their scratch, as those of `auto` do.
+  std::size_t arena_bytes(std::size_t bytes) const {
+    std::size_t shared = 0, sum = wanted_.use.private_buffers ? 0 : buffer_bytes(bytes);
+    for (const Candidate& k : candidates_) {
+      const auto own =
+          runtime::page_bytes + k.algorithm->arena_bytes(wanted_.use.shape, static_cast<std::uint32_t>(c_.rank()),
+                                                         spec(bytes), wanted_.use.collective_kind);
+      if (k.algorithm->has_schedule()) {
+        shared = std::max(shared, own);
+      } else {
+        sum += own;
+      }
+    }
+    return sum + shared;
+  }
+
+  bool fits(std::size_t bytes) const {
+    const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
+    const auto arena = static_cast<std::size_t>(c_.max(static_cast<double>(arena_bytes(bytes))));
+    const std::size_t cells =
+        runtime::shared_memory_cell_count(static_cast<int>(per_node), allreduce::most_lanes(c_.size())) *
+        sizeof(runtime::SharedMemoryCell);
+    const bool shares = wanted_.use.transport != runtime::TransportKind::mpi;
+    const std::size_t all = per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cells;
+    return all <= session_.memory_per_node() &&
+           (!shares || runtime::shm_for(per_node * arena + cells) <= session_.shm_per_node());
+  }
+
+  /// Candidates that cannot be bound on some rank leave.
+  void bind(std::size_t bytes) {
+    network_.emplace(
+        c_, runtime::NetworkOptions{.transport = wanted_.use.transport,
+                                    .memory_bytes = arena_bytes(bytes),
+                                    .fake_nodes = wanted_.map.fake ? wanted_.map.node_of : std::vector<int>{}});
+    link_ = network_->connect(c_, allreduce::most_lanes(c_.size()));
+    runtime::Arena& arena = network_->arena();
+    if (wanted_.use.private_buffers) private_.emplace(buffer_bytes(bytes), wanted_.pages);
+    runtime::Arena& of_buffers = private_ ? static_cast<runtime::Arena&>(*private_) : arena;
+    in_ = of_buffers.take(bytes);
+    out_ = wanted_.use.placement == allreduce::Placement::in_place ? in_ : of_buffers.take(bytes);
+    // Sums of zeros stay zeros, however often they are made; writing them makes the pages.
+    for (const auto memory : {in_, out_}) std::memset(memory.data(), 0, memory.size());
+    const auto bind_one = [&](Candidate& k) {
+      std::string refusal;
+      try {
+        k.bound = k.algorithm->bind({c_, *network_, *link_}, spec(bytes), wanted_.use.collective_kind);
+        // Some refuse their buffers only when they are called.
+        c_.barrier();
+        call(*k.bound, bytes_at(first_bytes));
+      } catch (const core::Unavailable& e) {
+        refusal = e.what();
+      } catch (const core::BackendError& e) {
+        refusal = e.what();
+      }
+      if (!runtime::first_report(c_, refusal).text.empty()) k.bound.reset();
+    };
+    for (Candidate& k : candidates_)
+      if (!k.algorithm->has_schedule()) bind_one(k);
+    const auto begin = arena.mark();
+    for (Candidate& k : candidates_) {
+      if (!k.algorithm->has_schedule()) continue;
+      arena.rewind(begin);
+      bind_one(k);
+    }
+    std::erase_if(candidates_, [](const Candidate& k) { return !k.bound; });
+  }
+
+  /// Returns its time.
+  double call(allreduce::Collective& collective, std::size_t bytes) {
+    const auto typed = [bytes](std::span<std::byte> memory) {
+      return runtime::Buffer(core::Element::f32, memory.first(bytes));
+    };
+    const allreduce::Call call{.in = typed(in_), .out = typed(out_)};
+    session_.activity().waiting({.operation = "tuning"});
+    const double begin = host_clock();
+    collective.start(call);
+    while (!collective.advance()) backoff_.wait();
+    const double time = host_clock() - begin;
+    backoff_.reset();
+    session_.activity().wait_ended();
+    return time;
+  }
+
+  /// The median of so many calls, each after a barrier, and of each the slowest rank's; the same on all ranks.
+  double sample(Candidate& k, std::size_t bytes, std::size_t calls) {
+    std::vector<double> times(calls);
+    for (double& t : times) {
+      c_.barrier();
+      t = call(*k.bound, bytes);
+    }
+    c_.max(times);
+    return core::median(times);
+  }
+
+  /// Interleaved rounds of all that have a chance: until `share`, or as many as an interval needs. Nothing where
+  /// `until` came before.
+  std::optional<allreduce::RoundTimes> measure_size(std::size_t bytes, const std::string& usual, double share,
+                                                    double until) {
+    std::vector<std::pair<double, Candidate*>> order;
+    for (Candidate& k : candidates_) {
+      constexpr std::size_t quick = std::size_t{1} << 20;
+      if (now() >= until) return std::nullopt;
+      if (bytes <= quick) sample(k, bytes, 1);  // the first call of a size touches memory that later ones find
+      order.emplace_back(sample(k, bytes, bytes <= quick ? 3 : 1), &k);
+    }
+    std::ranges::sort(order, {}, [](const auto& o) { return o.first; });
+    const double best = order.front().first;
+    std::vector<Candidate*> turns;
+    for (const auto& [time, k] : order) {
+      const bool has_chance = time <= hopeless * best && turns.size() < most_in_turn;
+      if (has_chance || k->algorithm->name == usual) turns.push_back(k);
+    }
+    // A short call is made several times, so that a round is not one hiccup.
+    const auto calls = static_cast<std::size_t>(std::clamp(200e-6 / std::max(best, 1e-6), 1.0, 21.0));
+    allreduce::RoundTimes times;
+    std::size_t rounds = 0;
+    for (; rounds < most_rounds; ++rounds) {
+      const double time = now();
+      if (time >= until || (time >= share && rounds >= core::fewest_blocks)) break;
+      std::ranges::rotate(turns, turns.begin() + 1);
+      for (Candidate* k : turns) times[k->algorithm->name].push_back(sample(*k, bytes, calls));
+      if (rounds + 1 == core::fewest_blocks / 2) drop_slow(turns, times, usual);
+    }
+    if (rounds < core::fewest_blocks || !times.contains(usual)) return std::nullopt;
+    return times;
+  }
+
+  static void drop_slow(std::vector<Candidate*>& turns, const allreduce::RoundTimes& times, const std::string& usual) {
+    double best = core::median(times.begin()->second);
+    for (const auto& [name, own] : times) best = std::min(best, core::median(own));
+    std::erase_if(turns, [&](const Candidate* k) {
+      const std::string& name = k->algorithm->name;
+      return name != usual && core::median(times.at(name)) > slow * best;
+    });
+  }
+
+  Session& session_;
+  const runtime::Communicator& c_;
+  const WantedTable& wanted_;
+  runtime::Backoff backoff_;
+  std::optional<runtime::Network> network_;
+  std::unique_ptr<runtime::Transport> link_;
+  std::optional<runtime::PrivateArena> private_;
+  std::span<std::byte> in_, out_;
+  std::vector<Candidate> candidates_;  ///< last: they use what stands above
+};
+
+/// What one measurement gave.
+struct Tuned {
+  TunedTable table;
+  std::vector<std::uint64_t> missed;
+};
+
+/// The other ranks of the world sleep.
+Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
+  const auto& world = s.world();
+  const auto place = std::ranges::find(w.ranks, world.rank());
+  Tuned out;
+  std::optional<runtime::Pause> sitting_out;
+  {
+    const auto c = world.split(place == w.ranks.end() ? -1 : 0, static_cast<int>(place - w.ranks.begin()));
+    if (c.is_null()) {
+      sitting_out.emplace(s.activity());
+    } else {
+      try {
+        out.table = TableTuner(s, c, w).measure(seconds, out.missed);
+      } catch (const core::Interrupted&) {  // the others would wait for ever: all throw together, below
+      }
+    }
+  }
+  world.sleeping_barrier();
+  s.stop_if_interrupted(world);
+  // Rank 0 decides for all; it is the first of the ranks of every point.
+  out.table.use = w.use;
+  out.table.table = world.broadcast_text(out.table.table);
+  out.table.least_bytes = w.least_bytes;
+  out.table.most_bytes = w.most_bytes;
+  return out;
+}
+
+bool serves(const TunedTable& t, const WantedTable& w, core::Seconds asked) {
+  return t.least_bytes <= w.least_bytes && w.most_bytes <= t.most_bytes && asked.value <= t.seconds;
+}
+
+void say(const TunedTable& t) {
+  core::print(stderr, "gradmeter: tuned table {}, {}: {}\n", t.hash(), words_of(t.use), t.table);
+}
+
+/// The tables of one file.
+struct TableFile {
+  std::string made_for;
+  std::filesystem::path path;
+  TunedTables kept;
+  std::vector<const WantedTable*> due;
+  bool told = false;  ///< the user knows that tables of this file are taken
+};
+
+}  // namespace
+
+void check_tune(const Flags& f, std::span<const AlgorithmPtr> algorithms) {
+  if (!f.has("tune-auto")) return;
+  read_tune(f);
+  if (f.text("device") != "cpu")
+    throw UsageError("--tune-auto measures exchanges of the host's memory; leave it out, or take --device cpu");
+  if (std::ranges::none_of(algorithms, [](const AlgorithmPtr& a) { return a->is_plain_auto(); }))
+    throw UsageError(
+        "--tune-auto makes the tables of auto, which --algorithm does not name; add auto, or leave --tune-auto out");
+}
+
+void want(std::vector<WantedTable>& all, WantedTable w) {
+  const auto same = std::ranges::find_if(all, [&](const auto& o) { return o.use == w.use; });
+  if (same == all.end()) {
+    all.push_back(std::move(w));
+  } else {
+    same->least_bytes = std::min(same->least_bytes, w.least_bytes);
+    same->most_bytes = std::max(same->most_bytes, w.most_bytes);
+  }
+}
+
+TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable>& wanted) {
+  if (!f.has("tune-auto")) return nullptr;
+  const core::Seconds asked = read_tune(f);
+  const auto& world = s.world();
+  auto out = std::make_shared<TunedTables>();
+  std::map<std::string, TableFile> files;
+  std::size_t due = 0;
+  for (const WantedTable& w : wanted) {
+    const std::string of = world.broadcast_text(made_for(s.run_info(), w));
+    auto [at, is_new] = files.try_emplace(of);
+    TableFile& file = at->second;
+    if (is_new) {
+      file.path = file_for(of, w);
+      const std::string text = world.broadcast_text(s.is_root() ? kept_text(file.path, of) : "");
+      if (!text.empty()) file.kept = allreduce::read_tuned_tables(text);
+      file.kept.made_for = of;
+    }
+    const TunedTable* kept = file.kept.find(w.use);
+    if (kept && serves(*kept, w, asked)) {
+      if (s.is_root()) {
+        if (!std::exchange(file.told, true))
+          core::print(stderr, "gradmeter: auto has its tables of {}, which fit; delete that file to measure again\n",
+                      file.path.string());
+        say(*kept);
+      }
+      out->put(*kept);
+    } else {
+      file.due.push_back(&w);
+      ++due;
+    }
+  }
+  if (wanted.empty() && s.is_root())
+    core::print(
+        stderr,
+        "gradmeter: note: --tune-auto changes nothing, since no point takes its algorithm from auto's tables\n");
+  std::size_t missed = 0;
+  const double until = host_clock() + asked.value;
+  for (auto& [of, file] : files) {
+    for (const WantedTable* w : file.due) {
+      const double rest = world.broadcast_value(until - host_clock());
+      auto tuned = measure_on_ranks(s, *w, std::max(0.0, rest) / static_cast<double>(due--));
+      tuned.table.seconds = asked.value;
+      if (s.is_root()) {
+        say(tuned.table);
+        missed += tuned.missed.size();
+      }
+      out->put(tuned.table);
+      file.kept.put(std::move(tuned.table));
+    }
+    if (!file.due.empty() && s.is_root()) keep(file.path, file.kept);
+  }
+  if (missed > 0)
+    core::print(
+        stderr,
+        "gradmeter: note: at {} the time of --tune-auto {} or the free memory was too little to compare, so auto "
+        "keeps its shipped choice there; give more\n",
+        report::counted(missed, "size"), f.text("tune-auto"));
+  return out;
+}
+
+void fill_tuned(const allreduce::AlgorithmChoice& a, const allreduce::TableUse& use, core::Factors& f) {
+  if (std::string hash = a.tuned_hash(use); !hash.empty()) f[core::Factor::tuned_table] = std::move(hash);
+}
+
+AlgorithmPtr with_tables(const AlgorithmPtr& a, const TablesPtr& tables) {
+  return a && tables && a->is_plain_auto() ? a->tuned(tables) : a;
+}
+
+}  // namespace gradmeter::bench
