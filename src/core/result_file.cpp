@@ -123,6 +123,7 @@ Conditions conditions_of(const RunInfo& info) {
                  {"version", info.version},
                  {"commit", info.commit},
                  {"MPI", info.mpi},
+                 {"MPI's single copy", info.mpi_single_copy},
                  {"binding", info.binding}};
   for (const auto& [name, version] : info.libraries) out["library " + name] = version;
   for (const auto& [name, value] : info.environment) {

@@ -79,6 +79,15 @@ def other_conditions(test):
     done = test.run(*sweep, "--resume", ranks=2, env=tcp)
     test.check(done.code == 0 and "2 points measured, 0 kept" in done.out, "--resume measures them anew", done)
     test.check("environment OMPI_MCA_btl" in done.out + done.err and "--resume=any" in done.out + done.err, "and says what differs", done)
+    mechanism = support.runs(out)[0]["mpi_single_copy"]
+    if "Open MPI 4" not in support.runs(out)[0]["mpi"] or mechanism in ("", "none"):
+        return
+    test.run(*sweep[:-1], test.path("one-copy.jsonl"), ranks=2)
+    done = test.run(*sweep[:-1], test.path("one-copy.jsonl"), "--resume", ranks=2, env={"OMPI_MCA_btl_vader_single_copy_mechanism": "none"})
+    test.check("2 points measured, 0 kept" in done.out and f"MPI's single copy {mechanism} (now none)" in done.out + done.err,
+               "so it does where MPI copies otherwise", done)
+    test.equal([r["mpi_single_copy"] for r in support.runs(test.path("one-copy.jsonl"))], [mechanism, "none"], "which files record")
+    test.valid(test.path("one-copy.jsonl"))
 
 
 def local_files(test):

@@ -68,6 +68,7 @@ inline RunInfo sample_run(const std::string& run_id = "r1", const std::string& f
           .mapping = "block",
           .mpi = "Open MPI v4.1.4",
           .mpi_threads = "funneled",
+          .mpi_single_copy = "cma",
           .cpu = "A CPU \xC2\xB5",
           .binding = "core",
           .fingerprint = fingerprint,

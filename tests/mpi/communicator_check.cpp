@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -240,6 +241,16 @@ TEST(Counts, ThatDoNotFitMpisIntAreRefused) {
   EXPECT_EQ(mpi_count(2147483647), 2147483647);
   EXPECT_THROW((void)mpi_count(2147483648u), core::BackendError);
   EXPECT_THROW((void)mpi_count(std::numeric_limits<std::size_t>::max()), core::BackendError);
+}
+
+TEST(SingleCopy, IsTheNameOfAMechanismOfOpenMpiAndElseEmpty) {
+  const std::string text = MpiSession::single_copy();
+  EXPECT_EQ(MpiSession::single_copy(), text) << "asked again";
+  if (!MpiSession::library_version().starts_with("Open MPI")) {
+    EXPECT_EQ(text, "");
+  } else {
+    EXPECT_THAT(text, ::testing::AnyOf("cma", "xpmem", "knem", "emulated", "none", ""));
+  }
 }
 
 TEST(LibraryVersion, IsTheNameAndTheNumber) {

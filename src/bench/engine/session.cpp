@@ -93,6 +93,10 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   i.cores_per_node = cores_per_node_;
 }
 
+void Session::ask_mpi() {
+  if (is_root()) run_info_.mpi_single_copy = runtime::MpiSession::single_copy();
+}
+
 std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
 
 const std::string& Session::host_of(int rank) const {

@@ -55,6 +55,8 @@ class Session {
   const runtime::HostFacts& host() const { return host_; }
   /// The head line of this run in the result file. It is the same on every rank except for the host.
   const core::RunInfo& run_info() const { return run_info_; }
+  /// Completes the head line of rank 0 by what MPI takes a while to tell (`MpiSession::single_copy`).
+  void ask_mpi();
   /// The seed of random choices that differ between runs, such as the timed calls that are checked; the same on every
   /// rank.
   std::uint64_t run_seed() const;

@@ -27,6 +27,7 @@
 #include "core/statistics.hpp"
 #include "report/cells.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/mpi/session.hpp"
 #include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/network.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
@@ -63,8 +64,8 @@ std::filesystem::path cache_folder() {
 }
 
 /// The tables of the same ranks over one transport, which are kept in one file.
-std::string made_for(const core::RunInfo& run, const WantedTable& w) {
-  std::string settings;
+std::string made_for(const core::RunInfo& run, const std::string& single_copy, const WantedTable& w) {
+  std::string settings = single_copy.empty() ? "" : "; single copy " + single_copy;
   for (const auto& [name, value] : run.environment)
     if (!name.starts_with("SLURM_")) settings += fmt::format("; {}={}", name, value);
   return fmt::format("gradmeter {}, format {}; {}; {} cores a node, {}; {}; {} ranks as {}, {} a node on {}{}; {}{}",
@@ -435,8 +436,9 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
   auto out = std::make_shared<TunedTables>();
   std::map<std::string, TableFile> files;
   std::size_t due = 0;
+  const std::string single_copy = runtime::MpiSession::single_copy();
   for (const WantedTable& w : wanted) {
-    const std::string of = world.broadcast_text(made_for(s.run_info(), w));
+    const std::string of = world.broadcast_text(made_for(s.run_info(), single_copy, w));
     auto [at, is_new] = files.try_emplace(of);
     TableFile& file = at->second;
     if (is_new) {

@@ -85,6 +85,7 @@ void each_field(Info& info, const Visit& visit) {
   visit("mapping", info.mapping);
   visit("mpi", info.mpi);
   visit("mpi_threads", info.mpi_threads);
+  visit("mpi_single_copy", info.mpi_single_copy);
   visit("libraries", info.libraries);
   visit("cpu", info.cpu);
   visit("cores_per_node", info.cores_per_node);

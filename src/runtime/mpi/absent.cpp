@@ -20,6 +20,7 @@ void MpiSession::abort(int code) { std::_Exit(code); }
 bool MpiSession::running() { return false; }
 std::string MpiSession::library_version() { return "none"; }
 std::string MpiSession::thread_level() { return {}; }
+std::string MpiSession::single_copy() { return {}; }
 CudaAwareMpi cuda_aware_mpi() { return CudaAwareMpi::no_mpi; }
 
 }  // namespace gradmeter::runtime

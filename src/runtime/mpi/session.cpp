@@ -176,20 +176,34 @@ class ControlVariable {
     return value;
   }
   void write(int value) const { check_mpi(MPI_T_cvar_write(handle_, &value), name_); }
+  /// The name of its value; the number where values have no names.
+  std::string read_name() const {
+    const int value = read();
+    int count = 0, length = 256;
+    std::array<char, 256> text{};
+    if (values_ != MPI_T_ENUM_NULL) check_mpi(MPI_T_enum_get_info(values_, &count, text.data(), &length), name_);
+    for (int i = 0; i < count; ++i) {
+      int one = 0;
+      length = 256;
+      check_mpi(MPI_T_enum_get_item(values_, i, &one, text.data(), &length), name_);
+      if (one == value) return text.data();
+    }
+    return fmt::format("{}", value);
+  }
 
  private:
-  void check_type(int index) const {
+  void check_type(int index) {
     std::array<char, 256> name{}, description{};
     int name_length = 256, description_length = 256, verbosity = 0, bind = 0, scope = 0;
     MPI_Datatype type = MPI_DATATYPE_NULL;
-    MPI_T_enum values = MPI_T_ENUM_NULL;
-    check_mpi(MPI_T_cvar_get_info(index, name.data(), &name_length, &verbosity, &type, &values, description.data(),
+    check_mpi(MPI_T_cvar_get_info(index, name.data(), &name_length, &verbosity, &type, &values_, description.data(),
                                   &description_length, &bind, &scope),
               name_);
     if (type != MPI_INT && type != MPI_C_BOOL) throw core::BackendError("MPI_T", name_, "it holds no number");
   }
 
   const char* name_;
+  MPI_T_enum values_ = MPI_T_ENUM_NULL;
   MPI_T_cvar_handle handle_ = MPI_T_CVAR_HANDLE_NULL;
 };
 
@@ -227,6 +241,15 @@ const char* before_tuned() {
 bool is_open_mpi() { return MpiSession::library_version().starts_with("Open MPI"); }
 
 }  // namespace
+
+std::string MpiSession::single_copy() {
+  if (!running() || !is_open_mpi()) return {};
+  open_tools();
+  // Open MPI 4 has vader, where Open MPI 5 has sm.
+  for (const char* name : {"btl_vader_single_copy_mechanism", "btl_sm_single_copy_mechanism"})
+    if (ControlVariable::exists(name)) return ControlVariable(name).read_name();
+  return {};
+}
 
 void listen_to_forced_algorithms() {
   constexpr int keep_the_users = 0;
