@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much longer an all-reduce of private buffers takes than the copies that it cannot do without: two ranks each read
-// half of the other's buffer from its memory, add it to theirs, and write the sum back, without waiting for each other.
+// Compares an all-reduce of private buffers with the copies that it cannot do without: two ranks each read half of the
+// other's buffer from its memory, add it to theirs, and write the sum back, without waiting for each other.
 //   mpirun -np 2 build/release/tests/bench/bench_peer_copies [ROUNDS]
 // MPI_Allreduce on the same buffers takes turns with these copies; medians over rounds, of the slower rank.
 #include <mpi.h>
@@ -22,7 +22,7 @@ void check(int code) {
   if (code != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/// What the other rank needs to reach this one's memory.
+/// The other rank reaches this one's memory by these.
 struct Home {
   pid_t process = 0;
   std::byte* data = nullptr;

@@ -91,7 +91,7 @@ TEST(EarliestCut, EndsInSmallBucketsWhereTheLinkIsNearlyBusy) {
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8}, cost), 90);
   EXPECT_DOUBLE_EQ(exchange_end(tensors, earliest_cut(tensors, cost, 0), cost), 90);
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{4, 8}, cost), 117) << "control: two equal halves";
-  // Of the cuts that end at 90 one has the fewest buckets: the early ones are long, for which there is time.
+  // Several cuts end at 90, and one has the fewest buckets: the early ones are long, for which there is time.
   const auto roomy = earliest_cut(tensors, {.call = 1, .byte = 0.04}, 0);
   EXPECT_LT(roomy.size(), 8U);
   EXPECT_GT(roomy.front(), roomy.back() - roomy[roomy.size() - 2]);
@@ -112,7 +112,7 @@ TEST(LeastExchangeEnd, IsBelowAllCutsAndReachedByOne) {
   std::size_t missed = 0;
   for (std::uint64_t i = 0; i < cases; ++i) {
     const auto tensors = draw(i);
-    // By hand: of each tensor and all after it, when it is ready and how long they take.
+    // Worked out by hand: when each tensor is ready, and how long it and all after it take.
     double by_hand = 0;
     for (std::size_t first = 0; first < tensors.size(); ++first) {
       double bytes = 0;

@@ -60,7 +60,7 @@ std::string to_text(const TunedTables&);
 /// serve here.
 TunedTables read_tuned_tables(std::string_view text);
 
-// How a table is chosen.
+// These functions choose a table from measured times.
 
 /// The sizes to measure for calls of `least` to `most` bytes: powers of four. Each speaks for the sizes from half of it
 /// up to below twice it, and the first for all below.

@@ -49,7 +49,7 @@ core::Seconds read_tune(const Flags& f) {
   return time;
 }
 
-// What is kept, and where.
+// Tables are kept in files of the user's cache.
 
 /// The folder for kept tables; empty: there is none.
 std::filesystem::path cache_folder() {
@@ -161,7 +161,7 @@ class TableTuner {
       const allreduce::SizeTable table(shipped);
       for (std::size_t i = 0; i < sizes.size(); ++i) {
         const std::string& usual = table.candidates()[table.choose(sizes[i])]->name;
-        // What small sizes leave over is for the large ones.
+        // Small sizes leave time over, which the large ones get.
         const double begin = now(), share = std::max(0.0, until - begin) / static_cast<double>(sizes.size() - i);
         const auto times = measure_size(bytes_at(sizes[i]), usual, begin + share, until);
         if (!times) {
@@ -183,7 +183,7 @@ class TableTuner {
   static constexpr std::size_t most_rounds = 51, most_in_turn = 8, first_bytes = 256;
   static constexpr double hopeless = 3, slow = 1.25;  ///< times as long as the fastest, at first and later
 
-  /// The same on all ranks, which must agree on when to end.
+  /// The time [s], which all ranks see alike, since they must agree on when to end.
   double now() const { return c_.max(host_clock()); }
 
   /// No longer than the calls that will be made, in whole blocks.
@@ -357,7 +357,7 @@ class TableTuner {
   std::vector<Candidate> candidates_;  ///< last: they use what stands above
 };
 
-/// What one measurement gave.
+/// The result of one measurement.
 struct Tuned {
   TunedTable table;
   std::vector<std::uint64_t> missed;

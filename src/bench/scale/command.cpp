@@ -338,7 +338,8 @@ std::string head(const core::Point& p) {
                      text(Factor::strategy), text(Factor::algorithm), text(Factor::codec));
 }
 
-/// How much is hidden of what some cut into buckets could hide; empty where the link's rate is unknown.
+/// The line that compares the hidden time with the time that a cut into buckets could hide; empty where the link's rate
+/// is unknown.
 std::string hidden_line(const core::Point& p) {
   using core::Metric;
   const double exchange = p.metrics.number(Metric::limit_exchange_s), least = p.metrics.number(Metric::exposed_least_s);

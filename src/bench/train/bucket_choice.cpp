@@ -21,10 +21,10 @@ std::vector<std::size_t> ends_of(std::span<const dataparallel::Bucket> buckets) 
   return out;
 }
 
-/// What trial steps have shown; the same on all ranks.
+/// The findings of trial steps, the same on all ranks.
 struct Trials {
   std::vector<std::vector<double>> ready;  ///< for each step: when each gradient was ready on all ranks
-  /// Of each call the bytes, and the median time on the rank that began it last, which has waited for no other.
+  /// The bytes of each call, and its median time on the rank that began it last, which has waited for no other.
   std::vector<double> bytes, seconds;
 };
 

@@ -144,7 +144,7 @@ bool exchanges_buckets(const TrainingConfig&, const Layout&);
 /// The table of `auto` by which the training's all-reduces choose, on the ranks of this map. Empty where they choose by
 /// none, or where a split model has several groups of ranks that exchange at once, which --tune-auto does not measure.
 std::optional<allreduce::TableUse> table_use(const TrainingConfig&, const Layout&, const NodeMap&);
-/// The same with its ranks of the world, and the sizes of its calls; for --tune-auto.
+/// That table with its ranks of the world and the sizes of its calls; for --tune-auto.
 std::optional<WantedTable> wanted_table(const TrainingConfig&, const DataFacts&, const NodeMap&,
                                         std::vector<int> ranks);
 /// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.

@@ -143,8 +143,8 @@ std::uint32_t guess(std::span<const float> x, std::size_t k) {
   return wanted < most ? bin_of(counts, wanted).index : 0;
 }
 
-/// A gathered number is worth more than reading the tensor again only where few are gathered.
-constexpr std::size_t least_saving = 16;
+/// Gathering pays where at most one element in so many is taken; else it costs more than to read the tensor again.
+constexpr std::size_t gathers_up_to = 16;
 
 __extension__ using Wide = unsigned __int128;
 
@@ -181,7 +181,7 @@ Threshold find_threshold(std::span<const float> x, std::size_t k) {
 Candidates::Candidates(std::span<const float> all, std::size_t k) : x(all) {
   const std::uint32_t low = guess(all, k) << first_shift;
   const std::size_t room = 4 * k + all.size() / 64;
-  if (low == 0 || k > all.size() / least_saving) return;
+  if (low == 0 || k > all.size() / gathers_up_to) return;
   values_ = std::make_unique_for_overwrite<float[]>(room);
   places_ = std::make_unique_for_overwrite<std::uint32_t[]>(room);
   const std::size_t found =

@@ -168,7 +168,7 @@ struct VectorCoefficients {
   Floats first, second;
 };
 
-/// How the magnitudes of a bucket are brought to at most `top` of its rule.
+/// The ways in which the magnitudes of a bucket are scaled to at most the `top` of its rule.
 enum class Scaling {
   general,  ///< by both factors, and what rounding takes beyond the top is held there
   direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
@@ -184,7 +184,7 @@ struct VectorEncoder : VectorCoefficients {
   }
 };
 
-/// How to scale a bucket in which no magnitude is above `largest`.
+/// The scaling that serves a bucket in which no magnitude is above `largest`.
 template <class Rule>
 HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   if constexpr (requires { Rule::top; }) {
@@ -254,7 +254,8 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
       n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
 }
 
-/// What a rule does to codes in bytes, where one instruction serves four times as many as in vector_code.
+/// Finishes the codes of a rule in bytes, where one instruction serves four times as many as in vector_code. Most rules
+/// have nothing left to do.
 template <class Rule, class Encoder>
 HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes) {
   return codes;

@@ -7,7 +7,7 @@
 // largest code. A product is then one saturating subtraction, which gives 0 if either factor is zero. Zeros are summed
 // like numbers of code 0, so they may add up to small codes. The result is right only if no code leaves the range, and
 // if such small codes are too far below all numbers to change a sum. The caller, who packs A and B, makes sure of both.
-// With AVX-512 codes and signs are apart while a tile is computed, and rotated words only what is read and written.
+// With AVX-512 codes and signs are apart while a tile is computed; rotated words are only read and written.
 // LnsChecks::all needs no such conditions: zeros, underflow and saturation are as in `Lns`.
 #pragma once
 #include <cstddef>
