@@ -162,7 +162,8 @@ def differs(sides, ranks, arguments, folder):
             outcomes.append(side.run(ranks, arguments, out))
     (one, one_rows), (two, two_rows) = outcomes[0], outcomes[-1]
     if one.returncode != two.returncode or one.returncode not in (0, 2):  # 2: refused by both
-        return f"exit codes {one.returncode} and {two.returncode}: {(one.stderr + two.stderr).strip()[-400:]}"
+        said = " | ".join(dict.fromkeys(side.stderr.strip()[-400:] for side in (one, two)))
+        return f"exit codes {one.returncode} and {two.returncode}: {said}"
     if not one_rows and not two_rows:
         return None if one.stdout == two.stdout else "what was printed differs"
     a, b = rows_of(one_rows), rows_of(two_rows)

@@ -76,7 +76,7 @@ std::string made_for(const core::RunInfo& run, const std::string& single_copy, c
 }
 
 std::filesystem::path file_for(const std::string& made_for, const WantedTable& w) {
-  const auto folder = cache_folder();
+  auto folder = cache_folder();
   if (folder.empty()) return folder;
   return folder / fmt::format("auto-{}x{}-{}-{:016x}.json", w.map.ranks(), w.map.ranks_per_node(),
                               runtime::name(w.use.transport), allreduce::hash_of(std::as_bytes(std::span(made_for))));
