@@ -23,12 +23,13 @@ TunedTables two_tables() {
   gather.collective_kind = CollectiveKind::all_gather;
   gather.placement = Placement::out_of_place;
   return {.made_for = "a machine; \"quoted\"",
-          .tables = {{.use = usual,
-                      .table = "0-64K:recursive-doubling,64K-:bcube:base=4",
-                      .least_bytes = 8,
-                      .most_bytes = 1 << 20,
-                      .seconds = 0.1},
-                     {.use = gather, .table = "0-:ring", .least_bytes = 512, .most_bytes = 512, .seconds = 5}}};
+          .tables = {
+              {.use = usual,
+               .table = "0-64K:recursive-doubling,64K-:bcube:base=4",
+               .least_bytes = 8,
+               .most_bytes = 1 << 20,
+               .seconds = 0.1},
+              {.use = gather, .table = "0-:ring", .least_bytes = 512, .most_bytes = 512, .seconds = 5, .missed = 3}}};
 }
 
 std::string why_refused(const std::string& text) {
@@ -50,6 +51,7 @@ TEST(TunedTables, AreReadAsTheyWereWritten) {
     EXPECT_EQ(after.tables[i].least_bytes, before.tables[i].least_bytes);
     EXPECT_EQ(after.tables[i].most_bytes, before.tables[i].most_bytes);
     EXPECT_EQ(after.tables[i].seconds, before.tables[i].seconds);
+    EXPECT_EQ(after.tables[i].missed, before.tables[i].missed);
   }
   EXPECT_EQ(to_text(after), to_text(before));
 }

@@ -72,6 +72,7 @@ Json body_of(const TunedTables& t) {
                     {"least_bytes", one.least_bytes},
                     {"most_bytes", one.most_bytes},
                     {"seconds", one.seconds},
+                    {"missed", one.missed},
                     {"table", one.table}});
   }
   return {
@@ -102,7 +103,8 @@ TunedTable table_of(const Json& j) {
           .table = j.at("table").get<std::string>(),
           .least_bytes = j.at("least_bytes").get<std::uint64_t>(),
           .most_bytes = j.at("most_bytes").get<std::uint64_t>(),
-          .seconds = j.at("seconds").get<double>()};
+          .seconds = j.at("seconds").get<double>(),
+          .missed = j.at("missed").get<std::uint64_t>()};
 }
 
 /// Machines with the same fingerprint may still differ in what was built in.

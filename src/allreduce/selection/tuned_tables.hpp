@@ -37,6 +37,7 @@ struct TunedTable {
   std::string table;                              ///< canonical text
   std::uint64_t least_bytes = 0, most_bytes = 0;  ///< the sizes of the calls that it was made for
   double seconds = 0;                             ///< the time that `--tune-auto` was given
+  std::uint64_t missed = 0;  ///< sizes whose choice is the shipped one since time or memory was too little to compare
 
   /// Eight hexadecimal digits: equal for tables that choose alike.
   std::string hash() const;

@@ -27,7 +27,6 @@
 #include "core/statistics.hpp"
 #include "report/cells.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/mpi/session.hpp"
 #include "runtime/threads/this_thread.hpp"
 #include "runtime/transport/network.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
@@ -64,8 +63,8 @@ std::filesystem::path cache_folder() {
 }
 
 /// The tables of the same ranks over one transport, which are kept in one file.
-std::string made_for(const core::RunInfo& run, const std::string& single_copy, const WantedTable& w) {
-  std::string settings = single_copy.empty() ? "" : "; single copy " + single_copy;
+std::string made_for(const core::RunInfo& run, const WantedTable& w) {
+  std::string settings = run.mpi_single_copy.empty() ? "" : "; single copy " + run.mpi_single_copy;
   for (const auto& [name, value] : run.environment)
     if (!name.starts_with("SLURM_")) settings += fmt::format("; {}={}", name, value);
   return fmt::format("gradmeter {}, format {}; {}; {} cores a node, {}; {}; {} ranks as {}, {} a node on {}{}; {}{}",
@@ -435,10 +434,10 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
   const auto& world = s.world();
   auto out = std::make_shared<TunedTables>();
   std::map<std::string, TableFile> files;
-  std::size_t due = 0;
-  const std::string single_copy = runtime::MpiSession::single_copy();
+  std::size_t due = 0, missed = 0;
+  s.ask_mpi();
   for (const WantedTable& w : wanted) {
-    const std::string of = world.broadcast_text(made_for(s.run_info(), single_copy, w));
+    const std::string of = world.broadcast_text(made_for(s.run_info(), w));
     auto [at, is_new] = files.try_emplace(of);
     TableFile& file = at->second;
     if (is_new) {
@@ -454,6 +453,7 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
           core::print(stderr, "gradmeter: auto has its tables of {}, which fit; delete that file to measure again\n",
                       file.path.string());
         say(*kept);
+        missed += kept->missed;
       }
       out->put(*kept);
     } else {
@@ -465,16 +465,16 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
     core::print(
         stderr,
         "gradmeter: note: --tune-auto changes nothing, since no point takes its algorithm from auto's tables\n");
-  std::size_t missed = 0;
   const double until = host_clock() + asked.value;
   for (auto& [of, file] : files) {
     for (const WantedTable* w : file.due) {
       const double rest = world.broadcast_value(until - host_clock());
       auto tuned = measure_on_ranks(s, *w, std::max(0.0, rest) / static_cast<double>(due--));
       tuned.table.seconds = asked.value;
+      tuned.table.missed = tuned.missed.size();
       if (s.is_root()) {
         say(tuned.table);
-        missed += tuned.missed.size();
+        missed += tuned.table.missed;
       }
       out->put(tuned.table);
       file.kept.put(std::move(tuned.table));

@@ -53,8 +53,8 @@ struct StepBlock {
   std::vector<KernelTimes> kernels = {};
   /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
   std::vector<dataparallel::CallTimes> calls = {};
-  /// By tensor: when its gradient was ready on all ranks, the largest of the ranks' medians, each from the begin of its
-  /// own step [s]; empty unless the records have such times.
+  /// The time at which each tensor's gradient was ready on all ranks: the largest of the ranks' medians, each from the
+  /// begin of its own step [s]. Empty unless the records have such times.
   std::vector<double> ready = {};
   /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Kept only in
   /// lock step with a period of 1.

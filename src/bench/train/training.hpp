@@ -146,7 +146,7 @@ class Training {
   /// The bucket size that `--bucket auto` has measured; empty: the size was given, does not apply, or buckets end where
   /// `chosen_ends` says.
   std::optional<std::size_t> chosen_bucket() const { return chosen_bucket_; }
-  /// Where the buckets end that `--bucket auto` has fitted to the ready times (make_buckets); empty: it has not.
+  /// The ends of the buckets that `--bucket auto` has fitted to the ready times (make_buckets); empty: it has not.
   const std::vector<std::size_t>& chosen_ends() const { return config_.bucket_ends; }
   /// Later steps record when each gradient was ready.
   void keep_ready() { assembly_.probe().keep_ready(model().tensors().size()); }

@@ -74,8 +74,8 @@ void Qsgd1Decode(const detail::DecodeJob& job) { decode_buckets<Qsgd1Rule>(job);
 
 #if HWY_TARGET == HWY_SCALAR
 float L2Norm(std::span<const float> x) { return detail::l2_norm(x); }
-std::size_t EliasQuantise(std::span<const float>, std::uint32_t, detail::Coefficients, const detail::Draws&,
-                          std::size_t, std::int8_t*, std::byte*) {
+std::size_t EliasQuantise(std::span<const float>, float, detail::Coefficients, const detail::Draws&, std::size_t,
+                          std::int8_t*, std::byte*) {
   return 0;
 }
 float TernaryScale(std::span<const float> x, double clip) { return detail::ternary_scale_plain(x, clip); }
@@ -92,20 +92,20 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
 
 float L2Norm(std::span<const float> x) { return l2_norm(x.data(), x.size()); }
 
-/// Rounds whole vectors of x, of which the first has index `at`, to levels from -levels to levels, and marks in `bits`
-/// which are not 0; returns how many elements these are.
-std::size_t EliasQuantise(std::span<const float> x, std::uint32_t levels, detail::Coefficients encoder,
-                          const detail::Draws& draws, std::size_t at, std::int8_t* q, std::byte* bits) {
+/// Rounds whole vectors of x, of which the first has index `at`, to levels with their signs, and marks in `bits` which
+/// are not 0; `cap` is the highest level in units of 2^-24. Returns how many elements these are.
+std::size_t EliasQuantise(std::span<const float> x, float cap, detail::Coefficients encoder, const detail::Draws& draws,
+                          std::size_t at, std::int8_t* q, std::byte* bits) {
   if (draws.crosses(at, x.size())) return 0;
   const detail::DrawKeys keys = draws.keys(at);
   const U32 d;
   const std::size_t lanes = hn::Lanes(d);
-  const VectorCoefficients c(encoder);
-  const auto second = hn::Set(d, keys.second), most = hn::Set(d, levels);
+  const VectorEncoder<Scaling::general> c(encoder);
+  const auto second = hn::Set(d, keys.second);
   auto number = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(draws.number(at)) + keys.first));
   const auto next = [&](const float* from) HWY_ATTR {
     const auto v = hn::LoadU(F32(), from);
-    const auto level = hn::Min(rounded(hn::Mul(hn::Mul(hn::Abs(v), c.first), c.second), draw_of(number, second)), most);
+    const auto level = rounded(c.scaled(v, cap), draw_of(number, second));
     number = hn::Add(number, hn::Set(d, static_cast<std::uint32_t>(lanes)));
     return with_signs_of(v, level);
   };
@@ -286,8 +286,8 @@ class QsgdElias final : public Codec {
       std::memcpy(wire + 4 * b, &norm, 4);
       if (!(norm > 0)) continue;
       const detail::Coefficients encoder = detail::factors_to(cap(), norm);
-      next = (this->*(reference_ ? &QsgdElias::encode_fast : &QsgdElias::encode_plain))(part, encoder, draws, at, next,
-                                                                                        bits);
+      next = reference_ ? encode_fast(part, encoder, draws, at, next, bits)
+                        : encode_plain(part, encoder, draws, at, next, bits);
     }
     bits.gamma(n + 1 - next);
     std::byte* const end = bits.finish();
@@ -317,9 +317,9 @@ class QsgdElias final : public Codec {
     std::array<std::uint64_t, piece / 64> marks;
     for (std::size_t first = 0; first < x.size(); first += piece) {
       const auto part = x.subspan(first, std::min(piece, x.size() - first));
-      const std::size_t from = at + first, done = HWY_DYNAMIC_DISPATCH(EliasQuantise)(
-                                               part, static_cast<std::uint32_t>(levels_), encoder, draws, from,
-                                               q.data(), std::as_writable_bytes(std::span(marks)).data());
+      const std::size_t from = at + first,
+                        done = HWY_DYNAMIC_DISPATCH(EliasQuantise)(part, cap(), encoder, draws, from, q.data(),
+                                                                   std::as_writable_bytes(std::span(marks)).data());
       for (std::size_t word = 0; word < done / 64; ++word) {
         for (std::uint64_t left = marks[word]; left != 0; left &= left - 1) {
           const std::size_t i = 64 * word + static_cast<std::size_t>(std::countr_zero(left)), gap = from + i + 1 - next;
