@@ -89,8 +89,8 @@ struct TopKWire {
 ///         whole tensor. decode_add leaves elements that were not sent as they are in `addend`.
 /// Error:  the energy of the elements that were not sent, at most (1 - k/n)|x|^2.
 /// Cost:   one read of the input to encode where k is at most a sixteenth of it, and 8 bytes of memory for each of
-///         4k + n/64 elements (detail::Candidates); otherwise four reads (radix select, detail::find_threshold). Decoding and adding in
-///         place touches only the elements that were sent.
+///         4k + n/64 elements (detail::Candidates); otherwise four reads (radix select, detail::find_threshold).
+///         Decoding and adding in place touches only the elements that were sent.
 /// Errors: UsageError beyond 2^32 elements; BackendError when an encoding was damaged on its way.
 /// Source: Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018.
 class TopK final : public Codec {
