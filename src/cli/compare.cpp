@@ -174,7 +174,7 @@ int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& com
   }
   if (!o.findings.empty()) {
     std::string text;
-    for (const auto& c : comparisons) text += analysis::to_json(report::comparison_verdict(c)).dump() + "\n";
+    for (const auto& c : comparisons) text += core::json_text(analysis::to_json(report::comparison_verdict(c))) + "\n";
     write_text(o.findings, text);
   }
   if (!o.bar) return static_cast<int>(core::ExitCode::done);

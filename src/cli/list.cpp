@@ -383,7 +383,7 @@ void print_json(const Shown& chosen) {
       out[std::string(kind)].push_back(std::move(json));
     }
   }
-  core::print("{}\n", out.dump(2));
+  core::print("{}\n", core::json_text(out, 2));
 }
 
 core::Column prose(const char* header, const char* unit = "") {

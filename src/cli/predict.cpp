@@ -113,7 +113,7 @@ void print_rows(const predict::Calibration& calibration, const std::vector<std::
         } else {
           line["reason"] = reason;
         }
-        core::print("{}\n", line.dump());
+        core::print("{}\n", core::json_text(line));
       } else if (p) {
         core::print("{}: {} a step ({} to {}), mostly {}\n", core::printable(s.id),
                     core::to_text(core::Seconds{p->seconds}), core::to_text(core::Seconds{p->low}),
@@ -196,10 +196,9 @@ void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& kno
   const auto percent = [](double log) { return 100 * (std::exp(log) - 1); };
   if (f.on("json")) {
     for (const auto& c : choices.rows)
-      core::print(
-          "{}\n",
-          core::Json{{"id", candidates[c.row].id}, {"uncertainty", percent(c.uncertainty)}, {"settles", c.settles}}
-              .dump());
+      core::print("{}\n",
+                  core::json_text(
+                      {{"id", candidates[c.row].id}, {"uncertainty", percent(c.uncertainty)}, {"settles", c.settles}}));
     return;
   }
   core::print("Before any of them a step is known to {:.0f} % (one standard deviation).\n",
@@ -296,7 +295,7 @@ int run_predict(const Flags& f, const Invocation& invocation) {
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
-      core::print("{}\n", score_json(s).dump());
+      core::print("{}\n", core::json_text(score_json(s)));
     } else {
       print_score(s, outliers);
     }

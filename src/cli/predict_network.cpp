@@ -552,7 +552,7 @@ void predict_network(const Flags& f, const Invocation& invocation, const predict
   for (const NetworkRow& r : rows) points.push_back(to_point(r));
   write_predictions(points, output, invocation);
   if (f.on("json")) {
-    for (const NetworkRow& r : rows) core::print("{}\n", to_json(r).dump());
+    for (const NetworkRow& r : rows) core::print("{}\n", core::json_text(to_json(r)));
     what_if.print_json();
     return;
   }

@@ -102,7 +102,7 @@ std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
 
 void print_held_out(const std::optional<predict::Score>& s, bool as_json) {
   if (!s) return;
-  if (as_json) return core::print("{}\n", score_json(*s).dump());
+  if (as_json) return core::print("{}\n", core::json_text(score_json(*s)));
   if (!s->mape) {
     for (const auto& [why, count] : s->reasons) core::print("{}: not predicted: {}\n", s->file, core::printable(why));
     return;
@@ -278,11 +278,12 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
       if (!p) {
         reason = why;
         if (as_json)
-          core::print("{}\n", core::Json{{"curve", name}, {"ranks", n}, {"predicted", false}, {"reason", why}}.dump());
+          core::print("{}\n", core::json_text(
+                                  core::Json{{"curve", name}, {"ranks", n}, {"predicted", false}, {"reason", why}}));
         continue;
       }
       const CurveRow row{step, *p, is_measured ? measured_seconds(at->second) : 0};
-      if (as_json) core::print("{}\n", to_json(row, name).dump());
+      if (as_json) core::print("{}\n", core::json_text(to_json(row, name)));
       table.add_row(described.cells(row));
       points.push_back(to_point(row));
       last = fmt::format("{} take a step of {} in {} ({} to {}) by prediction, bound by {}.\n",

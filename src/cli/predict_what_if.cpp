@@ -127,7 +127,7 @@ void WhatIf::print_json() const {
     const core::Json line{{"what_if", e.change.key},     {"value", e.change.value},  {"predicted", true},
                           {"ratios", std::move(ratios)}, {"pays", where_it_pays(e)}, {"price_ratio", or_null(e.price)},
                           {"reason", e.reason}};
-    core::print("{}\n", line.dump());
+    core::print("{}\n", core::json_text(line));
   }
 }
 

@@ -89,7 +89,7 @@ std::string finding_lines(const std::vector<analysis::Side>& sides,
     for (const auto& finding : findings[i]) {
       core::Json line = analysis::to_json(finding);
       if (sides.size() > 1) line["side"] = sides[i].name;
-      out += line.dump(-1, ' ', false, core::Json::error_handler_t::replace) + "\n";
+      out += core::json_text(line) + "\n";
     }
   }
   return out;

@@ -74,7 +74,7 @@ GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t ele
 
 /// Reads all but the values; returns how many there are.
 std::size_t read_head(std::string_view line, RecordedGradient& out) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = core::try_parse_json(line).value_or(nullptr);
   if (!json.is_object()) throw UsageError("its head is not an object of JSON");
   // One by one: GCC 12 frees the members of a braced list twice where a later one throws.
   out.model = text(json, "model");
@@ -95,7 +95,7 @@ std::string head_line(const RecordedGradient& head, std::size_t elements) {
   for (const auto& t : head.tensors) {
     json["tensors"].push_back({{"name", t.name}, {"shape", t.shape}, {"offset", t.offset}, {"count", t.count}});
   }
-  return json.dump() + "\n";
+  return core::json_text(json) + "\n";
 }
 
 RecordedGradient parse(std::string_view bytes) {

@@ -323,7 +323,7 @@ std::string to_json(const Machine& m, int indent) {
                    {"rows", m.fit->rows},
                    {"residuals", m.fit->residuals}};
   }
-  return json.dump(indent);
+  return json_text(json, indent);
 }
 
 namespace {

@@ -70,27 +70,24 @@ Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
   return nullptr;
 }
 
-/// Replaces bytes of host names and commands that are not UTF-8, rather than lose the point.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 }  // namespace
 
 std::string to_json_line(const RunInfo& info) {
   Json json{{"kind", "run"}, {"schema", result_schema}};
   detail::each_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_json_line(const RunPlan& plan, const std::string& run_id) {
   Json json{{"kind", "plan"}, {"run_id", run_id}};
   detail::each_plan_field(plan, [&json](const char* key, const auto& value) { json[key] = value; });
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_json_line(const RunEnd& end, const std::string& run_id) {
   Json json{{"kind", "end"}, {"run_id", run_id}};
   detail::each_end_field(end, [&json](const char* key, const auto& value) { json[key] = value; });
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_json_line(const Point& point, const std::string& run_id) {
@@ -118,7 +115,7 @@ std::string to_json_line(const Point& point, const std::string& run_id) {
             {"metrics", std::move(metrics)}};
   if (!nonfinite.empty()) json["nonfinite"] = std::move(nonfinite);
   json["raw_times_s"] = std::move(raw);
-  return dump(json);
+  return json_text(json);
 }
 
 namespace {

@@ -49,8 +49,7 @@ std::uint64_t whole_number(const Json& value, const char* what, std::size_t line
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size())
-    refuse_line(line, fmt::format("'{}' is {}, which is no count", what,
-                                  value.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    refuse_line(line, fmt::format("'{}' is {}, which is no count", what, core::json_text(value)));
   return number;
 }
 
@@ -124,7 +123,7 @@ std::string group_in(const Json& node) {
   if (!attribute) return {};
   if (std::string name = text_of(*attribute, "stringVal"); !name.empty()) return name;
   const Json* number = whole_value(*attribute);
-  return !number ? "" : number->is_string() ? number->get<std::string>() : number->dump();
+  return !number ? "" : number->is_string() ? number->get<std::string>() : core::json_text(*number);
 }
 
 /// The properties of a collective besides its kind.
@@ -169,8 +168,7 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
   std::ranges::copy(numbers_in(json, "ctrlDeps", line), std::back_inserter(n.depends_on));
   const std::string type = text_of(json, "type");
   if (type.empty() && json.contains("type"))
-    refuse_line(
-        line, fmt::format("{} is no type of nodes", json["type"].dump(-1, ' ', true, Json::error_handler_t::replace)));
+    refuse_line(line, fmt::format("{} is no type of nodes", core::json_text(json["type"])));
   const auto us = static_cast<double>(number_in(json, "durationMicros", line));
   if (us > longest_us) refuse_line(line, fmt::format("durationMicros {:.0f} is beyond all times", us));
   n.seconds = us * 1e-6;

@@ -56,8 +56,7 @@ std::uint64_t count_in(const Json& node, std::int64_t id, const char* name) {
   if (!value) return 0;
   constexpr std::uint64_t most = std::uint64_t{1} << 56U;  // no buffer is longer, whatever its elements
   if (!value->is_number_unsigned() || value->get<std::uint64_t>() > most)
-    refuse_node(id, fmt::format("its '{}' is {}, which is no count", name,
-                                value->dump(-1, ' ', true, Json::error_handler_t::replace)));
+    refuse_node(id, fmt::format("its '{}' is {}, which is no count", name, core::json_text(*value)));
   return value->get<std::uint64_t>();
 }
 
@@ -115,7 +114,7 @@ std::string sequence_of(const Json& inputs) {
     return v.is_number_integer() || (v.is_array() && v.size() == 2 && v[0].is_number_integer() && v[1].is_boolean());
   };
   for (std::size_t i = 0; i < std::min<std::size_t>(2, inputs.size()); ++i)
-    if (is_sequence(inputs[i])) return inputs[i].dump();
+    if (is_sequence(inputs[i])) return core::json_text(inputs[i]);
   return {};
 }
 
@@ -214,7 +213,7 @@ std::vector<std::int64_t> group_sizes(const std::map<std::int64_t, const Json*>&
     if (text_of(*node, "name").find("process_group:init") == std::string::npos) continue;
     const Json& values = listed(*node, "inputs", "values");
     if (values.empty() || !values[0].is_string()) continue;
-    const Json groups = Json::parse(values[0].get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    const Json groups = core::try_parse_json(values[0].get<std::string>()).value_or(nullptr);
     if (!groups.is_array()) continue;
     for (const Json& g : groups) out.push_back(whole_of(g, "group_size"));
   }

@@ -136,7 +136,7 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
   LogReader reader(text, inspector_format.name);
   reader.each_line([&](std::string_view line, std::size_t number) {
     reader.add_row(line, number, line.starts_with('{'), [&](std::string_view row, bool) {
-      const Json record = Json::parse(row, nullptr, /*allow_exceptions=*/false);
+      const Json record = core::try_parse_json(row).value_or(nullptr);
       if (!record.is_object())
         refuse_cut(number, "it is no whole JSON object; the job may have ended while it was written");
       read_record(record, number, log, reader.faults);

@@ -47,7 +47,7 @@ std::int64_t count_at(const Json& config, const char* key, std::int64_t unsaid) 
   if (!config.contains(key)) return unsaid;
   const auto value = at<std::int64_t>(config, key, "config");
   if (!config[key].is_number_integer() || value < 0 || value > most)
-    throw UsageError(fmt::format("config: '{}' is {}, which is no count", key, config[key].dump()));
+    throw UsageError(fmt::format("config: '{}' is {}, which is no count", key, core::json_text(config[key])));
   return value;
 }
 

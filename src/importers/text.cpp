@@ -143,11 +143,9 @@ std::string mended_json(std::string_view json) {
 
 core::Json parse_json(std::string_view json) {
   try {
-    return core::Json::parse(json);
+    return core::parse_json(json);
   } catch (const core::Json::parse_error& e) {
-    if (core::Json mended = core::Json::parse(mended_json(json), nullptr, /*allow_exceptions=*/false);
-        !mended.is_discarded())
-      return mended;
+    if (auto mended = core::try_parse_json(mended_json(json))) return *std::move(mended);
     refuse_line(line_at(json, e.byte), "it is no whole JSON; the program may not have ended");
   } catch (const core::Json::exception& e) {  // the only other exception: a number beyond all bounds, which it quotes
     const std::string_view why = e.what();

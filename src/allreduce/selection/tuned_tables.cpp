@@ -118,19 +118,19 @@ void check_serves(const TunedTable& t) {
 
 std::string to_text(const TunedTables& t) {
   Json body = body_of(t);
-  body["check"] = hex(body.dump());
-  return body.dump(1) + "\n";
+  body["check"] = hex(core::json_text(body));
+  return core::json_text(body, 1) + "\n";
 }
 
 TunedTables read_tuned_tables(std::string_view text) {
   try {
-    const Json j = Json::parse(text);
+    const Json j = core::parse_json(text);
     if (j.at("format").get<std::string>() != format_name || j.at("version").get<int>() != tuned_tables_format)
       throw UsageError(fmt::format("it is no table of --tune-auto in format {}", tuned_tables_format));
     TunedTables out{.made_for = j.at("made_for").get<std::string>(), .tables = {}};
     for (const Json& one : j.at("tables")) out.tables.push_back(table_of(one));
     // A changed digit is still JSON.
-    if (j.at("check").get<std::string>() != hex(body_of(out).dump()))
+    if (j.at("check").get<std::string>() != hex(core::json_text(body_of(out))))
       throw UsageError("its contents do not fit its check value");
     for (const TunedTable& one : out.tables) check_serves(one);
     return out;

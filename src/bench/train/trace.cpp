@@ -161,8 +161,8 @@ TraceFile::~TraceFile() {
 }
 
 void TraceFile::add(const std::string& events) {
-  for (const Json& event : Json::parse(events)) {
-    out_ << std::exchange(separator_, ",\n") << event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const Json& event : core::parse_json(events)) {
+    out_ << std::exchange(separator_, ",\n") << core::json_text(event);
   }
 }
 
@@ -182,7 +182,7 @@ void gather_trace(const runtime::Communicator& c, const Timeline& mine, const ru
   const double origin = -c.max(-mine.begin(clock));
   std::optional<TraceFile> file;
   if (c.rank() == 0) file.emplace(path, replace);
-  runtime::collect(c, mine.events(origin, clock).dump(-1, ' ', false, Json::error_handler_t::replace),
+  runtime::collect(c, core::json_text(mine.events(origin, clock)),
                    [&](const std::string& events) { file->add(events); });
   if (file) file->close();
 }

@@ -43,14 +43,14 @@ void add_labels(Json& layers, const Json& labels) {
                                  {"top", number(top)},
                                  {"gap", gap},
                                  {"label", log ? "exp(datum.layout_height)" : "datum.layout_height"}});
-  for (Json& layer : Json::parse(text)) {
+  for (Json& layer : core::parse_json(text)) {
     layer["encoding"]["color"] = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}, {"legend", nullptr}};
     layers.push_back(std::move(layer));
   }
 }
 
 Chart read_chart(const core::EmbeddedFile& file) {
-  const Json json = Json::parse(file.text);
+  const Json json = core::parse_json(file.text);
   Chart chart{.name = std::string(file.name),
               .title = json.at("title"),
               .about = json.at("about"),
@@ -313,8 +313,7 @@ std::vector<fs::path> write_pictures(const PageTable& table, const fs::path& fol
     paths.push_back(folder / fmt::format("{}.{}", chart.name, format));
     pictures.push_back({{"path", paths.back().string()}, {"spec", filled(chart, table)}});
   }
-  if (!paths.empty())
-    draw(interpreter, Json{{"pictures", std::move(pictures)}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (!paths.empty()) draw(interpreter, core::json_text(Json{{"pictures", std::move(pictures)}}));
   return paths;
 }
 

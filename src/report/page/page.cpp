@@ -294,7 +294,7 @@ std::string markdown_table(const std::string& experiment, const PageTable& all) 
     for (const auto& column : columns) {
       const core::Value value = rows[r]->at(column);
       const auto* text = value.as<std::string>();
-      out += fmt::format(" {} |", value.is_null() ? "" : markdown_cell(text ? *text : to_json(value).dump()));
+      out += fmt::format(" {} |", value.is_null() ? "" : markdown_cell(text ? *text : core::json_text(to_json(value))));
     }
     out += '\n';
   }

@@ -78,7 +78,7 @@ void append_number(std::string& to, double v) {
   const char* end = fmt::format_to(text.data(), "{:.6g}", v);
   const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
   if (digits.find("e+") != std::string_view::npos) {
-    to += Json(six_digits(v)).dump();  // which has no exponent below 1e15
+    to += core::json_text(Json(six_digits(v)));  // which has no exponent below 1e15
     return;
   }
   to += digits;
@@ -179,7 +179,7 @@ class TableColumns {
 
 std::string csv_value(const core::Value& value) {
   const auto* text = value.as<std::string>();
-  return text ? csv_text(*text) : csv_quoted(to_json(value).dump());
+  return text ? csv_text(*text) : csv_quoted(core::json_text(to_json(value)));
 }
 
 }  // namespace
@@ -260,7 +260,7 @@ void PageRow::each(const std::function<void(std::string_view, const core::Value&
 
 std::string script_json(const Json& json) {
   std::string out;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : core::json_text(json)) {
     if (c == '<') {
       out += "\\u003c";
     } else {
