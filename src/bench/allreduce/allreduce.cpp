@@ -36,7 +36,7 @@ Result run_for(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
   return for_points([&c] { return c.key(); }, [&c, part] { return (c.*part)(); });
 }
 
-constexpr core::Seconds usual_point_budget{1};
+constexpr core::Seconds usual_call_budget{1};
 
 /// Points of one group take turns. What all turns use (the ranks' common clock, the canary, the probe of ports, the
 /// codecs' estimator) is made once; buffers, networks and bindings once for each collective.
@@ -80,7 +80,7 @@ class CollectiveSweep final : public Experiment {
                               core::to_text(core::Bytes{first.bytes()}), points.size()));
     const double begin = runtime::host_clock();
     const auto count = static_cast<double>(points.size());
-    measure_in_turn(points, benchmark_options(rows.share(usual_point_budget).value), [&](core::Seconds rest) {
+    measure_in_turn(points, benchmark_options(rows.share(usual_call_budget).value), [&](core::Seconds rest) {
       const double each = (runtime::host_clock() - begin + rest.value) / count;
       rows.foresee({rest.value + each * points_after(group, first)},
                    fmt::format("each of {} is checked, and timed until it has an interval",
@@ -295,7 +295,7 @@ std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOpti
 
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions& o, const NodeMap& map) {
   const auto points = plan_collectives(o, map);
-  const double each = equal_share(o.time_budget, points.size(), usual_point_budget).value;
+  const double each = equal_share(o.time_budget, points.size(), usual_call_budget).value;
   std::map<const CollectiveInfo*, std::vector<CollectivePoint>> of;
   for (const auto& p : points) of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;

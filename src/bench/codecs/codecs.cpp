@@ -69,7 +69,7 @@ std::size_t codec_memory(const CodecPoint& p, std::size_t parts) {
 
 namespace {
 
-constexpr core::Seconds usual_point_budget{3};
+constexpr core::Seconds usual_codec_budget{3};
 
 class CodecSweep final : public Experiment {
  public:
@@ -93,7 +93,7 @@ class CodecSweep final : public Experiment {
         fmt::format("{} {} {}", p.codec->label, core::to_text(core::Bytes{p.size_bytes}), p.distribution->name()));
     draw(p);
     CodecBenchmark benchmark(p, options_.factors, gradient_, options_.seed, device(), options_.gauge);
-    if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.share(usual_point_budget)), row);
+    if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.share(usual_codec_budget)), row);
   }
 
  private:

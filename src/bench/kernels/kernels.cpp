@@ -21,7 +21,7 @@ namespace {
 using core::Status;
 using kernels::Precision;
 
-constexpr core::Seconds usual_point_budget{1};
+constexpr core::Seconds usual_kernel_budget{1};
 /// The reference's work for one check: 0.2 s of it, at 1 GFLOP/s.
 constexpr double usual_check_s = 0.2, reference_flops_per_s = 1e9;
 
@@ -253,13 +253,13 @@ class KernelSweep final : public Experiment {
 
   double check_s() const {
     if (!options_.check) return 0;
-    const auto each = equal_share(options_.time_budget, to_measure_, usual_point_budget);
+    const auto each = equal_share(options_.time_budget, to_measure_, usual_kernel_budget);
     return std::clamp(0.2 * each.value, 0.001, usual_check_s);
   }
 
   /// promised: the time that others of the point's group will take. Rank 0 decides: clocks differ.
   TimeShare share(std::size_t next, const SweepRows& rows, core::Seconds promised) const {
-    if (!options_.time_budget) return {.seconds = usual_point_budget.value};
+    if (!options_.time_budget) return {.seconds = usual_kernel_budget.value};
     std::vector<double> least;
     for (std::size_t i = next; i < entries_.size(); ++i) {
       if (const double s = least_of(entries_[i]); s > 0) least.push_back(s);

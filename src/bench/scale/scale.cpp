@@ -22,7 +22,7 @@ using core::Point;
 using core::Status;
 
 constexpr double setup_seconds = 0.5;  // [s] a point's data, windows, check and limits, before its first sample
-constexpr core::Seconds usual_point_budget{5};
+constexpr core::Seconds usual_training_budget{5};
 // The fewest samples that are loaded, which are drawn in a moment. Larger global batches need more.
 constexpr std::size_t least_samples = 4096;
 // With --learn, the most samples to train on, and the number to evaluate on.
@@ -330,7 +330,7 @@ class ScaleSweep final : public Experiment {
   /// The time for each point of a group. Points that are asked for share the time budget evenly. References in the
   /// group take part of that share, because each group of a curve measures them again.
   core::Seconds point_budget(const std::deque<CurvePoint>& group, const SweepRows& rows) const {
-    const core::Seconds share = rows.share(usual_point_budget);
+    const core::Seconds share = rows.share(usual_training_budget);
     if (!options_.time_budget) return share;
     const auto asked = static_cast<double>(std::ranges::count(group, false, &CurvePoint::reference));
     return core::Seconds{share.value * asked / static_cast<double>(group.size())};
@@ -440,7 +440,7 @@ std::size_t run_scale(Session& s, const ScaleOptions& o, const FinishedRows& fin
 std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions& o) {
   const auto points = plan_scale(o.factors);
   std::vector<Estimated<ScalePoint>> out;
-  const double budget = equal_share(o.time_budget, points.size(), usual_point_budget).value;
+  const double budget = equal_share(o.time_budget, points.size(), usual_training_budget).value;
   for (const auto& p : points) {
     // The shape of the built-in digits; a data directory must hold images of the same shape.
     const DataFacts digits{.features = std::size_t{28} * 28, .classes = 10};
