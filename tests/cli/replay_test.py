@@ -3,6 +3,7 @@
 threads, the rows compared; what cannot be replayed is refused before anything is measured."""
 import json
 import pathlib
+import resource
 import signal
 import time
 
@@ -61,6 +62,18 @@ def on_other_ranks(test, root):
                    (3, 8, overlap, 0), "ranks that there are, and those of the trace")
         if overlap == "none":
             test.equal(row["metrics"]["overlap_s"] < 0.1 * row["metrics"]["comm_s"], True, "nothing is hidden without a thread")
+    for computation, device, most_s in (("spin", "cpu", None), ("sleep", "none", 0.5)):
+        begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = test.run("replay", trace, "--seconds", "1", "--out", out, "--force", "--thread-ranks", "1", "--computation", computation)
+        after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - begin
+        if not test.check(done.code == 0, f"computations {computation}", done):
+            continue
+        row, = support.points(out)
+        test.equal(row["factors"]["device"], device, "the row says what a rank did while the trace computes")
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        test.check(spent > 0.6 if most_s is None else spent < most_s * seconds, f"a core's seconds of {computation}", (spent, seconds))
+    done = test.run("replay", trace, "--computation", "nap", "--thread-ranks", "2")
+    test.check(done.code == 2 and "--computation" in done.err, "another word is refused", done)
 
 
 def without_times(test, root):

@@ -32,6 +32,9 @@ FlagList describe_replay() {
            "bucketed: a thread moves collectives while its rank is busy; none: they move only while the rank waits; "
            "auto: bucketed if "
            "each such thread has a core");
+  add_text(d, "computation", "spin",
+           "what a rank does while the trace computes. spin: keep its core, as on the host; sleep: leave it free, as "
+           "while a GPU computes; the row's device is none then");
   add_text(d, "seconds", "5", "maximum time of the measurement in seconds; a trace whose steps take longer is refused");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_format_flags(d);
@@ -80,6 +83,8 @@ std::string text_in(const std::string& path) {
 int measure_replay(const Flags& f, const Invocation& invocation) {
   const std::string overlap = f.text("overlap");
   check_only("--overlap", overlap, {"auto", "none", "bucketed"});
+  const std::string computation = f.text("computation");
+  check_only("--computation", computation, {"spin", "sleep"});
   const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, longest_s);
   const auto session = open_session(f, invocation);
   const auto& world = session->world();
@@ -90,11 +95,15 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
     check_length(trace_in(text, path, world.size()).trace, seconds, path);
   });
   const auto read = trace_in(world.broadcast_text(text), path, world.size());
-  const bool has_cores = 2 * session->ranks_per_node(world.size()) <= session->cores_per_node();
-  const ReplayOptions options{.trace = read.trace,
-                              .progress_thread = overlap == "bucketed" || (overlap == "auto" && has_cores),
-                              .rule = {.budget = core::Seconds{seconds}},
-                              .is_over = [&signals = invocation.process.signals] { return signals.pending() != 0; }};
+  ReplayOptions options{.trace = read.trace,
+                        .progress_thread = overlap != "none",
+                        .computation = computation == "sleep" ? dataparallel::ReplayedComputation::sleep
+                                                              : dataparallel::ReplayedComputation::spin,
+                        .rule = {.budget = core::Seconds{seconds}},
+                        .is_over = [&signals = invocation.process.signals] { return signals.pending() != 0; }};
+  if (overlap == "auto")
+    options.progress_thread =
+        options.busy_threads() * session->ranks_per_node(world.size()) <= session->cores_per_node();
   const auto tables = [&](std::span<const core::Point> measured, std::size_t width) {
     std::vector<core::Point> rows{importers::trace_rows(read, {}).run().points[0]};
     rows.insert(rows.end(), measured.begin(), measured.end());

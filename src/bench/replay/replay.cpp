@@ -44,10 +44,10 @@ dataparallel::RankFabricOptions replay_fabric_options(const Session& s, const Re
     calls = std::max(calls, step.calls.size());
     for (const auto& c : step.calls) longest = std::max<std::size_t>(longest, c.bytes);
   }
-  const int threads = o.progress_thread ? 2 : 1;
   return {.exchange = {.max_bytes = longest},
           .progress = o.progress_thread ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait,
-          .spin_policy = runtime::spin_policy_for(threads * s.ranks_per_node(s.world().size()), s.cores_per_node()),
+          .spin_policy =
+              runtime::spin_policy_for(o.busy_threads() * s.ranks_per_node(s.world().size()), s.cores_per_node()),
           .memory_bytes =
               dataparallel::replay_floats(o.trace) * sizeof(float) + (calls + 1) * dataparallel::memory_page_bytes,
           .scatters = true,
@@ -62,7 +62,7 @@ class ReplayBenchmark {
         options_(o),
         fabric_(c_, replay_fabric_options(s, o), s.activity()),
         probe_(fabric_),
-        replay_(probe_, o.trace, o.is_over),
+        replay_(probe_, o.trace, o.computation, o.is_over),
         rounds_(s, c_, {.rule = o.rule, .warmup_min = 2}, [this](std::size_t n, bool keep) { return run(n, keep); }) {}
 
   void measure(core::Point& row) {
@@ -132,7 +132,7 @@ class ReplayBenchmark {
     m[Metric::warmup_samples] = static_cast<std::int64_t>(rounds_.warmup_iterations());
     m[Metric::progress_threads] = std::int64_t{options_.progress_thread ? 1 : 0};
     m[Metric::oversubscribed] =
-        session_.ranks_per_node(c_.size()) * (options_.progress_thread ? 2 : 1) > session_.cores_per_node();
+        session_.ranks_per_node(c_.size()) * options_.busy_threads() > session_.cores_per_node();
     row.factors[Factor::transport] = std::string(runtime::name(fabric_.transport()));
     fill_noise(noise_.over(c_), row);
     fill_medians(
@@ -169,7 +169,7 @@ core::Point run_replay(Session& s, const ReplayOptions& o) {
   row.experiment = "replay";
   fill_ranks(s.map(), row.factors);
   row.factors[Factor::problem] = dataparallel::trace_text(o.trace);
-  row.factors[Factor::device] = std::string("cpu");
+  row.factors[Factor::device] = std::string(o.computation == dataparallel::ReplayedComputation::sleep ? "none" : "cpu");
   row.factors[Factor::algorithm] = std::string("ring");
   row.factors[Factor::overlap] = std::string(o.progress_thread ? "bucketed" : "none");
   fill_trace(o.trace, row);

@@ -7,6 +7,7 @@
 #include "core/result.hpp"
 #include "core/stopping_rule.hpp"
 #include "core/table.hpp"
+#include "dataparallel/replay/replay.hpp"
 #include "dataparallel/replay/step_trace.hpp"
 #include "report/cells.hpp"
 
@@ -15,9 +16,12 @@ namespace gradmeter::bench {
 struct ReplayOptions {
   dataparallel::StepTrace trace;
   bool progress_thread = false;  ///< true: a thread advances collectives while the rank computes
-  std::uint64_t seed = 1;        ///< seed of the data that is checked
+  dataparallel::ReplayedComputation computation = dataparallel::ReplayedComputation::spin;
+  std::uint64_t seed = 1;  ///< seed of the data that is checked
   core::StoppingRule rule;
   std::function<bool()> is_over = {};  ///< returns true if a signal is pending, to end a long computation
+  /// Threads of one rank that want a core at the same time.
+  int busy_threads() const { return progress_thread && computation == dataparallel::ReplayedComputation::spin ? 2 : 1; }
 };
 
 /// Returns the row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and as

@@ -61,7 +61,8 @@ std::string replay_legend(Legend how) {
         "~ disturbed: measure again; * oversubscribed: more busy threads than cores\n{}",
         whole_legend_line);
   }
-  return "step      of a trace: the median of its steps; of a replay: the mean step of the slowest rank\n"
+  return "device    none: the rank slept while the trace computes (--computation sleep)\n"
+         "step      of a trace: the median of its steps; of a replay: the mean step of the slowest rank\n"
          "÷ trace   this step / the mean step of the trace\n"
          "busy      of a trace: computation; of a replay: all time without communication, also the host's work between "
          "kernels\n"

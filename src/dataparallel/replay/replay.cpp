@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "allreduce/test_data.hpp"
@@ -65,13 +67,15 @@ std::vector<Interval> busy_intervals(const TracedStep& s) {
   return subtract({&step, 1}, subtract(unite(calls), s.compute));
 }
 
-void busy_for(double seconds, const std::function<bool()>& is_over) {
+void compute_for(double seconds, ReplayedComputation as, const std::function<bool()>& is_over) {
   constexpr double between_looks_s = 1e-3;
   const double begin = runtime::host_clock(), end = begin + seconds;
-  double next_look = begin + (is_over ? between_looks_s : seconds);
+  double next_look = begin + between_looks_s;
   for (double now = begin; now < end; now = runtime::host_clock()) {
+    if (as == ReplayedComputation::sleep)
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(end - now, between_looks_s)));
     if (now < next_look) continue;
-    if (is_over()) return;
+    if (is_over && is_over()) return;
     next_look = now + between_looks_s;
   }
 }
@@ -155,8 +159,8 @@ double replay_busy_s(const StepTrace& t) {
   return sum;
 }
 
-Replay::Replay(Fabric& f, const StepTrace& t, std::function<bool()> is_over)
-    : fabric_(f), is_over_(std::move(is_over)) {
+Replay::Replay(Fabric& f, const StepTrace& t, ReplayedComputation as, std::function<bool()> is_over)
+    : fabric_(f), computation_(as), is_over_(std::move(is_over)) {
   if (const auto why = replay_refusal(t); !why.empty()) throw core::UsageError(why);
   for (const std::size_t floats : buffer_floats(t)) buffers_.push_back(f.memory(floats));
   for (const TracedStep& s : t.steps) {
@@ -178,7 +182,7 @@ void Replay::step(std::size_t i) {
     switch (e.kind) {
       case ReplayEvent::Kind::compute:
         fabric_.submit("replayed", {.flops = e.seconds * replay_flops_per_s},
-                       [this, seconds = e.seconds] { busy_for(seconds, is_over_); });
+                       [this, seconds = e.seconds] { compute_for(seconds, computation_, is_over_); });
         break;
       case ReplayEvent::Kind::start:
         tickets[e.call] = fabric_.start(s.calls[e.call]);

@@ -28,6 +28,10 @@ double replay_busy_s(const StepTrace&);
 /// In virtual time, a computation of t seconds is submitted as t times this many FLOP.
 inline constexpr double replay_flops_per_s = 1e9;
 
+/// What a rank does for as long as the trace computes: keep its core, as a computation on the host does; or leave it to
+/// others, such as the thread that moves collectives, as while a GPU computes.
+enum class ReplayedComputation { spin, sleep };
+
 /// Replays a trace; each rank makes a Replay of its own. Collectives have the kind, buffer length and element type of
 /// the trace, but are over all of the fabric's ranks, however many the trace had. Reductions average, so that numbers
 /// stay in range however often a step runs. `is_over` is asked every millisecond of a computation. Once it returns
@@ -35,7 +39,8 @@ inline constexpr double replay_flops_per_s = 1e9;
 /// with the text of `replay_refusal`.
 class Replay {
  public:
-  Replay(Fabric&, const StepTrace&, std::function<bool()> is_over = {});
+  Replay(Fabric&, const StepTrace&, ReplayedComputation = ReplayedComputation::spin,
+         std::function<bool()> is_over = {});
   std::size_t steps() const { return steps_.size(); }
   void step(std::size_t);
   /// Runs every call once, without computations, on known data. Returns how many elements are wrong on this rank.
@@ -47,6 +52,7 @@ class Replay {
     std::vector<FabricCall> calls;
   };
   Fabric& fabric_;
+  ReplayedComputation computation_;
   std::function<bool()> is_over_;
   /// By the index of a call in its step. Each is as long as the longest buffer of a call with this index in any step.
   std::vector<Buffer> buffers_;
