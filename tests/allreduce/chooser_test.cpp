@@ -151,6 +151,21 @@ TEST(Auto, HasTablesOfItsOwnForEachKindOfCollective) {
   EXPECT_EQ(table(CollectiveKind::broadcast, mpi, false), "0-:mpi");
 }
 
+TEST(Auto, ForcesAnAlgorithmOfOpenMpiOnlyWhereThereIsOne) {
+  if (!find_algorithm("mpi")->refusal({2, 2}).empty()) GTEST_SKIP() << "built without MPI";
+  const std::string forced = "ompi-segmented-ring:segment=1M";
+  const bool has_it = find_algorithm(forced)->refusal({2, 2}).empty();
+  for (const bool has_private_buffers : {false, true}) {
+    const SizeTable table(shipped_table({.shape = {2, 2}}, runtime::TransportKind::mpi, has_private_buffers));
+    EXPECT_EQ(chosen(table, 8 << 20), has_it ? forced : "mpi");
+    EXPECT_EQ(chosen(table, 4 << 20), "mpi");
+    EXPECT_NE(chosen(table, 16 << 20), forced) << "a segment of a long buffer no longer pays";
+  }
+  const SizeTable gathers(
+      shipped_table({.shape = {2, 2}, .collective_kind = CollectiveKind::all_gather}, runtime::TransportKind::mpi));
+  EXPECT_NE(chosen(gathers, 8 << 20), forced) << "it is an all-reduce";
+}
+
 TEST(Auto, WhatTheShapeRefusesFallsThroughToTheNextBest) {
   // recursive-doubling, the best of short buffers over mpi, has no reduce-scatter.
   const Request sum{.shape = {4, 4}}, scatter{.shape = {4, 4}, .collective_kind = CollectiveKind::reduce_scatter};

@@ -95,7 +95,8 @@ constexpr std::array shipped{
     ShippedTable{mpi, 1, "0-:mpi", {}, CollectiveKind::broadcast},
     ShippedTable{mpi,
                  1,
-                 "0-8K:mpi,8K-64K:recursive-doubling|mpi,64K-16M:mpi,16M-:hierarchical-lane|direct|mpi",
+                 "0-8K:mpi,8K-64K:recursive-doubling|mpi,64K-6M:mpi,6M-12M:ompi-segmented-ring:segment=1M|mpi,"
+                 "12M-:hierarchical-lane|direct|mpi",
                  {},
                  CollectiveKind::all_reduce},
     ShippedTable{mpi, 3, "0-4K:mpi,4K-64K:recursive-doubling|mpi,64K-1M:mpi,1M-4M:ring|mpi,4M-:direct|mpi"},
