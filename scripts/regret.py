@@ -10,12 +10,17 @@ to its largest regret in the launches that time it. A negative regret says that 
 Exit status 1 where a bar is missed: 5 % at the median of all cells, no cell whose interval lies above 15 %, none where auto is slower
 than MPI in all of these launches by over 15 %, none without a row of auto. Cells whose median is above 15 % are named too.
 
+With --tune 5s each launch is followed by one with --tune-auto 5s, which tunes anew: the tables of one launch serve no other, nor
+does the user's cache. The regret of the tuned auto is judged in the same way among these launches, and printed second, with what
+tuning has gained. Only the shipped tables decide the exit status.
+
 usage: scripts/regret.py GRADMETER [--launches 5] [--choose 2] [--ranks 2] [--collectives allreduce] [--buffers arena,plain,malloc]
-                         [--sizes 8,512,...] [--seconds 60] [--keep FOLDER] [--report-only]
+                         [--sizes 8,512,...] [--seconds 60] [--tune 5s] [--keep FOLDER] [--report-only]
 As root or with more ranks than cores:  . scripts/environment.sh  first.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -39,11 +44,13 @@ def key_of(row):
     return f["algorithm"], f.get("transport")
 
 
-def launch(options, collective, buffers, out):
+def launch(options, collective, buffers, out, tune=None):
+    """tune: the time of --tune-auto"""
     command = [options.mpiexec, "-np", str(options.ranks), options.gradmeter, "allreduce", "--collective", collective,
                "--buffers", buffers, "--transport", "auto,mpi", "--algorithm", "all,auto", "--sizes", options.sizes,
-               "--in-place", "in", "--time-budget", f"{options.seconds}s", "--out", str(out), "--force"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+               "--in-place", "in", "--time-budget", f"{options.seconds}s", "--out", str(out), "--force"] + (["--tune-auto", tune] if tune else [])
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"XDG_CACHE_HOME": cache})
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
@@ -79,6 +86,8 @@ def judge(times, choose, transport):
 
 
 def report(options, cells):
+    """Prints the table and the bars that are missed. Returns the median regret, the number of cells above the bar, and whether one is
+    missed."""
     worst, medians, failures, wide, left_out = [], [], [], [], 0
     print(f"{'buffers':8} {'collective':15} {'transport':9} {'bytes':>10} {'auto us':>10} {'best us':>10}  {'regret, interval':24} best")
     for (buffers, collective, size), times in sorted(cells.items(), key=lambda c: (c[0][1], c[0][0], c[0][2])):
@@ -107,14 +116,28 @@ def report(options, cells):
     middle = statistics.median(medians or [0.0])
     if middle > MEDIAN_BAR:
         failures.append(f"the median regret is {100 * middle:.1f} %")
+    above = sum(w > CELL_BAR for w in worst)
     print(f"{len(medians)} cells on {options.ranks} ranks: median regret {100 * middle:.1f} % (bar {100 * MEDIAN_BAR:.0f}), "
-          f"{sum(w > CELL_BAR for w in worst)} cells above {100 * CELL_BAR:.0f} % in all of {options.launches - options.choose} launches"
+          f"{above} cells above {100 * CELL_BAR:.0f} % in all of {options.launches - options.choose} launches"
           + (f"; {left_out} times an algorithm was left out, since a launch lacks it" if left_out else ""))
     for line in wide:
         print(f"above {100 * CELL_BAR:.0f} % at its median, not in all launches: {line}")
     for line in failures:
         print(f"missed: {line}")
-    return 1 if failures else 0
+    return middle, above, bool(failures)
+
+
+def gained(options, shipped, tuned):
+    """One line for each cell whose regret tuning has changed by more than the bar."""
+    for cell, transport in ((c, t) for c in sorted(shipped) if c in tuned for t in TRANSPORTS):
+        found = [judge(times[cell], options.choose, transport) for times in (shipped, tuned)]
+        if not all(found):
+            continue
+        before, after = (statistics.median(f["regrets"]) for f in found)
+        if abs(before - after) > CELL_BAR:
+            buffers, collective, size = cell
+            print(f"{'gained' if after < before else 'lost'} by tuning: {buffers} {collective} {transport} {size}: regret "
+                  f"{100 * before:.0f} % before, {100 * after:.0f} % after")
 
 
 def main():
@@ -127,6 +150,7 @@ def main():
     parser.add_argument("--buffers", default="arena,plain,malloc")
     parser.add_argument("--sizes", default="8,512,4K,16K,64K,256K,1M,4M,16M,64M")
     parser.add_argument("--seconds", type=int, default=60, help="of one sweep: a collective with a kind of buffers")
+    parser.add_argument("--tune", metavar="TIME", help="measure what --tune-auto TIME gains, too: twice as many launches")
     parser.add_argument("--mpiexec", default="mpiexec")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for the result files; those that are there are not measured again")
     parser.add_argument("--report-only", action="store_true", help="exit status 0 although a bar is missed: oversubscribed ranks, or CI")
@@ -136,18 +160,30 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        launches = []
+        kinds = {"": None} | ({"-tuned": options.tune} if options.tune else {})
+        launches = {kind: [] for kind in kinds}
         for number in range(options.launches):
-            launches.append([])
+            for kind in kinds:
+                launches[kind].append([])
             for collective in options.collectives.split(","):
                 for buffers in options.buffers.split(","):
-                    out = folder / f"{collective}-{buffers}-{number}.jsonl"
-                    if not out.exists():
-                        print(f"launch {number + 1} of {options.launches}: {collective}, {buffers}", file=sys.stderr, flush=True)
-                        launch(options, collective, buffers, out)
-                    launches[-1].append(out)
-        code = report(options, cells_of(launches))
-    sys.exit(0 if options.report_only else code)
+                    for kind, tune in kinds.items():
+                        out = folder / f"{collective}-{buffers}-{number}{kind}.jsonl"
+                        if not out.exists():
+                            print(f"launch {number + 1} of {options.launches}: {collective}, {buffers}{', tuned' if tune else ''}",
+                                  file=sys.stderr, flush=True)
+                            launch(options, collective, buffers, out, tune)
+                        launches[kind][-1].append(out)
+        cells = cells_of(launches[""])
+        middle, above, missed = report(options, cells)
+        if options.tune:
+            print(f"\nwith --tune-auto {options.tune}:")
+            tuned = cells_of(launches["-tuned"])
+            tuned_middle, tuned_above, _ = report(options, tuned)
+            gained(options, cells, tuned)
+            print(f"tuned for {options.tune}: median regret {100 * tuned_middle:.1f} % in place of {100 * middle:.1f} %, cells above "
+                  f"{100 * CELL_BAR:.0f} % {tuned_above} in place of {above}")
+    sys.exit(0 if options.report_only else int(missed))
 
 
 if __name__ == "__main__":
