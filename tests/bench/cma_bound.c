@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The least that an all-reduce of two ranks must do where each has its numbers in private memory: a bound for
  * `gradmeter allreduce --algorithm shm-direct --buffers plain`.
- *   cma_bound [--all] [--small-pages] [--seconds 2] BYTES...
+ *   cma_bound [--all] [--small-pages] [--rewrite] [--seconds 2] BYTES...
  * Two processes on a core each, without MPI; fp32 sums in place; the slowest process' time of each call, the median
- * over calls. All ways and slices take turns. For each way it prints "BYTES WAY SLICE MICROSECONDS" with its best
- * slice, and then the best of those that sum. Each way is checked once. Exit status 1: a sum is wrong; 2: a call
- * failed. */
+ * over calls. With --rewrite each process has written its whole buffer before a call, as a training step does; without,
+ * the half that the other sums stays in the other's cache, as between the calls of a benchmark. All ways and slices
+ * take turns. For each way it prints "BYTES WAY SLICE MICROSECONDS" with its best slice, or with every one (--all), and
+ * then the best of those that sum. Each way is checked once. Exit status 1: a sum is wrong; 2: a call failed. */
 #define _GNU_SOURCE 1 /* process_vm_readv */
 #include <errno.h>
 #include <sched.h>
@@ -311,7 +312,7 @@ int main(int argc, char** argv) {
     if (bytes > longest) longest = bytes;
   }
   if (first >= argc || longest == SIZE_MAX || !(seconds > 0)) {
-    fprintf(stderr, "usage: cma_bound [--all] [--small-pages] [--seconds 2] BYTES...   each a multiple of 8\n");
+    fprintf(stderr, "usage: cma_bound [--all] [--small-pages] [--rewrite] [--seconds 2] BYTES...   multiples of 8\n");
     return 2;
   }
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
