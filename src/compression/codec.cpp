@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 
 #include "compression/detail/draws.hpp"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace gradmeter::compression {
 
@@ -14,6 +19,12 @@ std::uint64_t Draw::key() const {
   const std::uint64_t place = std::uint64_t{tensor} << 32 | rank;
   using detail::mixed;
   return mixed(mixed(mixed(mixed(seed) ^ step) ^ place) ^ phase);
+}
+
+void Codec::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t, std::size_t,
+                       std::span<float> out) const {
+  decode(wires.front(), out);
+  for (const auto& wire : wires.subspan(1)) decode_add(wire, out, out);
 }
 
 std::size_t encode_with_feedback(const Codec& codec, std::span<const float> x, std::span<float> residual,
@@ -34,7 +45,7 @@ namespace {
 constexpr std::size_t usual_tile = 2048;  // sum and codes fit in an L1 cache, with room for what is prefetched
 constexpr std::size_t largest_tile = 65536;
 
-/// Part of a wire of n elements to or from a wire of its own: a tile's scales, and its codes.
+/// Where a tile's scales and codes lie in a wire of n elements, and the codes in a wire of the tile's own.
 struct TileParts {
   std::size_t scales_at, scales, codes_at, codes, own_codes_at;
 };
@@ -47,10 +58,27 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
           .own_codes_at = l.scales(count)};
 }
 
-/// Begins to load what the next tile needs, while this one is computed.
-void prefetch(std::span<const std::byte> from, std::size_t bytes) {
-  constexpr std::size_t line = 64;
-  for (std::size_t at = 0; at < std::min(bytes, from.size()); at += line) __builtin_prefetch(from.data() + at, 0, 2);
+/// What a call moves in all from which on its result is not expected in a cache [bytes]. It then goes past the caches,
+/// which saves the reading of the lines that it overwrites.
+constexpr std::size_t streaming_threshold = std::size_t{32} << 20;
+
+/// Copies `bytes`, of which whole blocks of 16 go past the caches if `to` is a multiple of 16; end_past_caches() must
+/// follow before another thread reads them. Processors without such stores copy as usual.
+void copy_past_caches(const std::byte* from, std::size_t bytes, std::byte* to) {
+  std::size_t i = 0;
+#ifdef __SSE2__
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+    for (; i + 16 <= bytes; i += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    }
+  }
+#endif
+  std::memcpy(to + i, from + i, bytes - i);
+}
+void end_past_caches() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
 }
 
 }  // namespace
@@ -67,43 +95,37 @@ Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layou
 
 std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
                          const Draw& draw) {
-  if (!layout_) return run_whole(wires, n, out, draw);
+  if (!layout_) {
+    const auto sum = std::span(sum_).first(n);
+    codec_.decode_sum(wires, n, 0, sum);
+    return codec_.encode(sum, out, draw);
+  }
   const std::size_t scales = layout_->scales(n),
                     used = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_width;
   std::fill(out + used, out + scales, std::byte{0});  // padding of the scales
-  for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw);
-  return layout_->wire(n);
-}
-
-std::size_t Reducer::run_whole(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
-                               const Draw& draw) {
-  const auto sum = std::span(sum_).first(n);
-  codec_.decode(wires.front(), sum);
-  for (const auto& wire : wires.subspan(1)) codec_.decode_add(wire, sum, sum);
-  return codec_.encode(sum, out, draw);
+  const std::size_t bytes = layout_->wire(n);
+  const bool streams = (wires.size() + 1) * bytes >= streaming_threshold;
+  for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw, streams);
+  if (streams) end_past_caches();
+  return bytes;
 }
 
 void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
-                       std::byte* out, const Draw& draw) {
+                       std::byte* out, const Draw& draw, bool streams) {
   const std::size_t count = std::min(tile_, n - first);
   const TileParts p = parts_of(*layout_, n, first, count);
   const auto sum = std::span(sum_).first(count);
-  const std::span<const std::byte> tile(wire_.data(), layout_->wire(count));
-  for (std::size_t i = 0; i < wires.size(); ++i) {
-    if (p.scales > 0) std::memcpy(wire_.data(), wires[i].data() + p.scales_at, p.scales);
-    std::memcpy(wire_.data() + p.own_codes_at, wires[i].data() + p.codes_at, p.codes);
-    prefetch(wires[i].subspan(p.codes_at + p.codes), p.codes);
-    if (i == 0) {
-      codec_.decode(tile, sum);
-    } else {
-      codec_.decode_add(tile, sum, sum);
-    }
-  }
+  codec_.decode_sum(wires, n, first, sum);
   Draw here = draw;
   here.first += first;
   codec_.encode(sum, wire_.data(), here);
   if (p.scales > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scales);
-  std::memcpy(out + p.codes_at, wire_.data() + p.own_codes_at, p.codes);
+  const std::byte* const codes = wire_.data() + p.own_codes_at;
+  if (streams) {
+    copy_past_caches(codes, p.codes, out + p.codes_at);
+  } else {
+    std::memcpy(out + p.codes_at, codes, p.codes);
+  }
 }
 
 }  // namespace gradmeter::compression

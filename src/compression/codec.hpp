@@ -78,6 +78,11 @@ class Codec {
   /// out[i] = addend[i] + decoded[i], added in fp32.
   virtual void decode_add(std::span<const std::byte> wire, std::span<const float> addend,
                           std::span<float> out) const = 0;
+  /// out[i] = the sum, in the order of `wires`, of what these decode to for element first + i: at least one encoding,
+  /// each of n elements. Without a `layout` only whole spans can be added up; with one, `first` is a multiple of the
+  /// bucket and of 128.
+  virtual void decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                          std::span<float> out) const;
 
   /// The same codec with plain loops, one element at a time. It writes the same bytes and decodes to the same bits, so
   /// tests compare the fast loops with it.
@@ -108,9 +113,8 @@ class Reducer {
   bool in_tiles() const { return layout_.has_value(); }
 
  private:
-  std::size_t run_whole(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out, const Draw&);
   void run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first, std::byte* out,
-                const Draw&);
+                const Draw&, bool streams);
 
   const Codec& codec_;
   std::optional<WireLayout> layout_;

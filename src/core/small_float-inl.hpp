@@ -63,18 +63,22 @@ struct Codec {
   /// Let e be the exponent of x, but at least the format's lowest. In fp32, the last bit of |x| + 2^(e + shift) has the
   /// value of the format's last mantissa bit. So this addition rounds to nearest even as the format does, and leaves
   /// the rounded mantissa in the low bits of the sum.
-  static HWY_INLINE Words encode(Floats x) {
+  /// This is for magnitudes up to that of the first number above the format's largest finite one.
+  static HWY_INLINE Words encode_magnitude(Words held) {
     const U32 du;
     const F32 df;
-    const Words bits = hn::BitCast(du, x);
-    const Words magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
-    const Words sign = hn::And(hn::ShiftRight<32 - f.bits()>(bits), hn::Set(du, f.sign()));
-    const Words held = smaller(magnitude, hn::Set(du, too_large()));
     const Words exponent = larger(hn::And(held, hn::Set(du, infinity)), hn::Set(du, lowest_normal));
     const Words magic = hn::Add(exponent, hn::Set(du, static_cast<std::uint32_t>(shift) << 23));
     const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, held), hn::BitCast(df, magic)));
     const Words based = hn::ShiftRight<shift>(hn::Sub(exponent, hn::Set(du, lowest_normal)));
-    const Words code = hn::Add(hn::Sub(sum, magic), based);
+    return hn::Add(hn::Sub(sum, magic), based);
+  }
+  static HWY_INLINE Words encode(Floats x) {
+    const U32 du;
+    const Words bits = hn::BitCast(du, x);
+    const Words magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+    const Words sign = hn::And(hn::ShiftRight<32 - f.bits()>(bits), hn::Set(du, f.sign()));
+    const Words code = encode_magnitude(smaller(magnitude, hn::Set(du, too_large())));
     if constexpr (f.infinities) {
       return hn::IfThenElse(less(hn::Set(du, infinity), magnitude), hn::Set(du, f.nan()), hn::Or(code, sign));
     } else {
@@ -171,8 +175,11 @@ struct FastHalf {
 struct FastBytes {
   using Code = std::uint8_t;
   using Packed = hn::Rebind<std::uint8_t, U32>;
+  /// Bits 8 to 15 are copies of the sign, which is bit 7.
   static HWY_INLINE Halves fetch(const std::byte* from) {
-    return hn::PromoteTo(U16(), hn::LoadU(Packed(), reinterpret_cast<const Code*>(from)));
+    const hn::Rebind<std::int8_t, U32> packed;
+    const hn::Rebind<std::int16_t, U32> halves;
+    return hn::BitCast(U16(), hn::PromoteTo(halves, hn::LoadU(packed, reinterpret_cast<const std::int8_t*>(from))));
   }
   static HWY_INLINE void put(Halves v, std::byte* to) {
     const hn::Rebind<std::int16_t, U32> signed_halves;
@@ -189,9 +196,7 @@ struct FastE5m2 : FastBytes {
 struct FastE4m3 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) {
     const Halves nan = hn::Set(U16(), 0x7f), magnitude = hn::And(v, nan);
-    const Halves bits = hn::Add(hn::ShiftLeft<7>(v), hn::ShiftLeft<7>(hn::And(v, hn::Set(U16(), 0x80))));
-    // In `bits`, the first shift moves the sign from bit 7 to bit 14. Adding the same bit again carries it to bit 15
-    // and leaves bit 14 clear.
+    const Halves bits = hn::And(hn::ShiftLeft<7>(v), hn::Set(U16(), 0xbf80));
     return from_halves(hn::IfThenElse(hn::Eq(magnitude, nan), hn::Set(U16(), 0x7e00), bits));
   }
   static HWY_INLINE Halves encode(Floats v) {

@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // What codecs cost on one core, compared with memcpy in the same round.
-//   build/release/tests/bench/bench_codecs [--avx2] [CODEC ...]
-// --avx2: with no instruction set above AVX2, though the processor may have AVX-512.
+//   build/release/tests/bench/bench_codecs [--avx2] [--64MiB] [--instructions] [CODEC ...]
+// --avx2: with no instruction set above AVX2, though the processor may have AVX-512. --64MiB: only that size.
 // For each codec and operation: GB/s of fp32 (4 bytes an element whatever is moved; median and quartiles over rounds),
 // its ratio to memcpy's in the same round, the bytes an element that must move, and the share of the roofline: bytes
 // moved a second, by those of memcpy (8 an element). Above 1 it says that memcpy is not the machine's limit. "reduce"
 // sums four encoded spans and encodes the sum (compression::Reducer); its GB/s are of the sum. The first size stays in
 // a cache, the second in few, the last in none.
+// Two bounds follow the "encode" of a codec whose scale is the whole span's. "> memory" reads the span twice and writes
+// as many bytes, without arithmetic. "> in turn" adds up what cannot overlap: reading the span once from memory,
+// without arithmetic, for the scale, and then the arithmetic of its codes, at its speed in a cache.
+// --instructions prints instead how many instructions an element takes, for codecs that can be cut into spans.
 #include <hwy/targets.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "compression/codecs/quantized.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -30,7 +44,8 @@ constexpr std::size_t rounds = 7, parts = 4;
 /// What memcpy moves for each 4 that it copies, where no line is read only to be overwritten: large copies use
 /// non-temporal stores.
 constexpr double copied_bytes = 8;
-constexpr double least_seconds = 0.004;  // of one measurement
+constexpr std::size_t in_cache = 1 << 14;  // a span that stays in the L2 cache [elements]
+constexpr double least_seconds = 0.004;    // of one measurement
 
 class Memory {
  public:
@@ -49,6 +64,33 @@ class Memory {
   void* data_;
 };
 
+/// All 8-byte words of a span in one: reads it, as the codecs do, with a prefetch, and computes next to nothing. `each`
+/// is called with every line's.
+template <class Each>
+std::uint64_t merged(std::span<const float> x, const Each& each) {
+  constexpr std::size_t line = 16, ahead = 1024;  // [elements]
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i + line <= x.size(); i += line) {
+    __builtin_prefetch(x.data() + i + ahead);
+    std::array<std::uint64_t, 8> words;
+    std::memcpy(words.data(), x.data() + i, sizeof(words));
+    std::uint64_t word = 0;
+    for (const std::uint64_t w : words) word |= w;
+    each(i, word);
+    all |= word;
+  }
+  return all;
+}
+void read_once(std::span<const float> x, std::byte* to) {
+  const std::uint64_t all = merged(x, [](std::size_t, std::uint64_t) {});
+  std::memcpy(to, &all, sizeof(all));
+}
+/// Moves the bytes of an encoding with two bits an element and one scale for all.
+void read_twice(std::span<const float> x, std::byte* to) {
+  read_once(x, to);
+  merged(x, [to](std::size_t i, std::uint64_t word) { std::memcpy(to + i / 4, &word, 4); });
+}
+
 /// Seconds of one call, of as many as make a measurement.
 template <class Work>
 double seconds(const Work& work) {
@@ -58,6 +100,37 @@ double seconds(const Work& work) {
     work();
     const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
     if (passed >= least_seconds) return passed / static_cast<double>(calls);
+  }
+}
+
+void require(bool done, const char* call) {
+  if (!done) throw std::system_error(errno, std::generic_category(), call);
+}
+
+/// The instructions of work(), which runs in a child of this process, step by step. The kernel also stops between the
+/// rounds of a repeated instruction, which is counted once here.
+std::size_t instructions(const std::function<void()>& work) {
+  const pid_t child = fork();
+  require(child >= 0, "fork");
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0 || raise(SIGSTOP) != 0) _exit(1);
+    work();
+    _exit(0);
+  }
+  std::size_t count = 0;
+  for (long last = 0;;) {
+    int status = 0;
+    require(waitpid(child, &status, 0) == child, "waitpid");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return count;
+    errno = WIFSTOPPED(status) ? 0 : ECHILD;
+#ifdef __x86_64__
+    const long at = errno == 0 ? ptrace(PTRACE_PEEKUSER, child, offsetof(user_regs_struct, rip), nullptr) : 0;
+#else
+    const long at = last + 1;
+#endif
+    require(errno == 0 && ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) == 0, "ptrace");
+    if (at != last) ++count;
+    last = at;
   }
 }
 
@@ -82,6 +155,10 @@ class Bench {
     for (const auto& c : codecs_) {
       const double wire = static_cast<double>(c->wire_bytes(n_)) / static_cast<double>(n_);
       rows_.push_back({label(*c), "encode", 4 + wire});
+      if (scales_whole(*c)) {
+        rows_.push_back({"", "> memory", 8 + wire});
+        rows_.push_back({"", "> in turn", 8 + wire});
+      }
       rows_.push_back({label(*c), "decode", 4 + wire});
       rows_.push_back({label(*c), "decode-add", 8 + wire});
       if (reduces(*c)) rows_.push_back({label(*c), "reduce", (parts + 1) * wire});
@@ -95,10 +172,45 @@ class Bench {
     for (const auto& c : codecs_) {
       std::size_t bytes = 0;
       note(*row++, seconds([&] { bytes = c->encode(x_.floats(), wire_.bytes(), {}); }), copy, keep);
+      if (scales_whole(*c)) {
+        note(*row++, seconds([&] { read_twice(x_.floats(), out_.bytes()); }), copy, keep);
+        const double once = seconds([&] { read_once(x_.floats(), out_.bytes()); });
+        note(*row++, once + second_reading(*c), copy, keep);
+      }
       const std::span<const std::byte> wire(wire_.bytes(), bytes);
       note(*row++, seconds([&] { c->decode(wire, out_.floats()); }), copy, keep);
       note(*row++, seconds([&] { c->decode_add(wire, out_.floats(), out_.floats()); }), copy, keep);
       if (reduces(*c)) note(*row++, reduced(*c), copy, keep);
+    }
+  }
+
+  /// Instructions an element: those of all elements, less those of the first half.
+  void print_instructions() {
+    const auto count = [&](const auto& work) {
+      for (const std::size_t n : {n_ / 2, n_}) work(n)();  // A first call may look up functions.
+      const double more = static_cast<double>(instructions(work(n_))) - static_cast<double>(instructions(work(n_ / 2)));
+      return more / static_cast<double>(n_ / 2);
+    };
+    fmt::print("{:<28} {:>8} {:>8} {:>8}\n", "instructions an element", "encode", "decode", "reduce");
+    for (const auto& c : codecs_) {
+      if (c->grain() == compression::whole_tensor) continue;
+      std::size_t bytes = 0;
+      const auto encode = [&](std::size_t n) {
+        return [&, n] { bytes = c->encode(x_.floats().first(n), wire_.bytes(), {}); };
+      };
+      const auto decode = [&](std::size_t n) {
+        encode(n)();
+        return [&, n] { c->decode({wire_.bytes(), bytes}, out_.floats().first(n)); };
+      };
+      const auto reduce = [&](std::size_t n) {
+        return [this, &c, n, wires = encoded_parts(*c, n), reducer = compression::Reducer(*c, n)]() mutable {
+          reducer.run(wires, n, wire_.bytes(), {});
+        };
+      };
+      const double encoding = count(encode), decoding = count(decode);
+      fmt::print("{:<28} {:>8.2f} {:>8.2f}", label(*c), encoding, decoding);
+      if (reduces(*c)) fmt::print(" {:>8.2f}", count(reduce));
+      fmt::print("\n");
     }
   }
 
@@ -115,16 +227,30 @@ class Bench {
 
  private:
   static std::string label(const compression::Codec& c) { return compression::find_codec(c.name())->label; }
+  /// True if encoding must read the span twice.
+  static bool scales_whole(const compression::Codec& c) { return c.grain() == 1 && !c.layout(); }
+  /// Seconds of the second reading alone, at the speed of a span that stays in a cache.
+  double second_reading(const compression::Codec& c) {
+    const auto x = x_.floats().first(in_cache);
+    const double both = seconds([&] { c.encode(x, out_.bytes(), {}); });
+    const double clip = compression::ternary_clip(compression::find_codec(c.name())->parsed);
+    const double first = seconds([&] { compression::ternary_scale(x, clip); });
+    return (both - first) * static_cast<double>(n_) / static_cast<double>(in_cache);
+  }
   /// Whole spans of a sum would be kept beside these of the bench.
   static bool reduces(const compression::Codec& c) { return c.layout().has_value(); }
-  double reduced(const compression::Codec& c) {
+  std::array<std::span<const std::byte>, parts> encoded_parts(const compression::Codec& c, std::size_t n) {
     std::array<std::span<const std::byte>, parts> wires;
-    const std::size_t bytes = c.wire_bytes(n_);
+    const std::size_t bytes = c.wire_bytes(n);
     for (std::size_t i = 0; i < parts; ++i) {
       std::byte* to = parts_.bytes() + i * bytes;
-      c.encode(x_.floats(), to, {.step = i});
+      c.encode(x_.floats().first(n), to, {.step = i});
       wires[i] = {to, bytes};
     }
+    return wires;
+  }
+  double reduced(const compression::Codec& c) {
+    const auto wires = encoded_parts(c, n_);
     compression::Reducer reducer(c, n_);
     return seconds([&] { reducer.run(wires, n_, wire_.bytes(), {}); });
   }
@@ -156,12 +282,19 @@ std::vector<std::string> everything() {
 
 int main(int argc, char** argv) {
   std::vector<std::string> names(argv + 1, argv + argc);
+  std::vector<std::size_t> sizes{std::size_t{1} << 16, std::size_t{1} << 24, std::size_t{1} << 26};
+  if (std::erase(names, "--64MiB") > 0) sizes = {std::size_t{1} << 24};
   if (std::erase(names, "--avx2") > 0) hwy::DisableTargets(HWY_AVX2 - 1);  // a better target has a lower bit
+  const bool counts = std::erase(names, "--instructions") > 0;
   std::vector<CodecPtr> codecs;
   for (const auto& name : names.empty() ? everything() : names) {
     codecs.push_back(compression::find_codec(name)->codec);
   }
-  for (const std::size_t elements : {std::size_t{1} << 16, std::size_t{1} << 24, std::size_t{1} << 26}) {
+  if (counts) {
+    Bench(8192, codecs).print_instructions();
+    return 0;
+  }
+  for (const std::size_t elements : sizes) {
     Bench bench(elements, codecs);
     for (std::size_t i = 0; i < rounds + 1; ++i) bench.round(i > 0);
     bench.print();

@@ -28,23 +28,58 @@ Encoded encoded(const Codec& codec, const TestGradient& gradient, std::size_t n)
   return out;
 }
 
+/// `offset`: where the result begins, from a multiple of 16 on.
+void expect_bits_of_whole_spans(const Codec& codec, std::span<const std::span<const std::byte>> wires, std::size_t n,
+                                std::size_t offset = 0) {
+  std::vector<float> sum(n);
+  codec.decode(wires[0], sum);
+  for (const auto& wire : wires.subspan(1)) codec.decode_add(wire, sum, sum);
+  const Draw draw{.seed = 4, .phase = 1, .first = 512};
+  std::vector<std::byte> wanted(codec.wire_bytes(n)), found(offset + codec.wire_bytes(n), std::byte{0xff});
+  wanted.resize(codec.encode(sum, wanted.data(), draw));
+  Reducer reducer(codec, n);
+  found.resize(offset + reducer.run(wires, n, found.data() + offset, draw));
+  found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(offset));
+  EXPECT_TRUE(found == wanted) << codec.name() << ", " << wires.size() << " parts of " << n
+                               << (reducer.in_tiles() ? " in tiles" : " whole");
+}
+
 TEST(Reducer, GivesTheBitsOfWholeSpansForEveryCodecAndLength) {
   const TestGradient laplace("laplace");
   for (const auto& row : codecs()) {
     if (!row.make) continue;
     const CodecPtr codec = find_codec(row.name)->codec;
     for (const std::size_t n : {0u, 1u, 511u, 512u, 8191u, 8192u, 8193u, 20000u, 40961u}) {
-      const Encoded e = encoded(*codec, laplace, n);
-      std::vector<float> sum(n);
-      codec->decode(e.wires[0], sum);
-      for (std::size_t p = 1; p < parts; ++p) codec->decode_add(e.wires[p], sum, sum);
-      const Draw draw{.seed = 4, .phase = 1, .first = 512};
-      std::vector<std::byte> wanted(codec->wire_bytes(n)), found(codec->wire_bytes(n), std::byte{0xff});
-      wanted.resize(codec->encode(sum, wanted.data(), draw));
-      Reducer reducer(*codec, n);
-      found.resize(reducer.run(e.wires, n, found.data(), draw));
-      EXPECT_EQ(found, wanted) << row.name << ", " << n << (reducer.in_tiles() ? " in tiles" : " whole");
+      expect_bits_of_whole_spans(*codec, encoded(*codec, laplace, n).wires, n);
     }
+  }
+}
+
+TEST(Reducer, GivesTheBitsOfWholeSpansForAnyNumberOfParts) {
+  const TestGradient laplace("laplace");
+  const std::size_t n = 5000;
+  for (const char* name : {"bf16", "qsgd4", "onebit", "natural8"}) {
+    const CodecPtr codec = find_codec(name)->codec;
+    const Encoded e = encoded(*codec, laplace, n);
+    for (const std::size_t count : {1u, 2u, 16u, 17u, 33u}) {
+      std::vector<std::span<const std::byte>> wires;
+      for (std::size_t p = 0; p < count; ++p) wires.push_back(e.wires[p % parts]);
+      expect_bits_of_whole_spans(*codec, wires, n);
+    }
+  }
+}
+
+TEST(Reducer, GivesTheBitsOfWholeSpansThatNoCacheHolds) {
+  const TestGradient laplace("laplace");
+  const std::size_t n = (std::size_t{1} << 20) + 1001;
+  for (const char* name : {"bf16", "qsgd8"}) {
+    const CodecPtr codec = find_codec(name)->codec;
+    std::vector<float> x(n);
+    laplace.draw(1, 0, x);
+    std::vector<std::byte> wire(codec->wire_bytes(n));
+    codec->encode(x, wire.data(), {});
+    const std::vector<std::span<const std::byte>> wires(31, wire);
+    for (const std::size_t offset : {0u, 8u}) expect_bits_of_whole_spans(*codec, wires, n, offset);
   }
 }
 

@@ -2,6 +2,7 @@
 // Highway compiles this file once for every instruction set and picks at run time.
 #include "compression/codecs/block_scaled.hpp"
 
+#include <limits>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -25,15 +26,18 @@ using VectorFp8 = std::conditional_t<e4m3, core::HWY_NAMESPACE::E4m3, core::HWY_
 
 template <bool e4m3, class Encoder>
 HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const Encoder& c, Floats x, Words) {
-  return VectorFp8<e4m3>::encode(hn::CopySign(c.scaled(x, Fp8Rule<e4m3>::top), x));
+  const U32 d;
+  const Words code = VectorFp8<e4m3>::encode_magnitude(hn::BitCast(d, c.scaled(x, Fp8Rule<e4m3>::top)));
+  return hn::OrAnd(code, hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
 }
 /// The instructions that convert fp16 serve here: every fp8 number is one of fp16, or becomes one by a power of two.
 template <bool e4m3>
 HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorCoefficients& c, const std::byte* codes, std::size_t v) {
   namespace fast = core::HWY_NAMESPACE;
   using Fp8 = std::conditional_t<e4m3, fast::FastE4m3, fast::FastE5m2>;
-  const Floats value = Fp8::unscaled(Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32()))));
-  return hn::Mul(hn::Mul(value, c.first), c.second);
+  const Floats value = Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32())));
+  const Floats inverse = Fp8::unscaled(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // a power of two times it is exact
+  return hn::Mul(hn::Mul(value, inverse), c.second);
 }
 
 template <class Encoder>
@@ -54,10 +58,19 @@ HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes) {
 }
 HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code) {
   const U32 d;
+#if HWY_TARGET == HWY_AVX2 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)
+  // All magnitudes of the bucket lie in the lanes of one vector, once or twice.
+  alignas(64) static constexpr float shares[16] = {0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1,
+                                                   0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1};
+  const auto level = hn::IndicesFromVec(F32(), hn::And(hn::ShiftRight<28>(code), hn::Set(d, 7)));
+  const auto magnitude = hn::TableLookupLanes(hn::Mul(hn::Load(F32(), shares), c.first), level);
+  return hn::Xor(magnitude, hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000))));
+#else
   const auto level = hn::ShiftRight<5>(hn::And(code, hn::Set(d, 0x70000000)));
   const auto power = hn::Add(level, hn::Set(d, Lns4Rule::base));
   const auto share = hn::BitCast(F32(), hn::IfThenZeroElse(hn::Eq(level, hn::Zero(d)), power));
   return hn::Xor(hn::Mul(share, c.first), hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000))));
+#endif
 }
 
 template <class Encoder>
@@ -68,12 +81,17 @@ HWY_INLINE Words vector_code(NaturalRule, const Encoder& c, Floats x, Words draw
   const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
   return hn::IfThenZeroElse(hn::Eq(exponent, hn::Zero(d)), hn::Or(exponent, sign));
 }
-HWY_INLINE Floats vector_value(NaturalRule, const VectorCoefficients& c, Words code) {
-  const U32 d;
-  const auto power = hn::BitCast(F32(), hn::ShiftRight<1>(hn::And(code, hn::Set(d, 0x7f000000))));
+template <Scaling scaling>
+HWY_INLINE Floats value_at(NaturalRule, const VectorDecoder<scaling>& c, const std::byte* codes, std::size_t v) {
+  const I32 d;
+  const auto code = hn::ShiftLeft<23>(signed_codes<8>(codes, v));  // a power of two, but for bit 30
+  if constexpr (scaling == Scaling::direct) {
+    return hn::Mul(hn::BitCast(F32(), hn::And(code, hn::Set(d, static_cast<std::int32_t>(0xbf800000)))), c.second);
+  }
+  const auto power = hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x3f800000)));
   const auto held = hn::Min(hn::Mul(power, c.first), hn::Set(F32(), NaturalRule::most));
-  const auto sign = hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000)));
-  return hn::Xor(hn::Mul(held, c.second), sign);
+  return hn::Xor(hn::Mul(held, c.second),
+                 hn::BitCast(F32(), hn::And(code, hn::Set(d, std::numeric_limits<std::int32_t>::min()))));
 }
 
 #endif

@@ -117,8 +117,10 @@ struct NaturalRule {
     const float mantissa = std::frexp(norm, &exponent);  // in [1/2, 1)
     return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
   }
-  /// 2^e. A damaged wire may hold an e for which the result is zero or infinity.
-  GRADMETER_HOST_DEVICE static float power(int e) { return std::ldexp(1.0f, e); }
+  /// 2^e for e from -126 to 127. Below it is 0, and above infinity: a damaged wire may hold any e.
+  GRADMETER_HOST_DEVICE static float power(int e) {
+    return core::bits_as<float>(static_cast<std::uint32_t>(core::lesser(core::greater(e, -127), 128) + 127) << 23);
+  }
   /// Half of e. Since one of 2^E and 2^-E may not be a float (E is from -149 to 128), each is computed as the product
   /// of two powers.
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
@@ -138,9 +140,12 @@ struct NaturalRule {
   /// 2^128·(1 - 2^-24).
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
-    if (e == not_finite) return {1.0f, core::quiet_nan<float>()};
+    if (e == not_finite) return {0, core::quiet_nan<float>()};
+    if (e >= -126 && e <= 127) return {1, power(e)};
     return {power(half(e)), power(e - half(e))};
   }
+  /// True where a number is its power times the second factor, with its sign from the start.
+  GRADMETER_HOST_DEVICE static bool direct(Coefficients decoder) { return decoder.first == 1; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
     const float magnitude = core::lesser(core::bits_as<float>((code & 0x7f) << 23) * c.first, most) * c.second;
     return code & 0x80 ? -magnitude : magnitude;

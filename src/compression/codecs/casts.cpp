@@ -42,12 +42,11 @@ std::size_t decode_vectors(const detail::DecodeJob& job) {
   const F32 d;
   const std::size_t lanes = hn::Lanes(d), n = job.out.size();
   std::size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    for (const std::size_t k : {i, i + lanes}) {
-      Floats value = C::decode(C::fetch(job.wire.data() + 2 * k));
-      if constexpr (add) value = hn::Add(hn::LoadU(d, job.addend + k), value);
-      store_floats<store>(value, job.out.data() + k);
-    }
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    for (const detail::Encoded& part : job.parts) prefetch_codes<8 * hn::MaxLanes(d)>(part.codes + 2 * i);
+    const auto value = [&](std::size_t p, std::size_t v)
+                           HWY_ATTR { return C::decode(C::fetch(job.parts[p].codes + 2 * (i + v * lanes))); };
+    sum_vectors<add, store>(job.parts.size(), value, job.addend + i, job.out.data() + i);
   }
   if (store == Store::streaming) hwy::FlushStream();
   return i;

@@ -40,12 +40,14 @@ inline void cast_encode(const EncodeJob& job, bool half, std::size_t at) {
 }
 
 inline void cast_decode(const DecodeJob& job, bool half, std::size_t at) {
-  for (std::size_t i = at; i < job.out.size(); ++i) {
-    std::uint16_t code;
-    std::memcpy(&code, job.wire.data() + 2 * i, 2);
-    const float value = core::to_float(cast_format(half), code);
-    job.out[i] = job.addend ? job.addend[i] + value : value;
-  }
+  part_by_part(job, [&](const Encoded& part, const float* addend) {
+    for (std::size_t i = at; i < job.out.size(); ++i) {
+      std::uint16_t code;
+      std::memcpy(&code, part.codes + 2 * i, 2);
+      const float value = core::to_float(cast_format(half), code);
+      job.out[i] = addend ? addend[i] + value : value;
+    }
+  });
 }
 
 }  // namespace gradmeter::compression::detail

@@ -171,25 +171,30 @@ void encode(const detail::EncodeJob& job) {
 }
 
 template <bool fast>
-void decode(const detail::DecodeJob& job) {
-  const WireLayout& layout = job.layout;
-  const std::size_t size = job.out.size(), buckets = layout.buckets(size);
-  const std::byte* bits = job.wire.data() + layout.scales(size);
+void decode_part(const detail::Encoded& part, const float* addend, std::span<float> out, const WireLayout& layout) {
+  const std::size_t buckets = layout.buckets(out.size());
   for (std::size_t b = 0; b < buckets; ++b) {
     SignValues v;
-    std::memcpy(&v, job.wire.data() + b * layout.scale_width, layout.scale_width);
+    std::memcpy(&v, part.scales + b * layout.scale_width, layout.scale_width);
     if (!has_two_means(layout)) v.zero = -v.one;
-    const std::size_t at = b * layout.bucket, n = std::min(layout.bucket, size - at);
+    const std::size_t at = b * layout.bucket, n = std::min(layout.bucket, out.size() - at);
     const std::size_t groups = n / sum_lanes, rest = at + groups * sum_lanes;
-    const float* addend = job.addend ? job.addend + at : nullptr;
+    const float* from = addend ? addend + at : nullptr;
     if constexpr (fast) {
-      HWY_DYNAMIC_DISPATCH(UnpackSigns)(bits + at / 8, groups, v.one, v.zero, addend, job.out.data() + at);
+      HWY_DYNAMIC_DISPATCH(UnpackSigns)(part.codes + at / 8, groups, v.one, v.zero, from, out.data() + at);
     } else {
-      detail::unpack_signs_plain(bits + at / 8, groups, v.one, v.zero, addend, job.out.data() + at);
+      detail::unpack_signs_plain(part.codes + at / 8, groups, v.one, v.zero, from, out.data() + at);
     }
-    detail::unpack_rest(bits + rest / 8, v.one, v.zero, job.addend ? job.addend + rest : nullptr,
-                        job.out.subspan(rest, at + n - rest));
+    detail::unpack_rest(part.codes + rest / 8, v.one, v.zero, addend ? addend + rest : nullptr,
+                        out.subspan(rest, at + n - rest));
   }
+}
+
+template <bool fast>
+void decode(const detail::DecodeJob& job) {
+  detail::part_by_part(job, [&](const detail::Encoded& part, const float* addend) {
+    decode_part<fast>(part, addend, job.out, job.layout);
+  });
 }
 
 }  // namespace

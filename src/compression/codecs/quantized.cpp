@@ -38,9 +38,9 @@ HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const Encoder& c, Floats 
   return with_signs_of(x, rounded(c.scaled(x, QsgdRule<bits, rounding>::top), draw));
 }
 template <std::size_t bits, Rounding rounding>
-HWY_INLINE Floats vector_value(QsgdRule<bits, rounding>, const VectorCoefficients& c, Words code) {
-  const auto q = hn::ConvertTo(F32(), hn::ShiftRight<32 - bits>(hn::BitCast(I32(), code)));
-  return hn::Mul(hn::Mul(q, c.first), c.second);
+HWY_INLINE Floats value_at(QsgdRule<bits, rounding>, const VectorCoefficients& c, const std::byte* codes,
+                           std::size_t v) {
+  return hn::Mul(hn::Mul(hn::ConvertTo(F32(), signed_codes<bits>(codes, v)), c.first), c.second);
 }
 
 template <class Encoder>
@@ -439,17 +439,17 @@ class TernGrad final : public Codec {
     }
     return bytes;
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
-    unpack({wire, nullptr, out, detail::ternary_layout});
-  }
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override { unpack(wire, nullptr, out); }
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override {
-    unpack({wire, addend.data(), out, detail::ternary_layout});
+    unpack(wire, addend.data(), out);
   }
 
  private:
   bool is_fast() const { return reference_ != nullptr; }
-  void unpack(const DecodeJob& job) const {
-    if (job.out.empty()) return;
+  void unpack(std::span<const std::byte> wire, const float* addend, std::span<float> out) const {
+    if (out.empty()) return;
+    const detail::Encoded part{wire.data(), wire.data() + detail::ternary_layout.scales(out.size())};
+    const DecodeJob job{{&part, 1}, addend, out, detail::ternary_layout};
     if (!is_fast()) return detail::decode_plain<detail::TernaryRule>(job);
     HWY_DYNAMIC_DISPATCH(TernaryDecode)(job);
   }

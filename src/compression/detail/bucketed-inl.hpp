@@ -12,7 +12,7 @@
 //     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
 //     anything. Or instead of it:
 //   Floats value_at(Rule, const VectorCoefficients&, const std::byte* codes, std::size_t v)
-//     returns the numbers of the v-th vector of codes.
+//     returns the numbers of the v-th vector of codes. The coefficients are a VectorDecoder.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
@@ -60,6 +60,13 @@ HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret
 
 /// The distance by which sequential reads are prefetched [elements].
 inline constexpr std::size_t prefetch_distance = 1024;
+
+/// Begins to read the lines of codes that the same part needs next, since the hardware's own prefetch stops at pages.
+template <std::size_t bytes>
+HWY_INLINE void prefetch_codes(const std::byte* from) {
+  constexpr std::size_t ahead = 2048, line = 64;
+  for (std::size_t at = 0; at < bytes; at += line) hwy::Prefetch(from + ahead + at);
+}
 
 /// How decoded numbers are stored: through the caches, or by non-temporal stores, which need whole aligned vectors.
 enum class Store { cached, streaming };
@@ -161,6 +168,18 @@ HWY_INLINE Words codes_at_top(const std::byte* from, std::size_t v) {
   }
 }
 
+/// The same codes as numbers in two's complement.
+template <std::size_t bits>
+HWY_INLINE hn::Vec<I32> signed_codes(const std::byte* from, std::size_t v) {
+  const I32 d;
+  if constexpr (bits == 8) {
+    const hn::Rebind<std::int8_t, I32> narrow;
+    return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const std::int8_t*>(from) + v * hn::Lanes(d)));
+  } else {
+    return hn::ShiftRight<32 - bits>(hn::BitCast(d, codes_at_top<bits>(from, v)));
+  }
+}
+
 /// A rule's Coefficients, each in every lane.
 struct VectorCoefficients {
   explicit VectorCoefficients(detail::Coefficients c)
@@ -168,10 +187,16 @@ struct VectorCoefficients {
   Floats first, second;
 };
 
-/// The ways in which the magnitudes of a bucket are scaled to at most the `top` of its rule.
+/// The ways in which the magnitudes of a bucket are scaled to at most the `top` of its rule, and back.
 enum class Scaling {
   general,  ///< by both factors, and what rounding takes beyond the top is held there
   direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
+};
+
+/// `scaling` is direct only for a rule that has such a function, in a bucket for which it is true.
+template <Scaling scaling>
+struct VectorDecoder : VectorCoefficients {
+  using VectorCoefficients::VectorCoefficients;
 };
 
 template <Scaling scaling>
@@ -368,48 +393,92 @@ HWY_INLINE Floats value_at(Rule, const VectorCoefficients& decoder, const std::b
   return vector_value(Rule(), decoder, codes_at_top<Rule::bits>(codes, v));
 }
 
-template <class Rule, bool add, Store store>
-HWY_INLINE void decode_units(const VectorCoefficients& decoder, const std::byte* codes, std::size_t n,
-                             const float* addend, float* out) {
-  const F32 d;
-  const std::size_t lanes = hn::Lanes(d);
+/// Adds up four vectors of all parts in registers, and stores the sums. value(p, v) is part p's vector v.
+template <bool add, Store store, class Value>
+HWY_INLINE void sum_vectors(std::size_t parts, const Value& value, const float* addend, float* out) {
+  const F32 df;
+  const std::size_t lanes = hn::Lanes(df);
+  Floats a = value(0, 0), b = value(0, 1), c = value(0, 2), d = value(0, 3);
+  if constexpr (add) {
+    a = hn::Add(hn::LoadU(df, addend), a);
+    b = hn::Add(hn::LoadU(df, addend + lanes), b);
+    c = hn::Add(hn::LoadU(df, addend + 2 * lanes), c);
+    d = hn::Add(hn::LoadU(df, addend + 3 * lanes), d);
+  }
+  for (std::size_t p = 1; p < parts; ++p) {
+    a = hn::Add(a, value(p, 0));
+    b = hn::Add(b, value(p, 1));
+    c = hn::Add(c, value(p, 2));
+    d = hn::Add(d, value(p, 3));
+  }
+  store_floats<store>(a, out);
+  store_floats<store>(b, out + lanes);
+  store_floats<store>(c, out + 2 * lanes);
+  store_floats<store>(d, out + 3 * lanes);
+}
+
+/// A part's codes of one bucket, or of the last elements of it.
+struct BucketPart {
+  const std::byte* codes = nullptr;
+  detail::Coefficients decoder;
+};
+
+/// Decodes n elements, a multiple of bucket_unit.
+template <class Rule, Scaling scaling, bool add, Store store>
+HWY_INLINE void decode_units(std::span<const BucketPart> parts, std::size_t n, const float* addend, float* out) {
+  const std::size_t lanes = hn::Lanes(F32());
+  constexpr std::size_t unit_bytes = bucket_unit / 8 * Rule::bits;
   for (std::size_t i = 0; i < n; i += bucket_unit) {
-    const std::byte* from = codes + i / 8 * Rule::bits;
-    for (std::size_t v = 0; v * lanes < bucket_unit; ++v) {
-      Floats value = value_at(Rule(), decoder, from, v);
-      if constexpr (add) value = hn::Add(hn::LoadU(d, addend + i + v * lanes), value);
-      store_floats<store>(value, out + i + v * lanes);
+    const std::size_t from = i / 8 * Rule::bits;
+    for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
+    for (std::size_t v = 0; v * lanes < bucket_unit; v += 4) {
+      const auto value = [&](std::size_t p, std::size_t k) HWY_ATTR {
+        return value_at(Rule(), VectorDecoder<scaling>(parts[p].decoder), parts[p].codes + from, v + k);
+      };
+      sum_vectors<add, store>(parts.size(), value, addend + i + v * lanes, out + i + v * lanes);
     }
   }
 }
 
-template <class Rule, bool add, Store store>
-HWY_INLINE void decode_bucket(const VectorCoefficients& decoder, const std::byte* codes, std::size_t n,
-                              const float* addend, float* out) {
+template <class Rule, Scaling scaling, bool add, Store store>
+HWY_INLINE void decode_bucket(std::span<const BucketPart> parts, std::size_t n, const float* addend, float* out) {
   const std::size_t whole = n / bucket_unit * bucket_unit, rest = n - whole;
-  decode_units<Rule, add, store>(decoder, codes, whole, addend, out);
+  decode_units<Rule, scaling, add, store>(parts, whole, addend, out);
   if (rest == 0) return;
-  alignas(64) std::array<std::byte, bucket_unit> last{};
+  alignas(64) std::array<std::byte, detail::most_parts * bucket_unit> last{};
   alignas(64) std::array<float, bucket_unit> values{};
-  std::memcpy(last.data(), codes + whole / 8 * Rule::bits, (rest * Rule::bits + 7) / 8);
+  std::array<BucketPart, detail::most_parts> ends;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    std::byte* codes = last.data() + p * bucket_unit;
+    std::memcpy(codes, parts[p].codes + whole / 8 * Rule::bits, (rest * Rule::bits + 7) / 8);
+    ends[p] = {codes, parts[p].decoder};
+  }
   if (add) std::copy(addend + whole, addend + n, values.begin());
-  decode_units<Rule, add, Store::cached>(decoder, last.data(), bucket_unit, values.data(), values.data());
+  decode_units<Rule, scaling, add, Store::cached>(std::span(ends).first(parts.size()), bucket_unit, values.data(),
+                                                  values.data());
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
 template <class Rule, bool add, Store store>
 void decode_all(const detail::DecodeJob& job) {
-  using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
-  const std::byte* codes = job.wire.data() + layout.scales(n);
+  std::array<BucketPart, detail::most_parts> memory;
+  const auto parts = std::span(memory).first(job.parts.size());
   for (std::size_t b = 0; b < layout.buckets(n); ++b) {
     const std::size_t at = b * layout.bucket;
-    Scale scale;
-    std::memcpy(&scale, job.wire.data() + b * sizeof(Scale), sizeof(Scale));
-    const VectorCoefficients decoder(Rule::decoder(scale));
-    decode_bucket<Rule, add, store>(decoder, codes + at / 8 * Rule::bits, std::min(layout.bucket, n - at),
-                                    add ? job.addend + at : nullptr, job.out.data() + at);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      parts[p] = {job.parts[p].codes + at / 8 * Rule::bits, detail::decoder_of<Rule>(job.parts[p], b)};
+    }
+    const std::size_t count = std::min(layout.bucket, n - at);
+    const float* addend = add ? job.addend + at : nullptr;
+    if constexpr (requires { Rule::direct(parts[0].decoder); }) {
+      if (std::ranges::all_of(parts, Rule::direct, &BucketPart::decoder)) {
+        decode_bucket<Rule, Scaling::direct, add, store>(parts, count, addend, job.out.data() + at);
+        continue;
+      }
+    }
+    decode_bucket<Rule, Scaling::general, add, store>(parts, count, addend, job.out.data() + at);
   }
   if (store == Store::streaming) hwy::FlushStream();
 }

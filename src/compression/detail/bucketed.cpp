@@ -21,11 +21,30 @@ std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const Dr
 }
 
 void Bucketed::decode(std::span<const std::byte> wire, std::span<float> out) const {
-  if (!out.empty()) loops_.decode({wire, nullptr, out, layout_});
+  sum({&wire, 1}, out.size(), 0, nullptr, out);
 }
 
 void Bucketed::decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const {
-  if (!out.empty()) loops_.decode({wire, addend.data(), out, layout_});
+  sum({&wire, 1}, out.size(), 0, addend.data(), out);
+}
+
+void Bucketed::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                          std::span<float> out) const {
+  sum(wires, n, first, nullptr, out);
+}
+
+void Bucketed::sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                   const float* addend, std::span<float> out) const {
+  if (out.empty()) return;
+  const std::size_t scales = first / layout_.bucket * layout_.scale_width,
+                    codes = layout_.scales(n) + first / 8 * layout_.bits;
+  std::array<Encoded, most_parts> parts;
+  for (; !wires.empty(); addend = out.data()) {
+    const std::size_t count = std::min(wires.size(), most_parts);
+    for (std::size_t p = 0; p < count; ++p) parts[p] = {wires[p].data() + scales, wires[p].data() + codes};
+    loops_.decode({std::span(parts).first(count), addend, out, layout_});
+    wires = wires.subspan(count);
+  }
 }
 
 std::size_t bucket_of(const core::ParsedName& name) {

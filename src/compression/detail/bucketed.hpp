@@ -34,12 +34,29 @@ struct EncodeJob {
   Norm norm = Norm::max;
   Draws draws;
 };
+/// Where the scales and the codes begin of an encoding, or of the part of one that is decoded.
+struct Encoded {
+  const std::byte *scales = nullptr, *codes = nullptr;
+};
+/// How many encodings a job may add up.
+inline constexpr std::size_t most_parts = 16;
+/// out[i] = addend[i] + the parts' numbers, added one after the other in fp32.
 struct DecodeJob {
-  std::span<const std::byte> wire;
-  const float* addend = nullptr;  ///< null: nothing is added
+  std::span<const Encoded> parts;  ///< 1 to most_parts
+  const float* addend = nullptr;   ///< null: nothing is added
   std::span<float> out;
   WireLayout layout;
 };
+/// Calls one(part, addend) for each part, for loops that can decode only one at a time.
+template <class One>
+void part_by_part(const DecodeJob& job, const One& one) {
+  const float* addend = job.addend;
+  for (const Encoded& part : job.parts) {
+    one(part, addend);
+    addend = job.out.data();
+  }
+}
+
 struct Loops {
   void (*encode)(const EncodeJob&) = nullptr;
   void (*decode)(const DecodeJob&) = nullptr;
@@ -54,9 +71,14 @@ class Bucketed final : public Codec {
   std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
+  void decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                  std::span<float> out) const override;
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
 
  private:
+  void sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first, const float* addend,
+           std::span<float> out) const;
+
   WireLayout layout_;
   Norm norm_;
   Loops loops_;
@@ -129,21 +151,27 @@ void encode_plain(const EncodeJob& job) {
 }
 
 template <class Rule>
+Coefficients decoder_of(const Encoded& part, std::size_t bucket) {
+  typename Rule::Scale scale;
+  std::memcpy(&scale, part.scales + bucket * sizeof(scale), sizeof(scale));
+  return Rule::decoder(scale);
+}
+
+template <class Rule>
 void decode_plain(const DecodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.out.size();
-  const std::byte* codes = job.wire.data() + layout.scales(n);
-  for (std::size_t b = 0; b < layout.buckets(n); ++b) {
-    typename Rule::Scale scale;
-    std::memcpy(&scale, job.wire.data() + b * sizeof(scale), sizeof(scale));
-    const Coefficients decoder = Rule::decoder(scale);
-    const std::size_t end = std::min(n, (b + 1) * layout.bucket);
-    for (std::size_t i = b * layout.bucket; i < end; ++i) {
-      const auto byte = std::to_integer<std::uint32_t>(codes[i / 8 * Rule::bits + i % 8 * Rule::bits / 8]);
-      const float value = Rule::value(decoder, byte >> i * Rule::bits % 8 & ((1u << Rule::bits) - 1));
-      job.out[i] = job.addend ? job.addend[i] + value : value;
+  part_by_part(job, [&](const Encoded& part, const float* addend) {
+    for (std::size_t b = 0; b < layout.buckets(n); ++b) {
+      const Coefficients decoder = decoder_of<Rule>(part, b);
+      const std::size_t end = std::min(n, (b + 1) * layout.bucket);
+      for (std::size_t i = b * layout.bucket; i < end; ++i) {
+        const auto byte = std::to_integer<std::uint32_t>(part.codes[i / 8 * Rule::bits + i % 8 * Rule::bits / 8]);
+        const float value = Rule::value(decoder, byte >> i * Rule::bits % 8 & ((1u << Rule::bits) - 1));
+        job.out[i] = addend ? addend[i] + value : value;
+      }
     }
-  }
+  });
 }
 
 /// Makes the codec of this name, with this rule and the bucket length in the name's parameter `bucket`.
