@@ -102,8 +102,9 @@ std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::sp
 /// Does the work of a block's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
 /// encodes the sum. The result has the same bits as summing whole spans. For a codec with a `layout` it works in tiles
 /// of 2 Ki elements, so that the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads
-/// P·w/8 and writes w/8 bytes of memory an element. For other codecs it sums whole spans through memory. It keeps
-/// scratch between calls, so only one thread may use it at a time.
+/// P·w/8 and writes w/8 bytes of memory an element; from 32 MiB on (all spans together) it writes past the caches. For
+/// other codecs it sums whole spans through memory. It keeps scratch between calls, so only one thread may use it at a
+/// time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].
