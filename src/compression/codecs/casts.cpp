@@ -43,7 +43,9 @@ std::size_t decode_vectors(const detail::DecodeJob& job) {
   const std::size_t lanes = hn::Lanes(d), n = job.out.size();
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    for (const detail::Encoded& part : job.parts) prefetch_codes<8 * hn::MaxLanes(d)>(part.codes + 2 * i);
+    if (job.parts.size() > 1) {
+      for (const detail::Encoded& part : job.parts) prefetch_codes<8 * hn::MaxLanes(d)>(part.codes + 2 * i);
+    }
     const auto value = [&](std::size_t p, std::size_t v)
                            HWY_ATTR { return C::decode(C::fetch(job.parts[p].codes + 2 * (i + v * lanes))); };
     sum_vectors<add, store>(job.parts.size(), value, job.addend + i, job.out.data() + i);

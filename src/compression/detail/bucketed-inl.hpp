@@ -62,6 +62,7 @@ HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret
 inline constexpr std::size_t prefetch_distance = 1024;
 
 /// Begins to read the lines of codes that the same part needs next, since the hardware's own prefetch stops at pages.
+/// This is for sums of several parts: a lone part is decoded at the speed of memory without it.
 template <std::size_t bytes>
 HWY_INLINE void prefetch_codes(const std::byte* from) {
   constexpr std::size_t ahead = 2048, line = 64;
@@ -430,7 +431,9 @@ HWY_INLINE void decode_units(std::span<const BucketPart> parts, std::size_t n, c
   constexpr std::size_t unit_bytes = bucket_unit / 8 * Rule::bits;
   for (std::size_t i = 0; i < n; i += bucket_unit) {
     const std::size_t from = i / 8 * Rule::bits;
-    for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
+    if (parts.size() > 1) {
+      for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
+    }
     for (std::size_t v = 0; v * lanes < bucket_unit; v += 4) {
       const auto value = [&](std::size_t p, std::size_t k) HWY_ATTR {
         return value_at(Rule(), VectorDecoder<scaling>(parts[p].decoder), parts[p].codes + from, v + k);
