@@ -434,6 +434,7 @@ HWY_INLINE void decode_units(std::span<const BucketPart> parts, std::size_t n, c
     if (parts.size() > 1) {
       for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
     }
+#pragma GCC unroll 4
     for (std::size_t v = 0; v * lanes < bucket_unit; v += 4) {
       const auto value = [&](std::size_t p, std::size_t k) HWY_ATTR __attribute__((always_inline)) {
         return value_at(Rule(), VectorDecoder<scaling>(parts[p].decoder), parts[p].codes + from, v + k);
