@@ -175,7 +175,7 @@ struct FastHalf {
 struct FastBytes {
   using Code = std::uint8_t;
   using Packed = hn::Rebind<std::uint8_t, U32>;
-  /// Bits 8 to 15 are copies of the sign, which is bit 7.
+  /// Bits 8 to 15 are copies of the sign, which is bit 7. decode() of e4m3 needs them; put() leaves them out.
   static HWY_INLINE Halves fetch(const std::byte* from) {
     const hn::Rebind<std::int8_t, U32> packed;
     const hn::Rebind<std::int16_t, U32> halves;
@@ -183,12 +183,14 @@ struct FastBytes {
   }
   static HWY_INLINE void put(Halves v, std::byte* to) {
     const hn::Rebind<std::int16_t, U32> signed_halves;
-    hn::StoreU(hn::DemoteTo(Packed(), hn::BitCast(signed_halves, v)), Packed(), reinterpret_cast<Code*>(to));
+    const Halves code = hn::And(v, hn::Set(U16(), 0xff));
+    hn::StoreU(hn::DemoteTo(Packed(), hn::BitCast(signed_halves, code)), Packed(), reinterpret_cast<Code*>(to));
   }
 };
 
 struct FastE5m2 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) { return from_halves(hn::ShiftLeft<8>(v)); }
+  /// Without copies of the sign, which decode() does not read here.
   static HWY_INLINE Halves encode(Floats v) { return cut_off<8>(to_halves(one_nan(v))); }
   static HWY_INLINE Floats unscaled(Floats v) { return v; }
 };
@@ -202,8 +204,9 @@ struct FastE4m3 : FastBytes {
   static HWY_INLINE Halves encode(Floats v) {
     const Halves bits = to_halves(v), nan = hn::Set(U16(), 0x7f);
     const Halves code = hn::Min(cut_off<7>(hn::And(bits, hn::Set(U16(), 0x7fff))), nan);
-    const Halves sign = hn::And(hn::ShiftRight<8>(bits), hn::Set(U16(), 0x80));
-    return hn::IfThenElse(hn::Eq(code, nan), nan, hn::Or(code, sign));
+    const hn::Rebind<std::int16_t, U32> signed_halves;
+    const Halves signs = hn::BitCast(U16(), hn::ShiftRight<8>(hn::BitCast(signed_halves, bits)));
+    return hn::IfThenElse(hn::Eq(code, nan), nan, hn::Or(code, hn::And(signs, hn::Set(U16(), 0xff80))));
   }
   static HWY_INLINE Floats unscaled(Floats v) { return hn::Mul(v, hn::Set(F32(), 256.0f)); }
 };

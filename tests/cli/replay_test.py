@@ -73,7 +73,7 @@ def on_other_ranks(test, root):
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         test.check(spent > 0.6 if most_s is None else spent < most_s * seconds, f"a core's seconds of {computation}", (spent, seconds))
     done = test.run("replay", trace, "--computation", "nap", "--thread-ranks", "2")
-    test.check(done.code == 2 and "--computation" in done.err, "another word is refused", done)
+    test.check(done.code == 2 and "spin, sleep" in done.err, "another word is refused in a line with those that there are", done)
 
 
 def without_times(test, root):
