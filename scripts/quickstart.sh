@@ -59,7 +59,7 @@ mkdir -p results
 # shellcheck disable=SC2054  # the commas belong to gradmeter's lists
 command=(mpirun -np "$GRADMETER_RANKS" build/release/gradmeter scale --model mlp --batch 16,64,256 --ranks "$rank_list"
   --strategy independent,sync --algorithm mpi,ring --time-budget 75s --out "$out" --force)
-say "3/3 measure, about 80 seconds: ${command[*]}"
+say "3/3 measure, about 75 seconds: ${command[*]}"
 "${command[@]}"
 page=${out%.jsonl}.html
 build/release/gradmeter report "$out" -o "$page"
