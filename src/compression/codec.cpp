@@ -45,7 +45,7 @@ namespace {
 constexpr std::size_t usual_tile = 2048;  // sum and codes fit in an L1 cache, with room for what is prefetched
 constexpr std::size_t largest_tile = 65536;
 
-/// Where a tile's scales and codes lie in a wire of n elements, and the codes in a wire of the tile's own.
+/// Offsets of a tile's scales and codes in a wire of n elements, and of its codes in a wire of its own.
 struct TileParts {
   std::size_t scales_at, scales, codes_at, codes, own_codes_at;
 };
@@ -58,8 +58,8 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
           .own_codes_at = l.scales(count)};
 }
 
-/// What a call moves in all from which on its result is not expected in a cache [bytes]. It then goes past the caches,
-/// which saves the reading of the lines that it overwrites.
+/// A call that reads and writes so many bytes in all is not expected to leave its result in a cache. The result then
+/// goes past the caches, which saves the reading of the lines that it overwrites.
 constexpr std::size_t streaming_threshold = std::size_t{32} << 20;
 
 /// Copies `bytes`, of which whole blocks of 16 go past the caches if `to` is a multiple of 16; end_past_caches() must

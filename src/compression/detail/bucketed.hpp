@@ -34,11 +34,11 @@ struct EncodeJob {
   Norm norm = Norm::max;
   Draws draws;
 };
-/// Where the scales and the codes begin of an encoding, or of the part of one that is decoded.
+/// The scales and the codes of an encoding, from the first that is decoded on.
 struct Encoded {
   const std::byte *scales = nullptr, *codes = nullptr;
 };
-/// How many encodings a job may add up.
+/// A job adds up at most so many encodings.
 inline constexpr std::size_t most_parts = 16;
 /// out[i] = addend[i] + the parts' numbers, added one after the other in fp32.
 struct DecodeJob {

@@ -28,8 +28,8 @@ double replay_busy_s(const StepTrace&);
 /// In virtual time, a computation of t seconds is submitted as t times this many FLOP.
 inline constexpr double replay_flops_per_s = 1e9;
 
-/// What a rank does for as long as the trace computes: keep its core, as a computation on the host does; or leave it to
-/// others, such as the thread that moves collectives, as while a GPU computes.
+/// A rank keeps its core for as long as the trace computes, as a computation on the host does, or sleeps and leaves it
+/// to others, such as the thread that moves collectives, as while a GPU computes.
 enum class ReplayedComputation { spin, sleep };
 
 /// Replays a trace; each rank makes a Replay of its own. Collectives have the kind, buffer length and element type of
