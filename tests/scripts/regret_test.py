@@ -19,22 +19,24 @@ def check(holds, what, *seen):
         print("failed:", what, *seen)
 
 
-def file_of(path, times):
-    """times: {(algorithm, transport): seconds}"""
+def file_of(path, times, took=None):
+    """times: {(algorithm, transport): seconds}. took: what auto chose"""
     with open(path, "w", encoding="utf-8") as out:
         for (algorithm, transport), seconds in times.items():
             factors = {"algorithm": algorithm, "buffers": "plain", "collective": "allreduce", "size_bytes": 4096}
             if transport:
                 factors["transport"] = transport
             row = {"kind": "point", "status": "ok", "factors": factors, "metrics": {"time_s": {"median": seconds}}}
+            if algorithm == "auto" and took:
+                row["metrics"]["implementation"] = f"gradmeter 1.0, by {took}"
             out.write(json.dumps(row) + "\n")
 
 
-def judged(launches, *more, tuned=()):
+def judged(launches, *more, tuned=(), took=None):
     with tempfile.TemporaryDirectory() as folder:
         for kind, all_times in (("", launches), ("-tuned", tuned)):
             for number, times in enumerate(all_times):
-                file_of(pathlib.Path(folder, f"allreduce-plain-{number}{kind}.jsonl"), times)
+                file_of(pathlib.Path(folder, f"allreduce-plain-{number}{kind}.jsonl"), times, took)
         return subprocess.run([*SCRIPT, "--keep", folder, "--buffers", "plain", "--launches", str(len(launches)), "--choose", "2", *more],
                               capture_output=True, text=True, check=False)
 
@@ -48,6 +50,11 @@ check(done.returncode == 0 and "2 cells on 2 ranks: median regret 0.0 %" in done
 done = judged([times(shm_auto=1.3)] * 5)
 check(done.returncode == 1 and "plain allreduce auto 4096: auto takes 30 % longer at least than shm-direct/shm" in done.stdout,
       "a wrong choice is named with the right one", done)
+done = judged([times(shm_auto=1.3)] * 5, took="shm-direct")
+check(done.returncode == 1 and "auto takes 30 %" not in done.stdout and
+      "took the best itself, so what is measured is not the choice: plain allreduce auto 4096: 30 %, at least 30" in done.stdout and
+      "the median regret is" in done.stdout, "where auto took the best no choice is better; its time counts in the median", done)
+check("auto takes 30 %" in judged([times(shm_auto=1.3)] * 5, took="ring").stdout, "control: it took another one")
 check(judged([times(shm_auto=1.3)] * 5, "--report-only").returncode == 0, "--report-only ends with 0")
 done = judged([times(shm_auto=1.3)] * 4 + [times(shm_auto=1.0)])
 check(done.returncode == 1 and "median regret 15.0 %" in done.stdout and "auto takes" not in done.stdout and
