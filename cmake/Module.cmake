@@ -86,8 +86,7 @@ endfunction()
 
 # A unity build (all presets but dev and alone) compiles several sources as one unit, so names in unnamed namespaces must
 # differ. Excluded are the sources in ALONE, whose names others have too; files that Highway includes once for each
-# instruction set; and generated ones. Highway's hold the loops, so they alone are compiled at -O3; at -O2 the others take a fifth less
-# time. A unity build hides a missing include: scripts/compile-alone.py finds it.
+# instruction set; and generated ones. A unity build hides a missing include: scripts/compile-alone.py finds it.
 function(gradmeter_exclude_from_unity SOURCES ALONE)
   foreach(source ${SOURCES})
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
@@ -95,9 +94,6 @@ function(gradmeter_exclude_from_unity SOURCES ALONE)
     set(includes_itself)
     if(EXISTS ${path})
       file(STRINGS ${path} includes_itself REGEX "foreach_target.h" LIMIT_COUNT 1)
-    endif()
-    if(includes_itself)
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
     endif()
     if(includes_itself OR source IN_LIST ALONE OR NOT written)
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
