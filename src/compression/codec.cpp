@@ -3,15 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <numeric>
 
 #include "compression/detail/draws.hpp"
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
+#include "core/streaming_copy.hpp"
 
 namespace gradmeter::compression {
 
@@ -62,25 +58,6 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
 /// goes past the caches, which saves the reading of the lines that it overwrites.
 constexpr std::size_t streaming_threshold = std::size_t{32} << 20;
 
-/// Copies `bytes`, of which whole blocks of 16 go past the caches if `to` is a multiple of 16; end_past_caches() must
-/// follow before another thread reads them. Processors without such stores copy as usual.
-void copy_past_caches(const std::byte* from, std::size_t bytes, std::byte* to) {
-  std::size_t i = 0;
-#ifdef __SSE2__
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-    for (; i + 16 <= bytes; i += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-    }
-  }
-#endif
-  std::memcpy(to + i, from + i, bytes - i);
-}
-void end_past_caches() {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
-
 }  // namespace
 
 Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layout_(codec.layout()) {
@@ -106,7 +83,7 @@ std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std:
   const std::size_t bytes = layout_->wire(n);
   const bool streams = (wires.size() + 1) * bytes >= streaming_threshold;
   for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw, streams);
-  if (streams) end_past_caches();
+  if (streams) core::end_streaming();
   return bytes;
 }
 
@@ -122,7 +99,7 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   if (p.scales > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scales);
   const std::byte* const codes = wire_.data() + p.own_codes_at;
   if (streams) {
-    copy_past_caches(codes, p.codes, out + p.codes_at);
+    core::copy_streaming(out + p.codes_at, codes, p.codes);
   } else {
     std::memcpy(out + p.codes_at, codes, p.codes);
   }

@@ -55,8 +55,8 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What a process wrote before it arrived, the other sees after it has met it. */
-static void meet(void) {
+/* What a process wrote before it arrived, the other sees behind the barrier. */
+static void barrier(void) {
   atomic_store_explicit(&shared->flag[rank].arrivals, ++barriers, memory_order_release);
   while (atomic_load_explicit(&shared->flag[1 - rank].arrivals, memory_order_acquire) < barriers) {
   }
@@ -96,43 +96,43 @@ static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 /* Sums the own half, and writes each slice of it to the other process, as shm-direct does. */
 static void read_write(size_t n, size_t slice) {
   const size_t begin = (size_t)rank * n / 2, end = begin + n / 2;
-  meet();
+  barrier();
   for (size_t at = begin; at < end; at += slice) {
     const size_t k = lesser(slice, end - at);
     fetch(scratch, shared->buffer[1 - rank] + at, k * sizeof(float));
     add(own + at, scratch, k);
     put(own + at, shared->buffer[1 - rank] + at, k * sizeof(float));
   }
-  meet();
+  barrier();
 }
 
 /* Sums the own half, and then fetches the half that the other has summed. */
 static void read_read(size_t n, size_t slice) {
   const size_t begin = (size_t)rank * n / 2, end = begin + n / 2, other = n / 2 - begin;
-  meet();
+  barrier();
   for (size_t at = begin; at < end; at += slice) {
     const size_t k = lesser(slice, end - at);
     fetch(scratch, shared->buffer[1 - rank] + at, k * sizeof(float));
     add(own + at, scratch, k);
   }
-  meet();
+  barrier();
   fetch(own + other, shared->buffer[1 - rank] + other, n / 2 * sizeof(float));
-  meet();
+  barrier();
 }
 
 /* Both sum all: as many bytes from the other process, but no wait for its sums, and no call that fetches them. */
 static void sum_all(size_t n, size_t slice) {
-  meet();
+  barrier();
   for (size_t at = 0; at < n; at += slice) {
     const size_t k = lesser(slice, n - at);
     fetch(scratch, shared->buffer[1 - rank] + at, k * sizeof(float));
-    meet();
+    barrier();
     add(own + at, scratch, k);
   }
-  meet();
+  barrier();
 }
 
-/* Two copies through shared memory in place of one by the kernel. At meeting i slice i of the other's half is there,
+/* Two copies through shared memory in place of one by the kernel. At barrier i slice i of the other's half is there,
  * and the sums of slice i - 1. */
 static void staged(size_t n, size_t slice) {
   const size_t begin = (size_t)rank * n / 2, other = n / 2 - begin, half = n / 2, count = (half + slice - 1) / slice;
@@ -150,20 +150,20 @@ static void staged(size_t n, size_t slice) {
       const size_t at = i * slice, k = lesser(slice, half - at);
       memcpy(shared->stage[rank][i % 2], own + other + at, k * sizeof(float));
     }
-    if (i <= count) meet();
+    if (i <= count) barrier();
   }
 }
 
 /* Only what must move from process to process by the kernel: half of the buffer each way, nothing is summed. */
 static void moves(size_t n, size_t slice) {
   const size_t begin = (size_t)rank * n / 2, end = begin + n / 2;
-  meet();
+  barrier();
   for (size_t at = begin; at < end; at += slice) {
     const size_t k = lesser(slice, end - at);
     fetch(scratch, shared->buffer[1 - rank] + at, k * sizeof(float));
     put(scratch, shared->buffer[1 - rank] + at, k * sizeof(float));
   }
-  meet();
+  barrier();
 }
 
 enum { ways = 5 };
@@ -195,16 +195,16 @@ static float* take(size_t bytes, int small_pages) {
 static void check(int w, size_t n, size_t slice) {
   if (!way[w].sums) return;
   for (size_t i = 0; i < n; ++i) own[i] = (float)(i % 1000) + (float)rank * 5;
-  meet();
+  barrier();
   way[w].run(n, slice);
-  meet();
+  barrier();
   for (size_t i = 0; i < n && !shared->wrong[rank]; ++i) {
     if (own[i] != (float)(2 * (i % 1000) + 5)) {
       fprintf(stderr, "%s: element %zu of %zu is wrong on rank %d\n", way[w].name, i, n, rank);
       shared->wrong[rank] = 1;
     }
   }
-  meet();
+  barrier();
 }
 
 /* Rank 0 ends the rounds after `seconds`, when each way and slice has five calls at least. */
@@ -220,22 +220,22 @@ static void measure(size_t bytes, double seconds, double* times) {
         const size_t slice = (first_slice << s) / sizeof(float);
         for (int i = -1; i < timed; ++i) { /* the first call finds the caches as the way before has left them */
           if (rewrites) memset(own, 0, bytes);
-          meet();
+          barrier();
           const double start = now();
           way[w].run(n, slice);
           if (i >= 0) shared->time[rank][i] = now() - start;
         }
-        meet();
+        barrier();
         for (int i = 0; i < timed && rank == 0; ++i) {
           const double a = shared->time[0][i], b = shared->time[1][i];
           times[(size_t)(w * slices + s) * most + calls + (size_t)i] = a > b ? a : b;
         }
-        meet();
+        barrier();
       }
     }
     calls += timed;
     if (rank == 0) shared->stop = (calls >= 5 && now() - begin > seconds) || calls + timed > most;
-    meet();
+    barrier();
   } while (!shared->stop);
   if (rank == 1) return;
   double best = 1e9;
@@ -282,7 +282,7 @@ static int run_rank(char** sizes, size_t longest, double seconds, int small_page
   shared->buffer[rank] = own;
   double* times = malloc(most_calls * sizeof *times);
   if (!times) fail("malloc");
-  meet();
+  barrier();
   peer = (pid_t)shared->process[1 - rank];
   for (; *sizes; ++sizes) measure(strtoull(*sizes, NULL, 10), seconds, times);
   free(times);

@@ -10,6 +10,7 @@
 #include "allreduce/schedule/slices.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/streaming_copy.hpp"
 
 namespace gradmeter::allreduce {
 namespace {
@@ -188,14 +189,14 @@ void ShmDirect::sum_share() {
     sum_sources(sum.data(), n);
     for (const Peer& q : peers_) {
       if (past_caches) {
-        copy_streaming(output(q) + at * width, sum.data(), n * width);
+        core::copy_streaming(output(q) + at * width, sum.data(), n * width);
       } else {
         std::memcpy(output(q) + at * width, sum.data(), n * width);
       }
     }
     moved_.bytes += 2 * n * width * static_cast<std::uint64_t>(size_ - 1);
   }
-  if (past_caches) end_streaming();
+  if (past_caches) core::end_streaming();
   due_ += 2 * mine.count * width * static_cast<std::uint64_t>(size_ - 1);
   moved_.messages += 2 * static_cast<std::uint64_t>(size_ - 1);
 }

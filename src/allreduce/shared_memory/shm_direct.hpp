@@ -117,12 +117,4 @@ class ShmDirect final : public Collective {
 /// Errors of binding: UsageError when the site's transport shares no memory.
 extern const AlgorithmInfo shm_direct_row;
 
-// Copies by non-temporal stores, for results that are longer than the last-level cache (streaming_copy.cpp).
-
-/// Does what memcpy does, with stores that do not first read the lines they overwrite. This is faster for buffers
-/// longer than the last-level cache, and slower for shorter ones. Addresses may have any alignment. Other ranks see the
-/// stores after `end_streaming`. Cost: 2n bytes of memory traffic, where a plain copy causes 3n.
-void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes);
-void end_streaming();
-
 }  // namespace gradmeter::allreduce

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t word = sizeof(std::uint64_t), arena_page = 4096;
 /// Messages of one channel arrive in order, so what the ranks tell each other must not stand between the windows'.
-constexpr int window_channel = 0, short_channel = 1;
+constexpr int window_channel = 0, short_channel = 1, link_channels = 2;
 
 /// splitmix64's finaliser: every bit of the result depends on every bit of x.
 std::uint64_t mixed(std::uint64_t x) {
@@ -60,7 +60,7 @@ LinkMessages::LinkMessages(Session& session, const runtime::Communicator& c, run
       c_(c),
       injection_(injection),
       network_(c, {.transport = transport, .memory_bytes = 2 * (window_bytes + arena_page) + 2 * arena_page}),
-      link_(network_.connect(c, /*channels=*/2)),
+      link_(network_.connect(c, link_channels)),
       backoff_(runtime::spin_policy_for(ranks_on_fullest_node(c), session.cores_per_node())),
       leaving_(network_.arena().take(window_bytes)),
       landing_(network_.arena().take(window_bytes)),

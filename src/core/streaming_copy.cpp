@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Highway compiles this file once for every instruction set and picks at run time.
-#include "allreduce/shared_memory/shm_direct.hpp"
+#include "core/streaming_copy.hpp"
 
 #include <cstdint>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "allreduce/shared_memory/streaming_copy.cpp"
+#define HWY_TARGET_INCLUDE "core/streaming_copy.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -14,7 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 
-namespace gradmeter::allreduce::HWY_NAMESPACE {
+namespace gradmeter::core::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -35,13 +35,13 @@ void CopyStreaming(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to + i, from + i, bytes - i);
 }
 
-}  // namespace gradmeter::allreduce::HWY_NAMESPACE
+}  // namespace gradmeter::core::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace gradmeter::allreduce {
+namespace gradmeter::core {
 
 HWY_EXPORT(CopyStreaming);
 
@@ -51,6 +51,6 @@ void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 void end_streaming() { hwy::FlushStream(); }
 
-}  // namespace gradmeter::allreduce
+}  // namespace gradmeter::core
 
 #endif
