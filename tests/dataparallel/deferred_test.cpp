@@ -334,7 +334,7 @@ bool is_found(Case c, int rank, std::uint64_t event, const Run& host) {
   Policies late = all_ranks(c, 0);
   DeferredPolicy& policy = late[static_cast<std::size_t>(rank)].computation;
   policy.dropped_event = event;
-  for (const int delay_us : {300, 3000}) {  // the longer one where the machine is busy
+  for (const int delay_us : {300, 3000, 30000}) {  // the longer ones where the machine is busy
     policy.delay = std::chrono::microseconds(delay_us);
     for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
       c.progress = progress;
