@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "runtime/clock.hpp"
@@ -134,7 +137,26 @@ TEST(TakeTurns, AllGoOnUntilTheLastHasEnough) {
   };
   const std::vector<Turn> turns{wants('a', 1), wants('b', 3), wants('c', 2)};
   take_turns(turns);
-  EXPECT_EQ(order, "abcabcabc");
+  EXPECT_EQ(order, "abcbcacab");
+}
+
+TEST(TakeTurns, EachFollowsEachOtherEquallyOften) {
+  for (std::size_t turns = 1; turns < 12; ++turns) {
+    const std::size_t rotations = turns % 2 == 0 ? turns : 2 * turns;
+    std::map<std::pair<std::size_t, std::size_t>, std::size_t> followed;
+    for (std::size_t rotation = 0; rotation < rotations; ++rotation) {
+      std::set<std::size_t> taken{turn_at(rotation, 0, turns)};
+      for (std::size_t i = 1; i < turns; ++i) {
+        const std::size_t now = turn_at(rotation, i, turns);
+        taken.insert(now);
+        ++followed[{turn_at(rotation, i - 1, turns), now}];
+      }
+      EXPECT_EQ(taken.size(), turns) << "rotation " << rotation;
+      EXPECT_EQ(*taken.rbegin(), turns - 1);
+    }
+    EXPECT_EQ(followed.size(), turns * (turns - 1));
+    for (const auto& [pair, times] : followed) EXPECT_EQ(times, rotations / turns) << pair.first << ' ' << pair.second;
+  }
 }
 
 TEST(TakeTurns, WhatIsBesideThePointsMayWantMoreOrEndThem) {

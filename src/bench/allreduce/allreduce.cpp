@@ -140,18 +140,19 @@ class CollectiveSweep final : public Experiment {
     std::erase_if(group, [](const auto* p) { return p->row.status != Status::ok; });
   }
 
-  /// Wrong points leave. The canary is first in each turn, because the discarded calls of each point restore the
-  /// caches. end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget of samples.
+  /// Wrong points leave. end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget
+  /// of samples.
   MachineState take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits, const RoundOptions& o,
                           std::optional<double> end) {
     const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
     MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
     PeriodicWork wire(session_.world(), wire_share);
-    std::vector<Turn> turns{[&] { return monitor.round(), true; }};
+    std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
     for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
-    if (port_) turns.emplace_back([&] { return wire.turn([this] { port_->round(); }), true; });
     bench::take_turns(turns, [&](bool enough) {
+      if (port_) wire.turn([this] { port_->round(); });
+      monitor.round();
       const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
       if (none_left || o.exact_samples > 0) return none_left || enough;
       return (end && monitor.is_over()) || (enough && monitor.has_enough(o.rule.min_blocks));

@@ -74,10 +74,18 @@ void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {
   if (peers_.is_first && listener_.warning) listener_.warning(line);
 }
 
+std::size_t turn_at(std::size_t rotation, std::size_t position, std::size_t turns) {
+  const bool backward = turns % 2 == 1 && rotation / turns % 2 == 1;
+  const std::size_t at = backward ? turns - 1 - position : position;
+  const std::size_t first = at % 2 == 1 ? (at + 1) / 2 : turns - at / 2;  // 0, 1, -1, 2, -2, ...
+  return (first + rotation) % turns;
+}
+
 void take_turns(std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
-  for (bool over = false; !over;) {
+  bool over = false;
+  for (std::size_t rotation = 0; !over; ++rotation) {
     bool enough = true;
-    for (const auto& turn : turns) enough &= turn();
+    for (std::size_t i = 0; i < turns.size(); ++i) enough &= turns[turn_at(rotation, i, turns.size())]();
     over = is_over ? is_over(enough) : enough;
   }
 }

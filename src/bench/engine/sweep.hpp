@@ -129,9 +129,15 @@ class Experiment {
 /// Takes one block of samples of a point, or of a limit that points are compared with. Returns true if there are enough
 /// samples.
 using Turn = std::function<bool()>;
-/// Calls all turns in rotation until all have enough samples. So a quiet or a noisy spell of the machine affects all of
-/// them alike. is_over: called after each rotation, with whether all have enough samples; the turns end when it returns
-/// true. If is_over is empty, the turns end when all have enough samples.
+/// The turn that is at `position` of a rotation. Over as many rotations as there are turns (twice as many where that
+/// number is odd) each turn follows each other one equally often, since what a turn leaves in the caches and in the
+/// transport's buffers may be good or bad for the next. It is the same on all ranks. Source: E. J. Williams,
+/// "Experimental designs balanced for the estimation of residual effects of treatments" (1949).
+std::size_t turn_at(std::size_t rotation, std::size_t position, std::size_t turns);
+
+/// Calls all turns in rotations, each in another order, until all have enough samples. So a quiet or a noisy spell of
+/// the machine affects all of them alike. is_over: called after each rotation, with whether all have enough samples;
+/// the turns end when it returns true. If is_over is empty, the turns end when all have enough samples.
 void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.
