@@ -33,19 +33,12 @@ HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   return settled<op>(d, v);
 }
 
-/// The last elements, fewer than a vector holds, go through vectors too, so that the same rules apply.
-template <Op op, class D>
-void combine_tail(D d, hn::TFromD<D>* to, Sources sources, std::size_t at, std::size_t n) {
-  using T = hn::TFromD<D>;
-  HWY_ALIGN std::array<T, HWY_MAX_BYTES / sizeof(T)> a{}, b{};
-  std::memcpy(a.data(), reinterpret_cast<const T*>(sources[0]) + at, n * sizeof(T));
-  auto v = hn::Load(d, a.data());
-  for (std::size_t k = 1; k < sources.size(); ++k) {
-    std::memcpy(b.data(), reinterpret_cast<const T*>(sources[k]) + at, n * sizeof(T));
-    v = combine<op>(d, v, hn::Load(d, b.data()));
-  }
-  hn::Store(settled<op>(d, v), d, a.data());
-  std::memcpy(to + at, a.data(), n * sizeof(T));
+/// The results from element i on, a vector after the other; returns the first for which there is no whole vector.
+template <Op op, std::size_t known, class D>
+HWY_INLINE std::size_t combine_whole(D d, hn::TFromD<D>* to, Sources sources, std::size_t i, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(d);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(combined<op, known>(d, sources, i), d, to + i);
+  return i;
 }
 
 template <Op op, std::size_t known, class T>
@@ -59,8 +52,10 @@ void combine_vectors(T* to, Sources sources, std::size_t n) {
     hn::StoreU(x, d, to + i);
     hn::StoreU(y, d, to + i + lanes);
   }
-  for (; i + lanes <= n; i += lanes) hn::StoreU(combined<op, known>(d, sources, i), d, to + i);
-  if (i < n) combine_tail<op>(d, to, sources, i, n - i);
+  i = combine_whole<op, known>(d, to, sources, i, n);
+  // The rest too goes through vectors, shorter ones, so that the same rules apply.
+  i = combine_whole<op, known>(hn::CappedTag<T, 16 / sizeof(T)>(), to, sources, i, n);
+  combine_whole<op, known>(hn::CappedTag<T, 1>(), to, sources, i, n);
 }
 
 /// Multiplies integers for which Highway has no vectors, as unsigned ones, which wrap. Those shorter than an `int` are
