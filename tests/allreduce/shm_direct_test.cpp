@@ -35,9 +35,9 @@ Round round_of(const KnownData& data, std::size_t count, Placement placement, bo
 std::vector<Round> rounds(std::size_t ranks) {
   std::vector<Round> out;
   for (const auto& [element, op] : test::types_and_ops()) {
-    const std::size_t width = core::size_of(element), small = ShmDirect::small / width;
+    const std::size_t width = core::size_of(element), small = ShmDirect::small / width, tiny = ShmDirect::tiny / width;
     const KnownData data{.pattern = Pattern::random, .element = element, .op = op, .ranks = ranks};
-    std::vector<std::size_t> counts{0, 1, ranks - 1, small, small + 1, 3 * small + 5};
+    std::vector<std::size_t> counts{0, 1, ranks - 1, tiny, tiny + 1, small, small + 1, 3 * small + 5};
     // A sum goes over three chunks as well, the last of them short.
     if (op == Op::sum) counts.push_back(2 * ShmDirect::chunk / width + ranks + 1);
     for (const std::size_t count : counts) {

@@ -76,7 +76,7 @@ void ShmDirect::start(const Call& call) {
   const Peer& own = peers_[static_cast<std::size_t>(rank_)];
   copy_path_ = path_of(call);
   if (copy_path_ == CopyPath::small) {
-    if (bytes > 0) std::memcpy(own.stage + (barrier_ + 1) % 2 * small, call.in.host(), bytes);
+    if (bytes > 0) std::memcpy(small_place(own, barrier_ + 1), call.in.host(), bytes);
     return arrive();
   }
   own.shared_state->copy_path = static_cast<std::uint8_t>(copy_path_);
@@ -163,12 +163,15 @@ void ShmDirect::sum_sources(std::byte* to, std::size_t count) {
   finish(call_.element(), call_.op, to, to, count, size_);
 }
 
-// The next call uses the other half of the stage. No rank is two calls ahead, since each waits for all others' arrival.
+std::byte* ShmDirect::small_place(const Peer& q, std::uint64_t barrier) const {
+  return call_.out.bytes() <= tiny ? q.shared_state->numbers[barrier % 2].data() : q.stage + barrier % 2 * small;
+}
+
 void ShmDirect::sum_small() {
   const std::size_t bytes = call_.out.bytes();
   if (bytes == 0) return;
   sources_.clear();
-  for (const Peer& q : peers_) sources_.push_back(q.stage + barrier_ % 2 * small);
+  for (const Peer& q : peers_) sources_.push_back(small_place(q, barrier_));
   sum_sources(call_.out.host(), call_.count());
   const std::uint64_t read = bytes * static_cast<std::uint64_t>(size_ - 1);
   moved_.bytes += read;

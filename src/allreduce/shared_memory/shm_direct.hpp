@@ -2,6 +2,7 @@
 // All-reduce by reading every rank's buffer in shared memory: each rank sums its share of the elements over all ranks
 // and writes the result to all of them. Point-to-point algorithms cannot be as fast.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -28,7 +29,7 @@ namespace gradmeter::allreduce {
 ///         arena and others' are not; when the kernel refuses a copy. The other ranks then wait for this one.
 class ShmDirect final : public Collective {
  public:
-  static constexpr std::size_t small = 8192;  ///< bytes
+  static constexpr std::size_t small = 8192, tiny = 16;  ///< bytes
   /// A buffer that no peer can reach is copied to the arena in pieces of this many bytes.
   static constexpr std::size_t chunk = std::size_t{256} << 10;
 
@@ -38,6 +39,8 @@ class ShmDirect final : public Collective {
     /// The begins of the rank's buffers: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
     std::uint8_t copy_path = 0;  ///< of the call, as the rank chose it by its buffers
+    /// Two places, used in turn, for buffers of up to `tiny` bytes: they arrive with the line of `arrivals`.
+    std::array<std::array<std::byte, tiny>, 2> numbers = {};
   };
   /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
   /// SharedState, then its memory for copies (`stage`).
@@ -80,6 +83,9 @@ class ShmDirect final : public Collective {
   /// Errors: BackendError where another rank's buffers are of another kind.
   void check_paths();
   ElementRange share(std::size_t elements, int rank) const;
+  /// Where that rank puts its buffer in the small call that ends with barrier number `barrier`. The next call uses the
+  /// other place. No rank is two calls ahead, since each waits for all others' arrival.
+  std::byte* small_place(const Peer&, std::uint64_t barrier) const;
   void sum_small();
   /// Sums this rank's share of the elements and writes the result to all ranks.
   void sum_share();
