@@ -43,6 +43,20 @@ HWY_INLINE Floats value_at(QsgdRule<bits, rounding>, const VectorCoefficients& c
   return hn::Mul(hn::Mul(hn::ConvertTo(F32(), signed_codes<bits>(codes, v)), c.first), c.second);
 }
 
+#if HWY_TARGET == HWY_AVX2
+/// Looks each number up among the four that two bits stand for: half the instructions of the arithmetic above.
+template <Rounding rounding>
+HWY_INLINE Floats value_at(QsgdRule<2, rounding>, const VectorCoefficients& c, const std::byte* codes, std::size_t v) {
+  const U32 d;
+  alignas(16) static constexpr float by_code[4] = {0, 1, -2, -1};
+  const auto values = hn::Mul(hn::Mul(hn::LoadDup128(F32(), by_code), c.first), c.second);
+  std::uint32_t word = 0;  // the codes of two vectors
+  std::memcpy(&word, codes + v / 2 * sizeof(word), sizeof(word));
+  const auto at = hn::Add(hn::ShiftLeft<1>(hn::Iota(d, 0)), hn::Set(d, v % 2 * 16));
+  return Floats{_mm256_permutevar_ps(values.raw, hn::Shr(hn::Set(d, word), at).raw)};
+}
+#endif
+
 template <class Encoder>
 HWY_INLINE Words vector_code(Qsgd1Rule, const Encoder& c, Floats x, Words draw) {
   const auto scaled = hn::Mul(hn::Mul(x, c.first), c.second);
