@@ -9,18 +9,18 @@
 
 namespace gradmeter::allreduce {
 
-std::string only_collectives(const Request& r, std::initializer_list<CollectiveKind> kinds) {
+std::string refusal_unless(const Request& r, std::initializer_list<CollectiveKind> kinds) {
   if (std::find(kinds.begin(), kinds.end(), r.collective_kind) != kinds.end()) return {};
   return fmt::format("{} has no {}", r.name.base, name(r.collective_kind));
 }
 
-std::string only_powers_of_two(const Request& r, std::string_view instead) {
+std::string refusal_unless_power_of_two(const Request& r, std::string_view instead) {
   if (std::has_single_bit(r.shape.ranks)) return {};
   return fmt::format("{} has {} only for powers of two, and there are {} ranks; take {}", r.name.base,
                      name(r.collective_kind), r.shape.ranks, instead);
 }
 
-std::string only_even_nodes(const Request& r) {
+std::string refusal_unless_equal_nodes(const Request& r) {
   const std::uint32_t p = r.shape.ranks, g = r.shape.ranks_per_node;
   if (g == 0) {
     return fmt::format(
@@ -34,7 +34,7 @@ std::string only_even_nodes(const Request& r) {
   return {};
 }
 
-std::uint32_t number(const Request& r, std::string_view parameter, std::uint32_t least) {
+std::uint32_t number_parameter(const Request& r, std::string_view parameter, std::uint32_t least) {
   const auto found = r.name.parameters.find(std::string(parameter));
   const std::string_view text = found == r.name.parameters.end() ? std::string_view{} : found->second;
   std::uint32_t value = 0;

@@ -72,20 +72,20 @@ struct AlgorithmInfo {
   std::size_t (*arena_bytes)(const Request&, std::uint32_t rank, const ExchangeSpec&) = nullptr;
 };
 /// Empty when the request is for one of `kinds`; else "ring has no broadcast".
-std::string only_collectives(const Request&, std::initializer_list<CollectiveKind> kinds);
-/// The refusal of a row that serves these kinds on any number of ranks.
+std::string refusal_unless(const Request&, std::initializer_list<CollectiveKind> kinds);
+/// The same for kinds known at compile time: the refusal of a row that serves them on any number of ranks.
 template <CollectiveKind... kinds>
-std::string only(const Request& r) {
-  return only_collectives(r, {kinds...});
+std::string refusal_unless(const Request& r) {
+  return refusal_unless(r, {kinds...});
 }
 
 /// Empty when the number of ranks is a power of two; else the reason, and the algorithm to take instead.
-std::string only_powers_of_two(const Request&, std::string_view instead);
+std::string refusal_unless_power_of_two(const Request&, std::string_view instead);
 /// Empty when every node holds equally many ranks, with consecutive numbers; else the reason.
-std::string only_even_nodes(const Request&);
+std::string refusal_unless_equal_nodes(const Request&);
 
 /// The value of a parameter. Errors: UsageError unless it is a plain number of at least `least`.
-std::uint32_t number(const Request&, std::string_view parameter, std::uint32_t least);
+std::uint32_t number_parameter(const Request&, std::string_view parameter, std::uint32_t least);
 
 /// The shape of ranks on nodes. Schedules need equally many consecutive ranks on each node: `ranks_per_node` is 0 where
 /// nodes hold different numbers of ranks or a node's ranks are not consecutive.

@@ -197,7 +197,7 @@ void direct(Form& f, const CollectiveCall& c) {
 }
 
 void bcube(Form& f, const CollectiveCall& c) {
-  const u32 base = allreduce::number(c.algorithm->request(c.shape, c.kind), "base", 2);
+  const u32 base = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "base", 2);
   u32 digits = 0, left = c.shape.ranks;
   for (; left % base == 0; left /= base) ++digits;
   if (left != 1) return direct(f, c);
@@ -275,7 +275,7 @@ void hierarchical_lane(Form& f, const CollectiveCall& c) { grid(f, c.shape.ranks
 
 /// Without `rows`: the most nearly square torus.
 void torus2d(Form& f, const CollectiveCall& c) {
-  const u32 given = allreduce::number(c.algorithm->request(c.shape, c.kind), "rows", 0);
+  const u32 given = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "rows", 0);
   u32 rows = std::max(1u, given);
   for (u32 r = 2; given == 0 && std::uint64_t{r} * r <= c.shape.ranks; ++r)
     if (c.shape.ranks % r == 0) rows = r;

@@ -353,7 +353,7 @@ std::unique_ptr<Collective> bind_kernel(const Request& r, const Site& site, cons
 }
 
 std::string gpu_direct_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   (void)small_of(r);
   return peers_refusal(r);
 }
@@ -363,7 +363,7 @@ std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const Site& site, 
 
 /// The operations that NVLink's switches have, of those that we have.
 std::string gpu_multimem_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   const auto [element, op, wide] = r.arithmetic;
   if (op != Op::sum && op != Op::average)
     return fmt::format("gpu-multimem has sums and averages: NVLink's switches have no {} of all types", name(op));
@@ -379,7 +379,7 @@ std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const Site& site
 
 std::string gpu_ring_refusal(const Request& r) {
   using enum CollectiveKind;
-  if (auto why = only_collectives(r, {all_reduce, reduce_scatter, all_gather, broadcast, send_receive}); !why.empty())
+  if (auto why = refusal_unless(r, {all_reduce, reduce_scatter, all_gather, broadcast, send_receive}); !why.empty())
     return why;
   return peers_refusal(r);
 }

@@ -141,10 +141,10 @@ StatedCost folded(StatedCost c, u32 ranks) {
 
 std::string rabenseifner_refusal(const Request& r) {
   if (auto why =
-          only_collectives(r, {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
+          refusal_unless(r, {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
       !why.empty())
     return why;
-  return r.collective_kind == CollectiveKind::all_reduce ? "" : only_powers_of_two(r, "ring");
+  return r.collective_kind == CollectiveKind::all_reduce ? "" : refusal_unless_power_of_two(r, "ring");
 }
 
 std::vector<SchedulePtr> make_rabenseifner(const Request& r) {
@@ -196,18 +196,18 @@ std::optional<u32> digits_of(u32 ranks, u32 base) {
 }
 
 std::string bcube_refusal(const Request& r) {
-  number(r, "base", 2);
-  return only_collectives(r, {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
+  number_parameter(r, "base", 2);
+  return refusal_unless(r, {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
 }
 
 std::vector<SchedulePtr> make_bcube(const Request& r) {
-  const u32 base = number(r, "base", 2);
+  const u32 base = number_parameter(r, "base", 2);
   const auto digits = digits_of(r.shape.ranks, base);
   return {digits ? butterfly(r.collective_kind, base, *digits) : butterfly(r.collective_kind, r.shape.ranks, 1)};
 }
 
 StatedCost bcube_cost(const Request& r) {
-  const u32 base = number(r, "base", 2);
+  const u32 base = number_parameter(r, "base", 2);
   const auto digits = digits_of(r.shape.ranks, base);
   return digits ? butterfly_cost(r.collective_kind, base, *digits)
                 : butterfly_cost(r.collective_kind, r.shape.ranks, 1);
@@ -260,8 +260,8 @@ class Swing {
 };
 
 std::string swing_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
-  return only_powers_of_two(r, "rabenseifner");
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  return refusal_unless_power_of_two(r, "rabenseifner");
 }
 
 std::vector<SchedulePtr> make_swing(const Request& r) {
@@ -287,7 +287,7 @@ constinit const AlgorithmInfo rabenseifner_row{.name = "rabenseifner",
 constinit const AlgorithmInfo recursive_doubling_row{.name = "recursive-doubling",
                                                      .cost_text = "log2 p rounds, n·log2 p sent",
                                                      .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-                                                     .refusal = only<CollectiveKind::all_reduce>,
+                                                     .refusal = refusal_unless<CollectiveKind::all_reduce>,
                                                      .make = make_recursive_doubling,
                                                      .cost = recursive_doubling_cost};
 

@@ -81,8 +81,8 @@ constinit const AlgorithmInfo direct_row{
     .cost_text = "2 rounds of p-1 messages, 2n(p-1)/p sent",
     .source = "Markov et al., CGX, Middleware 2022",
     .adds_all_at_once = true,
-    .refusal = only<CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-                    CollectiveKind::broadcast, CollectiveKind::all_to_all>,
+    .refusal = refusal_unless<CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+                              CollectiveKind::broadcast, CollectiveKind::all_to_all>,
     .make = make_direct,
     .cost = direct_cost};
 
@@ -90,14 +90,14 @@ constinit const AlgorithmInfo one_shot_row{.name = "one-shot",
                                            .cost_text = "1 round of p-1 messages, n(p-1) sent",
                                            .source = "Chan et al., CCPE 2007, section 4",
                                            .adds_all_at_once = true,
-                                           .refusal = only<CollectiveKind::all_reduce>,
+                                           .refusal = refusal_unless<CollectiveKind::all_reduce>,
                                            .make = make_one_shot,
                                            .cost = one_shot_cost};
 
 constinit const AlgorithmInfo pairwise_row{.name = "pairwise",
                                            .cost_text = "p rounds, n(p-1)/p sent",
                                            .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-                                           .refusal = only<CollectiveKind::all_to_all>,
+                                           .refusal = refusal_unless<CollectiveKind::all_to_all>,
                                            .make = make_pairwise,
                                            .cost = pairwise_cost};
 

@@ -36,8 +36,8 @@ StatedCost ring_grid_cost(u32 ranks, u32 width) {
 }
 
 std::string hierarchical_lane_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
-  return only_even_nodes(r);
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  return refusal_unless_equal_nodes(r);
 }
 
 std::vector<SchedulePtr> make_hierarchical_lane(const Request& r) {
@@ -48,7 +48,7 @@ StatedCost hierarchical_lane_cost(const Request& r) { return ring_grid_cost(r.sh
 
 /// 0: there is no such torus.
 u32 rows_of(const Request& r) {
-  const u32 p = r.shape.ranks, given = number(r, "rows", 0);
+  const u32 p = r.shape.ranks, given = number_parameter(r, "rows", 0);
   if (given != 0) return p % given == 0 ? given : 0;
   u32 best = 0;
   for (u32 rows = 2; std::uint64_t{rows} * rows <= p; ++rows) {
@@ -58,8 +58,8 @@ u32 rows_of(const Request& r) {
 }
 
 std::string torus2d_refusal(const Request& r) {
-  const u32 given = number(r, "rows", 0);
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  const u32 given = number_parameter(r, "rows", 0);
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (rows_of(r) != 0) return {};
   if (given != 0) {
     return fmt::format("torus2d needs rows that divide the ranks, and {} does not divide {}; give another rows", given,
@@ -75,8 +75,8 @@ std::vector<SchedulePtr> make_torus2d(const Request& r) {
 StatedCost torus2d_cost(const Request& r) { return ring_grid_cost(r.shape.ranks, r.shape.ranks / rows_of(r)); }
 
 std::string hierarchical_leader_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
-  return only_even_nodes(r);
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  return refusal_unless_equal_nodes(r);
 }
 
 std::vector<SchedulePtr> make_hierarchical_leader(const Request& r) {

@@ -68,14 +68,14 @@ constinit const AlgorithmInfo ring_row{
     .name = "ring",
     .cost_text = "2(p-1) rounds, 2n(p-1)/p sent",
     .source = "Patarasuk & Yuan, JPDC 2009",
-    .refusal = only<CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather>,
+    .refusal = refusal_unless<CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather>,
     .make = make_ring,
     .cost = ring_cost};
 
 constinit const AlgorithmInfo neighbour_row{.name = "neighbour",
                                             .cost_text = "1 round, n sent",
                                             .source = "send-receive round a ring",
-                                            .refusal = only<CollectiveKind::send_receive>,
+                                            .refusal = refusal_unless<CollectiveKind::send_receive>,
                                             .make = make_neighbour,
                                             .cost = neighbour_cost};
 

@@ -149,17 +149,18 @@ StatedCost double_tree_cost(const Request& r) {
 
 }  // namespace
 
-constinit const AlgorithmInfo binomial_tree_row{.name = "binomial-tree",
-                                                .cost_text = "about 2·log2 p rounds, n·log2 p sent by rank 0",
-                                                .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
-                                                .refusal = only<CollectiveKind::all_reduce, CollectiveKind::broadcast>,
-                                                .make = make_binomial_tree,
-                                                .cost = binomial_tree_cost};
+constinit const AlgorithmInfo binomial_tree_row{
+    .name = "binomial-tree",
+    .cost_text = "about 2·log2 p rounds, n·log2 p sent by rank 0",
+    .source = "Thakur, Rabenseifner, Gropp, IJHPCA 2005",
+    .refusal = refusal_unless<CollectiveKind::all_reduce, CollectiveKind::broadcast>,
+    .make = make_binomial_tree,
+    .cost = binomial_tree_cost};
 
 constinit const AlgorithmInfo double_tree_row{.name = "double-tree",
                                               .cost_text = "2·log2 p rounds, 2n sent",
                                               .source = "Sanders, Speck, Träff, Parallel Computing 2009",
-                                              .refusal = only<CollectiveKind::all_reduce>,
+                                              .refusal = refusal_unless<CollectiveKind::all_reduce>,
                                               .make = make_double_tree,
                                               .cost = double_tree_cost};
 

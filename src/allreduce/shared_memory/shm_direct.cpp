@@ -295,7 +295,7 @@ bool ShmDirect::advance_staged() {
 namespace {
 
 std::string shm_direct_refusal(const Request& r) {
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (r.shape.ranks_per_node != r.shape.ranks) return "shm-direct needs all ranks on one node";
   return {};
 }

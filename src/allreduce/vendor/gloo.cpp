@@ -53,7 +53,7 @@ class GlooCollective final : public Collective {
 
 std::string gloo_row_refusal(const Request& r) {
   (void)gloo_algorithm(r);
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (!runtime::gloo_has(r.arithmetic.element)) {
     return fmt::format("gloo has no operators for {}", core::info(r.arithmetic.element).name);
   }

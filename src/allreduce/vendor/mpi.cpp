@@ -209,7 +209,7 @@ std::string mpi_refusal(const Request&) { return runtime::mpi_refusal(); }
 
 std::string mpi_vector_refusal(const Request& r) {
   if (auto why = runtime::mpi_refusal(); !why.empty()) return why;
-  return only_collectives(r, {CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
+  return refusal_unless(r, {CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
 }
 
 namespace {
@@ -253,7 +253,7 @@ int segment_of(const Request& r) {
 
 std::string ompi_refusal(const Request& r) {
   (void)segment_of(r);
-  if (auto why = only_collectives(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
+  if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (auto why = runtime::mpi_refusal(); !why.empty()) return why;
   return runtime::forced_all_reduce_refusal(forced_algorithm(r));
 }
