@@ -156,7 +156,7 @@ TEST(Executor, HoldsTheBitsOfTheInterpretedSchedule) {
         spans.emplace_back(expected[static_cast<std::size_t>(r)]);
       }
       const SchedulePtr schedule = find_algorithm(algorithm)->make(shape_of_ranks(p)).front();
-      const Slices whole(Cut::run, n, sizeof(float), schedule->blocks(), n, true);
+      const Slices whole(SliceCut::run, n, sizeof(float), schedule->blocks(), n, true);
       const auto bytes = interpret(std::span(&schedule, 1), whole, spans, Op::average);
       EXPECT_EQ(o.out, expected) << algorithm << " p " << p;
       for (std::size_t r = 0; r < bytes.size(); ++r) EXPECT_EQ(o.sent[r].bytes, 2 * bytes[r]);

@@ -136,8 +136,8 @@ Slices cut(std::span<const SchedulePtr> schedules, std::size_t elements) {
   const Schedule& s = *schedules.front();
   bool runs = false;
   for (std::uint32_t r = 0; r < s.ranks(); ++r) runs |= sends_runs(s, r);
-  const Cut way = cut_for(s.collective_kind());
-  return {way, elements, sizeof(float), s.blocks(), 256, way == Cut::of_each_block && runs};
+  const SliceCut way = slice_cut_for(s.collective_kind());
+  return {way, elements, sizeof(float), s.blocks(), 256, way == SliceCut::share_of_each_block && runs};
 }
 
 std::uint64_t longest(std::span<const SchedulePtr> schedules) {
@@ -434,7 +434,7 @@ TEST(GoalText, WithoutOneOfItsDependenciesGivesOtherNumbers) {
 
 TEST(GoalText, StatesAMessageASumAndAJoin) {
   const auto schedules = find_algorithm("direct")->make({3, 1});
-  const Slices slices(Cut::run, 3, sizeof(float), 3, 1024, true);
+  const Slices slices(SliceCut::run, 3, sizeof(float), 3, 1024, true);
   const std::string text = text_of({.schedules = schedules, .slices = slices, .reduce_bytes_per_s = 1e9});
   EXPECT_TRUE(text.starts_with("num_ranks 3\n\nrank 0 {\n")) << text;
   EXPECT_NE(text.find("s0_at_4: send 4b to 1 tag 0\n"), std::string::npos) << text;

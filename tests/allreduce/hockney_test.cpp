@@ -15,7 +15,7 @@ namespace {
 /// Of a buffer of fp32 in one slice.
 std::vector<double> finish_times(const SchedulePtr& s, std::size_t elements, const std::vector<double>& begin,
                                  const core::Machine& machine) {
-  const Slices whole(Cut::run, elements, sizeof(float), s->blocks(), elements, true);
+  const Slices whole(SliceCut::run, elements, sizeof(float), s->blocks(), elements, true);
   return hockney_finish_times(std::span(&s, 1), whole, sizeof(float), begin, machine);
 }
 
@@ -79,7 +79,7 @@ TEST(Hockney, ALateRankDelaysTheOthers) {
 /// An all-reduce on four ranks, in slices of messages of so many bytes.
 double sliced(const char* algorithm, std::size_t n, std::size_t message_bytes, const core::Machine& machine) {
   const auto schedules = find_algorithm(algorithm)->make({4, 1});
-  const Slices slices(Cut::run, n, 4, schedules.front()->blocks(), message_bytes, false);
+  const Slices slices(SliceCut::run, n, 4, schedules.front()->blocks(), message_bytes, false);
   const auto end = hockney_finish_times(schedules, slices, 4, std::vector<double>(4, 0.0), machine);
   return *std::max_element(end.begin(), end.end());
 }
@@ -106,7 +106,7 @@ TEST(Hockney, BothTreesOfADoubleTreeAreUsed) {
   const core::Machine machine = linked(1e-9, 1e9, 1e12);
   const std::size_t n = 1 << 20;
   const auto first_tree = find_algorithm("double-tree")->make({4, 1}).front();
-  const Slices slices(Cut::run, n, 4, first_tree->blocks(), n / 16, false);
+  const Slices slices(SliceCut::run, n, 4, first_tree->blocks(), n / 16, false);
   const auto alone = hockney_finish_times(std::span(&first_tree, 1), slices, 4, std::vector<double>(4, 0.0), machine);
   EXPECT_LT(sliced("double-tree", n, n / 16, machine), *std::max_element(alone.begin(), alone.end()))
       << "leaves of one are nodes of the other";
@@ -121,7 +121,7 @@ TEST(Hockney, ADoubleTreeTakesTwoBuffersTimeWhateverItsDepth) {
   for (std::uint32_t p : {4u, 5u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 14u, 16u, 23u, 32u}) {
     const auto trees = find_algorithm("double-tree")->make({p, 1});
     const auto message = message_bytes_for(trees, bytes, std::size_t{1} << 20);
-    const Slices slices(Cut::run, n, sizeof(float), 1, message, false);
+    const Slices slices(SliceCut::run, n, sizeof(float), 1, message, false);
     const auto end = hockney_finish_times(trees, slices, sizeof(float), std::vector<double>(p, 0.0), machine);
     const double levels = std::bit_width(p - 1);
     EXPECT_LT(*std::max_element(end.begin(), end.end()), 4 * levels * 1e-5 + 1.15 * 2 * transfer) << p;

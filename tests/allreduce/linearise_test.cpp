@@ -175,9 +175,9 @@ struct Sliced {
   Sliced(std::vector<SchedulePtr> all, std::size_t elements)
       : schedules(std::move(all)),
         n(elements / schedules.front()->blocks() * schedules.front()->blocks()),
-        slices(
-            cut_for(schedules.front()->collective_kind()), n, 4, schedules.front()->blocks(), 128,
-            cut_for(schedules.front()->collective_kind()) == Cut::of_each_block && spans_blocks(*schedules.front())) {}
+        slices(slice_cut_for(schedules.front()->collective_kind()), n, 4, schedules.front()->blocks(), 128,
+               slice_cut_for(schedules.front()->collective_kind()) == SliceCut::share_of_each_block &&
+                   spans_blocks(*schedules.front())) {}
   std::uint32_t ranks() const { return schedules.front()->ranks(); }
 };
 
@@ -189,10 +189,11 @@ std::vector<Values> interpreted(const Sliced& c) {
   }
   std::vector<std::span<float>> buffers(values.begin(), values.end());
   const Schedule& s = *c.schedules.front();
-  if (cut_for(s.collective_kind()) == Cut::run) {
+  if (slice_cut_for(s.collective_kind()) == SliceCut::run) {
     interpret(c.schedules, c.slices, buffers, Op::sum);
   } else {
-    interpret(c.schedules, Slices(Cut::of_each_block, c.n, sizeof(float), s.blocks(), c.n, true), buffers, Op::sum);
+    interpret(c.schedules, Slices(SliceCut::share_of_each_block, c.n, sizeof(float), s.blocks(), c.n, true), buffers,
+              Op::sum);
   }
   return values;
 }

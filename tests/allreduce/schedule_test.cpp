@@ -96,7 +96,7 @@ void expect_right_at_the_stated_cost(const AlgorithmChoice& a, Shape shape, Coll
     const bool once = std::ranges::all_of(sends.finishes, [](auto n) { return n == 1; });
     EXPECT_TRUE(collective_kind != CollectiveKind::all_reduce || s->ranks() == 1 || once != s->finishes_everywhere())
         << where();
-    if (cut_for(collective_kind) == Cut::of_each_block) {
+    if (slice_cut_for(collective_kind) == SliceCut::share_of_each_block) {
       EXPECT_EQ(sends.runs, std::vector<char>(s->ranks(), sends.runs.front())) << where();
     }
   }

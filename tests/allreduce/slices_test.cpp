@@ -22,7 +22,7 @@ std::vector<int> coverage(const Slices& slices, std::size_t n, std::uint32_t blo
 }
 
 TEST(Slices, CoverTheBufferOnceWhateverItsLength) {
-  for (const auto cut : {Cut::run, Cut::of_each_block}) {
+  for (const auto cut : {SliceCut::run, SliceCut::share_of_each_block}) {
     for (std::size_t n : {0u, 1u, 15u, 16u, 17u, 1000u, 65536u, 100003u}) {
       for (std::uint32_t blocks : {1u, 2u, 3u, 7u}) {
         for (const bool whole : {false, true}) {
@@ -39,7 +39,7 @@ TEST(Slices, CoverTheBufferOnceWhateverItsLength) {
 TEST(Slices, OfEachBlockTakeTheirShareInsideTheBlock) {
   const std::size_t n = 100003;
   const std::uint32_t blocks = 3;
-  const Slices s(Cut::of_each_block, n, 4, blocks, 4096, false);
+  const Slices s(SliceCut::share_of_each_block, n, 4, blocks, 4096, false);
   ASSERT_GT(s.count(), 2u);
   for (std::size_t i = 0; i < s.count(); ++i) {
     for (std::uint32_t b = 0; b < blocks; ++b) {
@@ -51,7 +51,7 @@ TEST(Slices, OfEachBlockTakeTheirShareInsideTheBlock) {
 }
 
 TEST(Slices, SharesOfASliceDoNotOverlapInScratch) {
-  const Slices s(Cut::of_each_block, 100003, 4, 3, 4096, false);
+  const Slices s(SliceCut::share_of_each_block, 100003, 4, 3, 4096, false);
   for (std::size_t i = 0; i < s.count(); ++i) {
     for (std::uint32_t b = 0; b < 2; ++b) {
       const Extent e = s[i].extent({b, 1}), next = s[i].extent({b + 1, 1});
@@ -61,7 +61,7 @@ TEST(Slices, SharesOfASliceDoNotOverlapInScratch) {
 }
 
 TEST(Slices, AMessageIsAboutAsLongAsAskedFor) {
-  for (const auto cut : {Cut::run, Cut::of_each_block}) {
+  for (const auto cut : {SliceCut::run, SliceCut::share_of_each_block}) {
     const Slices s(cut, std::size_t{16} << 20, 4, 4, 256 << 10, false);
     const std::size_t bytes = s[0].extent({0, 1}).elements * 4;
     EXPECT_LE(bytes, (256u << 10) + 64u);
@@ -83,7 +83,7 @@ TEST(Blocks, AreNearlyEqualAndCoverTheSlice) {
 }
 
 Slice run_of(std::size_t n, std::uint32_t blocks) {
-  return {.cut = Cut::run, .blocks = blocks, .total = n, .begin = 0, .length = n};
+  return {.cut = SliceCut::run, .blocks = blocks, .total = n, .begin = 0, .length = n};
 }
 
 TEST(ElementsSent, OfTheRingAreItsClosedForm) {

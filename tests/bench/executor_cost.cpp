@@ -45,7 +45,7 @@ class Instant final : public runtime::Transport {
 /// Messages that rank 0 sends and receives in one call.
 std::size_t steps_of(const allreduce::AlgorithmChoice& a, std::uint32_t ranks) {
   const auto schedule = a.make({ranks, ranks}).front();
-  const allreduce::Slices slices(allreduce::Cut::run, elements, sizeof(float), schedule->blocks(), message, false);
+  const allreduce::Slices slices(allreduce::SliceCut::run, elements, sizeof(float), schedule->blocks(), message, false);
   const auto plan = allreduce::compile(*schedule, 0, allreduce::Placement::in_place);
   return slices.count() * (plan.sends.size() + plan.receives.size());
 }

@@ -134,8 +134,8 @@ TEST(SimWorld, EverySliceRunsTheScheduleOfItsTurn) {
   const auto schedules = m.algorithm->make({p, 1});
   ASSERT_EQ(schedules.size(), 2u);
   m.message_bytes = n * sizeof(float) / schedules.front()->blocks() / 4;
-  const allreduce::Slices slices(allreduce::Cut::run, n, sizeof(float), schedules.front()->blocks(), m.message_bytes,
-                                 false);
+  const allreduce::Slices slices(allreduce::SliceCut::run, n, sizeof(float), schedules.front()->blocks(),
+                                 m.message_bytes, false);
   ASSERT_GE(slices.count(), 2u);
 
   auto by = [&](std::span<const allreduce::SchedulePtr> ones) {

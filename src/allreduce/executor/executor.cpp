@@ -34,7 +34,7 @@ std::size_t grain_of(const ExchangeSpec& o) { return o.codec && !takes_whole_ten
 /// suffice.
 bool spans_blocks(const Algorithm& a) {
   return std::ranges::any_of(a.schedules, [](const SchedulePtr& s) {
-    return cut_for(s->collective_kind()) == Cut::of_each_block && sends_runs(*s, 0);
+    return slice_cut_for(s->collective_kind()) == SliceCut::share_of_each_block && sends_runs(*s, 0);
   });
 }
 
@@ -70,7 +70,7 @@ Slices cut(const Algorithm& a, const ExchangeSpec& o, std::size_t elements, std:
            std::size_t message) {
   const Schedule& s = *a.schedules.front();
   const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
-  return {cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
+  return {slice_cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ std::vector<std::uint64_t> interpret_slice(const Schedule& s, std::span<const st
     }
   }
   std::vector<std::uint64_t> bytes;
-  const Slice whole{.cut = Cut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
+  const Slice whole{.cut = SliceCut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
   for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
   return bytes;
 }
@@ -59,7 +59,7 @@ std::vector<std::uint64_t> interpret(std::span<const SchedulePtr> schedules, con
   for (std::size_t i = 0; i < slices.count(); ++i) {
     const Slice slice = slices[i];
     std::vector<std::span<float>> parts(buffers.begin(), buffers.end());
-    if (slice.cut == Cut::run) {
+    if (slice.cut == SliceCut::run) {
       for (auto& p : parts) p = p.subspan(slice.begin, slice.length);
     } else if (slice.count > 1) {
       throw std::logic_error("shares of blocks are not interpreted one by one; cut the buffer into one slice");

@@ -24,12 +24,13 @@ std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, st
   return std::min(n, divide_up(n, grain) * b / blocks * grain);
 }
 
-Cut cut_for(CollectiveKind g) {
-  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast ? Cut::run : Cut::of_each_block;
+SliceCut slice_cut_for(CollectiveKind g) {
+  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast ? SliceCut::run
+                                                                           : SliceCut::share_of_each_block;
 }
 
 Extent Slice::extent(Blocks b) const {
-  if (cut == Cut::run) {
+  if (cut == SliceCut::run) {
     const std::size_t first = block_begin(length, blocks, b.first, grain),
                       last = block_begin(length, blocks, b.first + b.count, grain);
     return {begin + first, first, last - first};
@@ -41,12 +42,12 @@ Extent Slice::extent(Blocks b) const {
   return {first + from, b.first * longest_share(total, blocks, count), to - from};
 }
 
-Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
+Slices::Slices(SliceCut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
                std::size_t message_bytes, bool whole, std::size_t grain)
     : cut_(cut), blocks_(blocks), total_(elements), grain_(grain), length_(elements) {
   if (whole || elements == 0) return;
   const std::size_t message = std::max(message_bytes / element_bytes, line_elements);
-  if (cut == Cut::of_each_block) {
+  if (cut == SliceCut::share_of_each_block) {
     count_ = std::max<std::size_t>(1, divide_up(divide_up(elements, blocks), message));
     return;
   }
@@ -58,7 +59,7 @@ Slices::Slices(Cut cut, std::size_t elements, std::size_t element_bytes, std::ui
 
 Slice Slices::operator[](std::size_t number) const {
   Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_, .grain = grain_};
-  if (cut_ == Cut::run) {
+  if (cut_ == SliceCut::run) {
     s.begin = std::min(total_, number * length_);
     s.length = std::min(length_, total_ - s.begin);
   }
@@ -66,7 +67,7 @@ Slice Slices::operator[](std::size_t number) const {
 }
 
 std::size_t Slices::scratch_elements() const {
-  if (cut_ == Cut::run || count_ == 1) return count_ == 1 ? total_ : length_;
+  if (cut_ == SliceCut::run || count_ == 1) return count_ == 1 ? total_ : length_;
   return blocks_ * longest_share(total_, blocks_, count_);
 }
 

@@ -28,11 +28,11 @@ inline ElementRange block_range(std::size_t n, std::uint32_t blocks, std::uint32
 }
 
 /// How a slice is cut from the buffer. run: a slice is a run of consecutive elements, which is cut into blocks of its
-/// own. of_each_block: a slice has a share of every block of the whole buffer, for collectives in which ranks own
+/// own. share_of_each_block: a slice has a share of every block of the whole buffer, for collectives in which ranks own
 /// blocks.
-enum class Cut : std::uint8_t { run, of_each_block };
-/// The cut for a collective kind: of_each_block where the kind says which rank owns which block, else run.
-Cut cut_for(CollectiveKind);
+enum class SliceCut : std::uint8_t { run, share_of_each_block };
+/// The cut for a collective kind: share_of_each_block where the kind says which rank owns which block, else run.
+SliceCut slice_cut_for(CollectiveKind);
 
 /// A stretch of elements: `offset` is where it begins in a call's buffers, `scratch_offset` where it begins in scratch
 /// that holds one slice.
@@ -42,14 +42,14 @@ struct Extent {
 
 /// One slice of a buffer of `total` elements.
 struct Slice {
-  Cut cut = Cut::run;
+  SliceCut cut = SliceCut::run;
   std::uint32_t blocks = 1;
   std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
-  /// Index of this slice among `count` slices. For of_each_block every block is cut into `count` shares, and the slice
-  /// has the share with this index of each block.
+  /// Index of this slice among `count` slices. For share_of_each_block every block is cut into `count` shares, and the
+  /// slice has the share with this index of each block.
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
-  /// For of_each_block, an extent of several blocks is allowed only where there is one slice.
+  /// For share_of_each_block, an extent of several blocks is allowed only where there is one slice.
   Extent extent(Blocks) const;
 };
 
@@ -58,8 +58,8 @@ class Slices {
  public:
   Slices() = default;
   /// Cuts slices whose messages have about `message_bytes` bytes a block. whole: there is only one slice, of any size.
-  /// grain: for Cut::run only; slices and blocks begin at multiples of the grain, as a codec needs.
-  Slices(Cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
+  /// grain: for SliceCut::run only; slices and blocks begin at multiples of the grain, as a codec needs.
+  Slices(SliceCut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
          bool whole, std::size_t grain = 1);
   std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
   Slice operator[](std::size_t number) const;
@@ -67,7 +67,7 @@ class Slices {
   std::size_t scratch_elements() const;
 
  private:
-  Cut cut_ = Cut::run;
+  SliceCut cut_ = SliceCut::run;
   std::uint32_t blocks_ = 1;
   std::size_t total_ = 0, count_ = 1, grain_ = 1;
   std::size_t length_ = 0;  ///< for run: the elements of each slice but the last

@@ -262,10 +262,10 @@ constexpr std::size_t usual_slice = std::size_t{256} << 10, most_slices = 16;
 double predicted_s(const core::Machine& machine, const std::vector<SchedulePtr>& schedules, const Request& r,
                    std::size_t bytes) {
   const std::size_t element_bytes = core::size_of(r.arithmetic.element);
-  const Cut cut = cut_for(r.collective_kind);
+  const SliceCut cut = slice_cut_for(r.collective_kind);
   const std::size_t longest = message_bytes_for(schedules, bytes, std::max(usual_slice, bytes / most_slices));
   const Slices slices(cut, bytes / element_bytes, element_bytes, schedules.front()->blocks(), longest,
-                      cut == Cut::of_each_block);
+                      cut == SliceCut::share_of_each_block);
   return std::ranges::max(hockney_finish_times(schedules, slices, element_bytes,
                                                std::vector<double>(schedules.front()->ranks(), 0.0), machine));
 }

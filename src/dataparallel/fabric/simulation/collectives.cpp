@@ -25,9 +25,11 @@ std::span<float> floats(Buffer b) {
 /// same way through the only schedule, whichever slice it is in.
 allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
                       std::span<const allreduce::SchedulePtr> schedules, std::size_t message_bytes) {
-  const auto how = allreduce::cut_for(collective_kind);
+  const auto how = allreduce::slice_cut_for(collective_kind);
   const std::size_t bytes = allreduce::message_bytes_for(schedules, elements * sizeof(float), message_bytes);
-  return {how, elements, sizeof(float), schedules.front()->blocks(), bytes, how == allreduce::Cut::of_each_block};
+  return {how,           elements,
+          sizeof(float), schedules.front()->blocks(),
+          bytes,         how == allreduce::SliceCut::share_of_each_block};
 }
 
 /// Other ranks' blocks are undefined after a reduce-scatter: NaN makes any use of them visible.
