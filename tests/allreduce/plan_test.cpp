@@ -15,13 +15,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<Plan> compile_all(const Schedule& s, Placement placement, Form form = Form::plain) {
+std::vector<Plan> compile_all(const Schedule& s, Placement placement, MessageForm form = MessageForm::plain) {
   std::vector<Plan> plans;
   for (std::uint32_t r = 0; r < s.ranks(); ++r) plans.push_back(compile(s, r, placement, form));
   return plans;
 }
 
-void expect_sound(const Schedule& s, const std::string& where, Form form = Form::plain) {
+void expect_sound(const Schedule& s, const std::string& where, MessageForm form = MessageForm::plain) {
   for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
     const auto plans = compile_all(s, placement, form);
     for (const auto reading : {Reading::peer_memory, Reading::landing}) {
@@ -42,7 +42,7 @@ TEST(PlanContract, EveryPlanIsFreeOfRacesAndDeadlocksWithTheLatestReader) {
             const auto where =
                 fmt::format("{} {} p {} per node {}", algorithm, name(collective_kind), p, shape.ranks_per_node);
             expect_sound(*s, where);
-            if (coded_refusal(*s).empty()) expect_sound(*s, where + " coded", Form::coded);
+            if (coded_refusal(*s).empty()) expect_sound(*s, where + " coded", MessageForm::coded);
           }
         }
       }
@@ -54,7 +54,7 @@ TEST(PlanVerifier, RejectsReducingInPlaceWhileThePeerReads) {
   const auto s = recursive_doubling(4);
   auto plans = compile_all(*s, Placement::in_place);
   for (auto& plan : plans) {
-    for (auto& r : plan.reductions) r.own = r.to = Place::out, r.fence = 0;
+    for (auto& r : plan.reductions) r.own = r.to = Place::out, r.sends_before_write = 0;
     for (auto& x : plan.sends) x.from = Place::out;
     for (auto& f : plan.finishes) f.from = Place::out;
   }
@@ -65,7 +65,7 @@ TEST(PlanVerifier, RejectsAFenceThatWaitsForItsOwnRound) {
   const auto s = recursive_doubling(4);
   auto plans = compile_all(*s, Placement::in_place);
   for (auto& plan : plans) {
-    for (std::uint32_t i = 0; i < plan.reductions.size(); ++i) plan.reductions[i].fence = i + 1;
+    for (std::uint32_t i = 0; i < plan.reductions.size(); ++i) plan.reductions[i].sends_before_write = i + 1;
   }
   EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("deadlock"));
 }
@@ -74,24 +74,25 @@ TEST(PlanVerifier, RejectsAMissingFence) {
   // Four rounds of doubling return to a place that the partner of two rounds ago may still read.
   const auto s = recursive_doubling(16);
   auto plans = compile_all(*s, Placement::in_place);
-  bool had_fence = false;
+  bool had_sends_before = false;
   for (auto& plan : plans) {
-    for (auto& r : plan.reductions) had_fence |= r.fence > 0, r.fence = 0;
-    for (auto& f : plan.finishes) had_fence |= f.fence > 0, f.fence = 0;
+    for (auto& r : plan.reductions) had_sends_before |= r.sends_before_write > 0, r.sends_before_write = 0;
+    for (auto& f : plan.finishes) had_sends_before |= f.sends_before_write > 0, f.sends_before_write = 0;
   }
-  ASSERT_TRUE(had_fence);
+  ASSERT_TRUE(had_sends_before);
   EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("race"));
 }
 
 TEST(PlanVerifier, RejectsAnEarlyLanding) {
-  // The ring's all-gather receives straight into `out`; without its fence the block may still be on its way out.
+  // The ring's all-gather receives straight into `out`; without waiting for sends the block may still be on its way
+  // out.
   const auto s = ring(3);
   auto plans = compile_all(*s, Placement::in_place);
-  bool had_fence = false;
+  bool had_sends_before = false;
   for (auto& plan : plans) {
-    for (auto& x : plan.receives) had_fence |= x.direct && x.fence > 0, x.fence = 0;
+    for (auto& x : plan.receives) had_sends_before |= x.direct && x.sends_before_write > 0, x.sends_before_write = 0;
   }
-  ASSERT_TRUE(had_fence);
+  ASSERT_TRUE(had_sends_before);
   EXPECT_THAT(verify_plans(*s, plans, Reading::landing), HasSubstr("race"));
 }
 
@@ -116,10 +117,10 @@ TEST(PlanVerifier, RejectsARunThatIsSentBeforeTheOwnBlockIsInIt) {
 }
 
 TEST(CodedPlan, OfAScheduleWhoseSumsSeveralRanksFinishIsRefusedAndWouldEndWithDifferentValues) {
-  EXPECT_THROW(compile(*recursive_doubling(4), 0, Placement::in_place, Form::coded), std::logic_error);
+  EXPECT_THROW(compile(*recursive_doubling(4), 0, Placement::in_place, MessageForm::coded), std::logic_error);
   // As if every rank of the all-gather encoded the sums anew in place of passing their bytes on.
   const auto s = ring(3);
-  auto plans = compile_all(*s, Placement::in_place, Form::coded);
+  auto plans = compile_all(*s, Placement::in_place, MessageForm::coded);
   ASSERT_EQ(verify_plans(*s, plans, Reading::peer_memory), "");
   for (auto& plan : plans) {
     auto& last = plan.rounds.back();
@@ -132,19 +133,19 @@ TEST(CodedPlan, OfAScheduleWhoseSumsSeveralRanksFinishIsRefusedAndWouldEndWithDi
 TEST(CodedPlan, NeedsItsFences) {
   // Finished bytes land where the partial sum of the same block lay, which may still be on its way out.
   const auto s = ring(3);
-  auto plans = compile_all(*s, Placement::in_place, Form::coded);
+  auto plans = compile_all(*s, Placement::in_place, MessageForm::coded);
   ASSERT_EQ(verify_plans(*s, plans, Reading::landing), "");
-  bool had_fence = false;
+  bool had_sends_before = false;
   for (auto& plan : plans) {
-    for (auto& x : plan.receives) had_fence |= x.fence > 0, x.fence = 0;
-    for (auto& x : plan.finishes) had_fence |= x.fence > 0, x.fence = 0;
+    for (auto& x : plan.receives) had_sends_before |= x.sends_before_write > 0, x.sends_before_write = 0;
+    for (auto& x : plan.finishes) had_sends_before |= x.sends_before_write > 0, x.sends_before_write = 0;
   }
-  ASSERT_TRUE(had_fence);
+  ASSERT_TRUE(had_sends_before);
   EXPECT_THAT(verify_plans(*s, plans, Reading::landing), HasSubstr("race"));
 }
 
 TEST(CodedPlan, EncodesAFinishedSumOnceAndPassesItsBytesOn) {
-  const Plan plan = compile(*ring(4), 1, Placement::in_place, Form::coded);
+  const Plan plan = compile(*ring(4), 1, Placement::in_place, MessageForm::coded);
   EXPECT_EQ(plan.encodes.size(), 3u) << "one partial sum a hop, none for what is finished";
   ASSERT_EQ(plan.finishes.size(), 1u);
   EXPECT_TRUE(plan.finishes[0].encodes);

@@ -20,7 +20,7 @@ bool reads_all(const runtime::Transport& t) {
   return true;
 }
 
-Form form_of(const ExchangeSpec& o) { return o.codec ? Form::coded : Form::plain; }
+MessageForm form_of(const ExchangeSpec& o) { return o.codec ? MessageForm::coded : MessageForm::plain; }
 
 bool takes_whole_tensors(const ExchangeSpec& o) {
   return o.codec && o.codec->codec->grain() == compression::whole_tensor;

@@ -70,7 +70,7 @@ class Pipeline {
   void sum(const ReduceStep&, const Extent&);
   bool operands_arrived(const ReduceStep&);
   const std::byte* view(std::uint32_t receive);
-  bool fenced(std::uint32_t fence);
+  bool first_sends_done(std::uint32_t count);
   std::size_t bytes(const Extent& e) const { return e.elements * width_; }
   std::byte* at(Place, const Extent&) const;
   /// The memory that a message of these blocks is sent from, or received into.
@@ -93,7 +93,7 @@ class Pipeline {
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> views_;  ///< the data of each receive of this round; null: it has not arrived
   Sources sources_;
-  std::uint32_t left_ = 0;  ///< this many of the first sends, in the order of posting, are known to have left
+  std::uint32_t sends_done_ = 0;  ///< this many of the first sends, in the order of posting, are known to be done
 };
 
 /// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().

@@ -26,7 +26,7 @@ void Pipeline<Submit>::launch(const Plan& plan, const Call& call, CallMemory mem
   round_ = 0;
   phase_ = first_phase();
   sends_.clear();
-  left_ = 0;
+  sends_done_ = 0;
   if (coded_) {
     coded_->launch(call, memory, slice);
     if (call.op == Op::average) work_.run("divide", 2 * slice.length * width_, [this] { coded_->divide(); });
@@ -56,9 +56,9 @@ std::span<std::byte> Pipeline<Submit>::message(Place p, Blocks blocks) const {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::fenced(std::uint32_t fence) {
-  while (left_ < fence && transport_.send_done(sends_[left_])) ++left_;
-  return left_ >= fence;
+bool Pipeline<Submit>::first_sends_done(std::uint32_t count) {
+  while (sends_done_ < count && transport_.send_done(sends_[sends_done_])) ++sends_done_;
+  return sends_done_ >= count;
 }
 
 template <class Submit>
@@ -111,7 +111,7 @@ template <class Submit>
 bool Pipeline<Submit>::encode() {
   const std::span steps = round().encodes.of(plan_->encodes);
   for (const auto& x : steps) {
-    if (!fenced(x.fence)) return false;
+    if (!first_sends_done(x.sends_before_write)) return false;
   }
   for (const auto& x : steps) {
     work_.run("encode", slice_.extent(x.blocks).elements * width_,
@@ -139,14 +139,14 @@ bool Pipeline<Submit>::sendable() {
   return !any || work_.done();
 }
 
-/// It may land as soon as it is posted.
+/// True where the message's data may be written to their place as soon as the receive is posted.
 template <class Submit>
 bool Pipeline<Submit>::may_land(const ReceiveStep& x) {
   if (Submit::at_once && !x.direct) return true;
   if (transport_.zero_copy_from(static_cast<int>(x.peer))) return true;
-  if (x.direct && !fenced(x.fence)) return false;
+  if (x.direct && !first_sends_done(x.sends_before_write)) return false;
   if (slice_.extent(x.blocks).elements == 0) return true;
-  // The encoding that was there has been sent, for which the fence waits, or it is one of another block.
+  // The encoding that was there has been sent, for which sends_before_write waits, or it is one of another block.
   return x.direct && !coded_ ? work_.done() : work_.landing_read();
 }
 
@@ -200,7 +200,7 @@ bool Pipeline<Submit>::receive_direct() {
     const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
     if (!x.direct) continue;
     const std::byte* from = view(next_receive_);
-    if (!from || !fenced(x.fence)) return false;
+    if (!from || !first_sends_done(x.sends_before_write)) return false;
     if (from == &nothing) continue;
     const std::span<std::byte> to = message(x.to, x.blocks);
     if (coded_) {
@@ -224,7 +224,7 @@ bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
 
 template <class Submit>
 bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
-  if (!operands_arrived(r) || !fenced(r.fence)) return false;
+  if (!operands_arrived(r) || !first_sends_done(r.sends_before_write)) return false;
   const Extent e = slice_.extent(r.blocks);
   if (e.elements == 0) return true;
   sources_.clear();
@@ -254,7 +254,7 @@ template <class Submit>
 bool Pipeline<Submit>::finish_round() {
   const std::span steps = round().finishes.of(plan_->finishes);
   for (const auto& x : steps) {
-    if (!fenced(x.fence)) return false;
+    if (!first_sends_done(x.sends_before_write)) return false;
   }
   for (const auto& x : steps) {
     const Extent e = slice_.extent(x.blocks);
@@ -272,7 +272,7 @@ bool Pipeline<Submit>::finish_round() {
 
 template <class Submit>
 bool Pipeline<Submit>::copy_rest() {
-  if (!fenced(static_cast<std::uint32_t>(sends_.size()))) return false;
+  if (!first_sends_done(static_cast<std::uint32_t>(sends_.size()))) return false;
   copy(plan_->copies);
   return true;
 }

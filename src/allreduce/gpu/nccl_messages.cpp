@@ -53,12 +53,14 @@ struct Course {
   std::uint64_t bytes_due;
 };
 
-/// A landing is for one round, and the next group comes after its sums in the stream. The fences of plans hold by this
-/// order too, but for a message that arrives where one of the same group is sent from: no plan has that.
+/// Landing memory serves one round: in the stream, the next group of messages comes after this round's sums. By the
+/// same order the sends that a write must wait for (`sends_before_write`) are done, unless a message arrived where
+/// another of the same group is sent from. No plan has such a message, which this function checks.
 void check_plan(const Plan& plan) {
   for (const PlanRound& round : plan.rounds) {
     for (const ReceiveStep& x : round.receives.of(plan.receives)) {
-      if (x.direct && x.fence > round.sends.first) throw std::logic_error("a message arrives where another is read");
+      if (x.direct && x.sends_before_write > round.sends.first)
+        throw std::logic_error("a message arrives where another is read");
     }
   }
 }

@@ -14,8 +14,8 @@ using u32 = std::uint32_t;
 
 class Compiler {
  public:
-  Compiler(const Schedule& s, u32 rank, Placement placement, Form form, Place first_alternative)
-      : s_(s), rank_(rank), form_(form), first_alternative_(first_alternative) {
+  Compiler(const Schedule& s, u32 rank, Placement placement, MessageForm form, Place first_sum_place)
+      : s_(s), rank_(rank), form_(form), first_sum_place_(first_sum_place) {
     if (coded()) {
       if (const auto why = coded_refusal(s); !why.empty()) throw std::logic_error(why);
       on_wire_.assign(s.blocks(), false);
@@ -24,7 +24,7 @@ class Compiler {
     plan_.blocks = s.blocks();
     place_.assign(s.blocks(), placement == Placement::in_place ? Place::out : Place::in);
     for (auto& l : last_send_) l.assign(s.blocks(), 0);
-    read_in_.assign(s.blocks(), 0);
+    read_in_round_.assign(s.blocks(), 0);
     // A run of blocks in a message must lie in one place.
     if (placement == Placement::out_of_place && s.collective_kind() == CollectiveKind::all_gather &&
         sends_runs(s, rank)) {
@@ -43,8 +43,8 @@ class Compiler {
     return std::move(plan_);
   }
 
-  /// Is any value put beside its block? Known from the first round in which one is.
-  bool alternates() {
+  /// True where any value is written to `alternate`. It compiles only as far as the first round in which one is.
+  bool uses_alternate() {
     for (u32 k = 0; k < s_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
     return plan_.uses_alternate;
   }
@@ -63,7 +63,7 @@ class Compiler {
     for (const Step& x : steps_) {
       if (x.kind != StepKind::send) continue;
       add_send(x);
-      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) read_in_[b] = k + 1;
+      for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) read_in_round_[b] = k + 1;
     }
     round.sends.count = size(plan_.sends) - round.sends.first;
     round.encodes.count = size(plan_.encodes) - round.encodes.first;
@@ -85,23 +85,23 @@ class Compiler {
   void encode(Blocks blocks) {
     for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) {
       if (on_wire_[b]) continue;
-      plan_.encodes.push_back({{b, 1}, place_[b], fence(Place::wire, {b, 1})});
+      plan_.encodes.push_back({{b, 1}, place_[b], sends_before_write(Place::wire, {b, 1})});
       on_wire_[b] = true;
     }
   }
 
   void add_receives(u32 k, PlanRound& round) {
-    // Decide every destination from the places before the round, then move the values.
-    u32 landing = 0;
+    // Every destination is chosen by the places before the round. Only then are the values' places updated.
+    u32 landing_blocks = 0;
     for (const Step& x : steps_) {
       if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
       const bool direct = x.kind == StepKind::recv;
       const Place to = destination(k, x);
-      plan_.receives.push_back({x.peer, x.blocks, direct, to, direct ? fence(to, x.blocks) : 0});
-      if (!direct) landing += x.blocks.count;
+      plan_.receives.push_back({x.peer, x.blocks, direct, to, direct ? sends_before_write(to, x.blocks) : 0});
+      if (!direct) landing_blocks += x.blocks.count;
     }
     round.receives.count = size(plan_.receives) - round.receives.first;
-    plan_.landing_blocks = std::max(plan_.landing_blocks, landing);
+    plan_.landing_blocks = std::max(plan_.landing_blocks, landing_blocks);
     group_reductions(round);
     for (const ReceiveStep& x : round.receives.of(plan_.receives)) {
       plan_.uses_alternate |= x.to == Place::alternate;
@@ -113,30 +113,32 @@ class Compiler {
   }
 
   void group_reductions(PlanRound& round) {
-    const auto at = [receives = round.receives.of(plan_.receives)](u32 i) -> const ReceiveStep& { return receives[i]; };
+    const auto receive = [receives = round.receives.of(plan_.receives)](u32 i) -> const ReceiveStep& {
+      return receives[i];
+    };
     std::vector<u32> order;
     for (u32 i = 0; i < round.receives.count; ++i) {
-      if (!at(i).direct) order.push_back(i);
+      if (!receive(i).direct) order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) {
-      return at(a).blocks.first != at(b).blocks.first ? at(a).blocks.first < at(b).blocks.first
-                                                      : at(a).peer < at(b).peer;
+      return receive(a).blocks.first != receive(b).blocks.first ? receive(a).blocks.first < receive(b).blocks.first
+                                                                : receive(a).peer < receive(b).peer;
     });
     for (std::size_t i = 0; i < order.size();) {
-      const ReceiveStep head = at(order[i]);
-      ReduceStep r{.blocks = head.blocks,
-                   .own = own_operand_place(head.blocks),
-                   .to = head.to,
-                   .fence = fence(head.to, head.blocks),
+      const ReceiveStep first_receive = receive(order[i]);
+      ReduceStep r{.blocks = first_receive.blocks,
+                   .own = own_operand_place(first_receive.blocks),
+                   .to = first_receive.to,
+                   .sends_before_write = sends_before_write(first_receive.to, first_receive.blocks),
                    .first_operand = size(plan_.operands),
                    .operands = 0};
-      bool own_in = false;
-      for (; i < order.size() && at(order[i]).blocks.overlaps(head.blocks); ++i) {
-        if (at(order[i]).blocks != head.blocks) throw std::logic_error("two reductions overlap in part");
-        if (!own_in && rank_ < at(order[i]).peer) plan_.operands.push_back(own_operand), own_in = true;
+      bool own_added = false;
+      for (; i < order.size() && receive(order[i]).blocks.overlaps(first_receive.blocks); ++i) {
+        if (receive(order[i]).blocks != first_receive.blocks) throw std::logic_error("two reductions overlap in part");
+        if (!own_added && rank_ < receive(order[i]).peer) plan_.operands.push_back(own_operand), own_added = true;
         plan_.operands.push_back(order[i]);
       }
-      if (!own_in) plan_.operands.push_back(own_operand);
+      if (!own_added) plan_.operands.push_back(own_operand);
       r.operands = size(plan_.operands) - r.first_operand;
       plan_.reductions.push_back(r);
     }
@@ -146,7 +148,7 @@ class Compiler {
   void add_finish(const Step& x) {
     const bool encodes = coded() && s_.rounds() > 1 && s_.ranks() > 1;
     plan_.finishes.push_back(
-        {x.blocks, common_place(x.blocks), fence(coded() ? Place::wire : Place::out, x.blocks), encodes});
+        {x.blocks, common_place(x.blocks), sends_before_write(coded() ? Place::wire : Place::out, x.blocks), encodes});
     for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
       place_[b] = Place::out;
       if (coded()) on_wire_[b] = encodes;
@@ -160,13 +162,13 @@ class Compiler {
       for (u32 i = 0; i < round.receives.count; ++i) {
         ReceiveStep& x = plan_.receives[round.receives.first + i];
         const u32 sent_before = round.sends.first + round.sends.count;
-        x.forwards = x.direct && fence(Place::wire, x.blocks) > sent_before;
+        x.forwards = x.direct && sends_before_write(Place::wire, x.blocks) > sent_before;
       }
     }
   }
 
-  /// The place of the own operand. In a coded plan that is the own value, unless all ranks add up the same encoded
-  /// ones.
+  /// The place of this rank's own operand in a sum. A coded plan takes the value itself, not its encoding. But in a
+  /// single round, in which all ranks add up the same contributions, each takes its own as encoded.
   Place own_operand_place(Blocks blocks) const {
     return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
   }
@@ -174,10 +176,10 @@ class Compiler {
   /// `out`, unless a peer reads this block there in the same round.
   Place destination(u32 k, const Step& x) const {
     if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
-    const auto first = read_in_.begin() + x.blocks.first;
+    const auto first = read_in_round_.begin() + x.blocks.first;
     if (std::find(first, first + x.blocks.count, k + 1) == first + x.blocks.count) return Place::out;
     const Place now = place_[x.blocks.first];
-    if (now == Place::in) return first_alternative_;
+    if (now == Place::in) return first_sum_place_;
     return now == Place::out ? Place::alternate : Place::out;
   }
 
@@ -187,7 +189,7 @@ class Compiler {
     }
     return place_[blocks.first];
   }
-  u32 fence(Place to, Blocks blocks) {
+  u32 sends_before_write(Place to, Blocks blocks) {
     u32 f = 0;
     for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) f = std::max(f, last(to)[b]);
     return f;
@@ -198,18 +200,19 @@ class Compiler {
     return static_cast<u32>(v.size());
   }
 
-  bool coded() const { return form_ == Form::coded; }
+  bool coded() const { return form_ == MessageForm::coded; }
 
   const Schedule& s_;
   u32 rank_;
-  Form form_;
-  Place first_alternative_;
+  MessageForm form_;
+  Place first_sum_place_;  ///< out of place: where the sum goes of a block that still lies in `in`
   Plan plan_;
   Steps steps_;
   std::vector<Place> place_;
-  std::vector<u32> read_in_;                   ///< by block: the last round in which a peer reads it, from 1 on
-  std::vector<bool> on_wire_;                  ///< by block: is `wire` what a peer would get now?
-  std::array<std::vector<u32>, 4> last_send_;  ///< by place, by block: ordinal of the last own send that reads it
+  std::vector<u32> read_in_round_;  ///< by block: the last round in which a peer reads it, from 1 on
+  std::vector<bool> on_wire_;       ///< by block: `wire` holds the encoding of the present value
+  /// By place and block: the number, from 1 on, of this rank's last send that reads it.
+  std::array<std::vector<u32>, 4> last_send_;
 };
 
 std::size_t copied_blocks(const Plan& p) {
@@ -230,12 +233,12 @@ std::string coded_refusal(const Schedule& s) {
 
 bool uses_alternate(const Schedule& s, u32 rank, Placement placement) {
   if (placement == Placement::out_of_place) return compile(s, rank, placement).uses_alternate;
-  return Compiler(s, rank, placement, Form::plain, Place::out).alternates();
+  return Compiler(s, rank, placement, MessageForm::plain, Place::out).uses_alternate();
 }
 
-Plan compile(const Schedule& s, u32 rank, Placement placement, Form form) {
+Plan compile(const Schedule& s, u32 rank, Placement placement, MessageForm form) {
   Plan plan = Compiler(s, rank, placement, form, Place::out).compile();
-  if (form == Form::plain && placement == Placement::out_of_place && copied_blocks(plan) > 0) {
+  if (form == MessageForm::plain && placement == Placement::out_of_place && copied_blocks(plan) > 0) {
     Plan other = Compiler(s, rank, placement, form, Place::alternate).compile();
     if (copied_blocks(other) < copied_blocks(plan)) return other;
   }

@@ -19,15 +19,15 @@ enum class Place : std::uint8_t { in, out, alternate, wire };
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
 /// The content of a message: the values themselves, or a codec's encoding of them.
-enum class Form : std::uint8_t { plain, coded };
+enum class MessageForm : std::uint8_t { plain, coded };
 
 /// Work on blocks of this rank's own memory: an encoding, a copy, or a finish. A finish turns the complete sum into the
-/// result; for an average it divides by the ranks. `fence`: so many of this rank's sends, in the order of posting, must
-/// have left before the work may write.
+/// result; for an average it divides by the ranks. `sends_before_write`: so many of this rank's sends, counted in the
+/// order of posting, must be done before the work may write.
 struct LocalStep {
   Blocks blocks;
   Place from;
-  std::uint32_t fence = 0;
+  std::uint32_t sends_before_write = 0;
   /// Only in coded plans: this finish also encodes the sum into `wire`, once; the rank itself then keeps the decoded
   /// value, as all others do.
   bool encodes = false;
@@ -42,7 +42,7 @@ struct ReceiveStep {
   Blocks blocks;
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
   Place to;     ///< where the values go; values that go to `wire` are also decoded into `out`
-  std::uint32_t fence;
+  std::uint32_t sends_before_write;
   bool forwards = false;  ///< only in coded plans: the received bytes are sent on later
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
@@ -52,7 +52,7 @@ inline constexpr std::uint32_t own_operand = 0xffffffff;
 struct ReduceStep {
   Blocks blocks;
   Place own, to;
-  std::uint32_t fence, first_operand, operands;
+  std::uint32_t sends_before_write, first_operand, operands;
 };
 /// The range of one of the plan's lists of steps that belongs to one round.
 struct StepRange {
@@ -70,7 +70,7 @@ struct PlanRound {
 };
 
 struct Plan {
-  Form form = Form::plain;
+  MessageForm form = MessageForm::plain;
   std::uint32_t blocks = 0;
   std::vector<PlanRound> rounds;
   /// Only in coded plans: encodings before the round's sends, of blocks that are not yet in `wire`. Such a block is a
@@ -93,7 +93,7 @@ struct Plan {
 /// the one with fewer copies at the end.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
-Plan compile(const Schedule&, std::uint32_t rank, Placement, Form = Form::plain);
+Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);
 /// The plan's `uses_alternate`, without compiling the whole plan. It stops at the first use of `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 

@@ -164,8 +164,8 @@ struct Runner {
   bool done() const { return round == plan->rounds.size(); }
   const PlanRound& now() const { return plan->rounds[round]; }
   std::vector<Fingerprint>& at(Place p) { return memory[static_cast<std::size_t>(p)]; }
-  bool fenced(u32 fence) const {
-    for (u32 i = 0; i < fence; ++i) {
+  bool first_sends_done(u32 count) const {
+    for (u32 i = 0; i < count; ++i) {
       if (i >= sends.size() || !sends[i]->left) return false;
     }
     return true;
@@ -180,7 +180,7 @@ class Simulation {
       : s_(s),
         reading_(reading),
         last_(last),
-        coded_(std::ranges::any_of(plans, [](const Plan& p) { return p.form == Form::coded; })),
+        coded_(std::ranges::any_of(plans, [](const Plan& p) { return p.form == MessageForm::coded; })),
         runners_(plans.size()) {
     const auto given = contributions(s);
     for (u32 r = 0; r < plans.size(); ++r) {
@@ -224,7 +224,8 @@ class Simulation {
     if (!me.posted) return post_receives(r);
     if (std::ranges::count(me.received, 0) > 0 || std::ranges::count(me.reduced, 0) > 0) return false;
     const std::span finishes = me.now().finishes.of(me.plan->finishes);
-    if (!std::ranges::all_of(finishes, [&](const LocalStep& x) { return me.fenced(x.fence); })) return false;
+    if (!std::ranges::all_of(finishes, [&](const LocalStep& x) { return me.first_sends_done(x.sends_before_write); }))
+      return false;
     for (const LocalStep& x : finishes) finish(r, x);
     ++me.round;
     me.sent = me.posted = false;
@@ -235,7 +236,8 @@ class Simulation {
     Runner& me = runners_[r];
     const PlanRound& round = me.now();
     const std::span encodes = round.encodes.of(me.plan->encodes);
-    if (!std::ranges::all_of(encodes, [&](const LocalStep& x) { return me.fenced(x.fence); })) return false;
+    if (!std::ranges::all_of(encodes, [&](const LocalStep& x) { return me.first_sends_done(x.sends_before_write); }))
+      return false;
     for (const LocalStep& x : encodes) {
       for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
         me.at(Place::wire)[b] = algebra_.encode(me.at(x.from)[b], r);
@@ -258,7 +260,7 @@ class Simulation {
     const std::span receives = me.now().receives.of(me.plan->receives);
     if (reading_ == Reading::landing) {
       for (const ReceiveStep& x : receives) {
-        if (x.direct && !me.fenced(x.fence)) return false;
+        if (x.direct && !me.first_sends_done(x.sends_before_write)) return false;
       }
       for (const ReceiveStep& x : receives) {
         if (x.direct) may_arrive_now(r, x);
@@ -296,7 +298,7 @@ class Simulation {
     Runner& me = runners_[r];
     const ReceiveStep& x = me.plan->receives[me.now().receives.first + i];
     SentMessage* m = match(r, i);
-    if (!m || !me.fenced(x.fence)) return false;
+    if (!m || !me.first_sends_done(x.sends_before_write)) return false;
     const auto values = read(r, *m);
     for (u32 b = 0; b < x.blocks.count; ++b) {
       me.at(x.to)[x.blocks.first + b] = values[b];
@@ -309,7 +311,7 @@ class Simulation {
   bool read_operands(u32 r, u32 i) {
     Runner& me = runners_[r];
     const ReduceStep& x = me.plan->reductions[me.now().reductions.first + i];
-    if (!me.fenced(x.fence)) return false;
+    if (!me.first_sends_done(x.sends_before_write)) return false;
     const std::span<const u32> operands{me.plan->operands.data() + x.first_operand, x.operands};
     for (u32 o : operands) {
       if (o != own_operand && !match(r, o)) return false;
