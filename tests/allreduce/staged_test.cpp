@@ -38,27 +38,27 @@ class Composed final : public CollectiveSequence {
 
  private:
   void begin(const Call& call) override { call_ = call; }
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     switch (number) {
       case 0:
-        local("take", [this] {
+        run_local("take", [this] {
           for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = call_.in.values<float>()[i] + 1;
         });
         return part();
       case 1:
         return part();
       case 2:
-        encoding([this] { add_one(); });
+        run_encoding([this] { add_one(); });
         return wait_for_local_work();
       case 3:
         seen_ = memory_;  // as one who needs to know what the work has found
-        decoding([this] {
+        run_decoding([this] {
           for (std::size_t i = 0; i < memory_.size(); ++i) call_.out.values<float>()[i] = seen_[i] + 1;
         });
     }
     return {};
   }
-  Stage part() { return {&part_, in_place(core::Element::f32, std::as_writable_bytes(std::span(memory_)))}; }
+  InnerCall part() { return {&part_, in_place(core::Element::f32, std::as_writable_bytes(std::span(memory_)))}; }
   void add_one() {
     for (float& x : memory_) x += 1;
   }

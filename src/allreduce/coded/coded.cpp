@@ -53,18 +53,18 @@ void add_coded(const TensorPart& t, std::size_t most, std::size_t& open, std::ve
   jobs[open].elements += t.count;
 }
 
-/// The jobs are in the tensors' order; a dense batch of at most `most_dense` elements and a pack of at most
-/// `most_packed` tensors take the place of their first part. No tensors: the buffer of `count` elements is one. Cost:
-/// O(tensors + batches).
+/// Cuts a buffer of `count` elements into jobs, in the order of its tensors. A dense batch has at most `most_dense`
+/// elements, a pack at most `most_in_pack` tensors; each takes the place of its first tensor. Without tensors, the
+/// buffer counts as one. Cost: O(tensors + batches).
 std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
-                               std::size_t most_packed, const std::function<bool(const TensorPart&)>& is_encoded) {
+                               std::size_t most_in_pack, const std::function<bool(const TensorPart&)>& is_encoded) {
   const TensorPart all{.offset = 0, .count = count};
   std::vector<Job> jobs;
   std::size_t open_batch = SIZE_MAX, open_pack = SIZE_MAX;
   for (const TensorPart& t : tensors.empty() ? std::span(&all, 1) : tensors) {
     if (t.count == 0) continue;
     if (is_encoded(t)) {
-      add_coded(t, most_packed, open_pack, jobs);
+      add_coded(t, most_in_pack, open_pack, jobs);
     } else {
       add_dense(t, most_dense, open_batch, jobs);
     }
@@ -152,8 +152,9 @@ void join_dense(std::vector<Job>& jobs) {
 
 std::vector<Job> jobs_of(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
   const CodedExchange& exchange = exchange_of(*r.codec);
-  auto jobs = cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), exchange.packs ? most_packed(r) : 1,
-                            [&](const TensorPart& t) { return is_encoded(r, t); });
+  auto jobs =
+      cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), exchange.packs ? most_tensors_in_pack(r) : 1,
+                    [&](const TensorPart& t) { return is_encoded(r, t); });
   if (exchange.takes_dense) join_dense(jobs);
   return jobs;
 }
@@ -198,7 +199,7 @@ class Compressed final : public CollectiveSequence {
         device_(r.gpu()),
         batch_(batch_of(site.network.arena().take(dense_bytes(r)))),
         coded_(add_part(exchange_.bind(r, site))),
-        dense_(add_part(r.algorithm->bind(site, r.inner(dense_bytes(r))))),
+        dense_(add_part(r.algorithm->bind(site, r.inner_call_spec(dense_bytes(r))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
 
   const std::string& serves(std::uint64_t bytes) const override {
@@ -217,8 +218,8 @@ class Compressed final : public CollectiveSequence {
  private:
   struct Feedback {
     std::uint64_t calls = 0;
-    Residuals worker = {}, owner = {};  ///< by place in all that is exchanged
-    CodecState inner = {};              ///< of the coded collective; null while it is in use
+    Residuals worker = {}, owner = {};  ///< by the offset among all elements that are exchanged
+    CodecState inner = {};              ///< the state of the coded collective; null while that is in use
   };
 
   runtime::OwnedBuffer batch_of(std::span<std::byte> memory) const {
@@ -233,7 +234,7 @@ class Compressed final : public CollectiveSequence {
     }
     call_ = call;
     ++feedback_.calls;
-    done_ = 0;
+    begun_ = 0;
     job_ = nullptr;
     jobs_ = jobs_of(spec_, call.count(), call.tensor_layout.tensors);
     if (spec_.codec->feedback) {
@@ -243,18 +244,18 @@ class Compressed final : public CollectiveSequence {
     }
   }
 
-  Stage next(std::size_t) override {
-    if (job_ && !job_->coded) local("unpack", [this, job = job_] { unpack(*job); });
+  InnerCall next(std::size_t) override {
+    if (job_ && !job_->coded) run_local("unpack", [this, job = job_] { unpack(*job); });
     if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_change()) {
-      local("difference", [this] { close_difference(); });
-      return wait_for_local_work();  // the next tensor's difference takes the place of this one
+      run_local("difference", [this] { close_difference(); });
+      return wait_for_local_work();  // the next tensor's difference is written where this one is
     }
-    if (done_ == jobs_.size()) return {};
-    job_ = &jobs_[done_++];
-    return job_->coded ? coded_stage(*job_) : dense_stage(*job_);
+    if (begun_ == jobs_.size()) return {};
+    job_ = &jobs_[begun_++];
+    return job_->coded ? coded_call(*job_) : dense_call(*job_);
   }
 
-  Stage coded_stage(const Job& job) {
+  InnerCall coded_call(const Job& job) {
     Call c = call_;
     const std::size_t first = call_.tensor_layout.first;
     c.tensor_layout.tensors = job.parts;
@@ -270,21 +271,22 @@ class Compressed final : public CollectiveSequence {
     return {&coded_, c};
   }
 
-  /// The executor's loss is the change of its residuals; packs fill in their difference by themselves.
+  /// True where this class fills in the difference, as the change of the executor's residuals. Collectives that
+  /// exchange packs fill it in themselves.
   bool records_change() const { return !exchange_.packs && call_.tensor_layout.difference; }
 
-  /// For one tensor. Without feedback the residuals are made for this call alone and begin at -0, because x + -0 has
-  /// the bits of x.
+  /// Begins the difference of one tensor. Without feedback, residuals are made for this call alone. They begin at -0,
+  /// because x + -0 has the bits of x.
   void open_difference(Call& c) {
     difference_ = c.tensor_layout.difference;
     if (!spec_.codec->feedback) {
       lost_.grow(2 * c.count(), spec_.queue, device_);
-      local("difference", [this, n = 2 * c.count()] { std::ranges::fill(seen(lost_.data(), n), -0.0f); });
+      run_local("difference", [this, n = 2 * c.count()] { std::ranges::fill(host_view(lost_.data(), n), -0.0f); });
       c.encoding.worker_residual = lost_.data();
       c.encoding.owner_residual = lost_.data() + c.count();
     }
     residuals_ = c.encoding;
-    local("difference", [this] { add_residuals(1); });
+    run_local("difference", [this] { add_residuals(1); });
   }
 
   void close_difference() {
@@ -294,8 +296,8 @@ class Compressed final : public CollectiveSequence {
 
   void add_residuals(float sign) {
     const std::size_t n = difference_->values.size();
-    const auto workers = seen(static_cast<const float*>(residuals_.worker_residual), n);
-    const auto owners = seen(static_cast<const float*>(residuals_.owner_residual), n);
+    const auto workers = host_view(static_cast<const float*>(residuals_.worker_residual), n);
+    const auto owners = host_view(static_cast<const float*>(residuals_.owner_residual), n);
     for (std::size_t i = 0; i < n; ++i) {
       const float worker = workers[i], owner = owners[i];
       difference_->values[i] += sign * (worker + owner);
@@ -303,20 +305,20 @@ class Compressed final : public CollectiveSequence {
     }
   }
 
-  Stage dense_stage(const Job& job) {
-    local("pack", [this, &job] { pack(job); });
+  InnerCall dense_call(const Job& job) {
+    run_local("pack", [this, &job] { pack(job); });
     const runtime::Buffer batch = batch_.buffer.part(0, job.elements);
     return {&dense_, {.in = batch, .out = batch, .op = call_.op}};
   }
 
-  /// The address where the queue's kernels reach it, or the host.
+  /// The address at which the queue's kernels reach the buffer, or the host's code where there is no device.
   template <class Byte>
   Byte* address(const runtime::BasicBuffer<Byte>& b) const {
     return device_ ? b.address() : b.host();
   }
-  /// The residuals at the address where the host sees them, in local work.
+  /// The residuals at the address at which the host can read and write them, in local work.
   template <class T>
-  std::span<T> seen(T* values, std::size_t n) const {
+  std::span<T> host_view(T* values, std::size_t n) const {
     if (!device_) return {values, n};
     using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
     return runtime::BasicBuffer<Byte>(runtime::DeviceSpan<T>(values, n)).template values<float>();
@@ -341,22 +343,23 @@ class Compressed final : public CollectiveSequence {
   const ExchangeSpec spec_;
   const CodedExchange& exchange_;
   std::uint64_t seed_;
-  runtime::Device* device_;  ///< whose memory calls and residuals are; null: the host's
+  runtime::Device* device_;  ///< the device that holds the calls' buffers and the residuals; null: the host
   runtime::OwnedBuffer batch_;
   Collective &coded_, &dense_;
-  std::string dense_text_;  ///< the name for short tensors
+  std::string dense_text_;  ///< what `serves` answers for short tensors
   Call call_{};
-  TensorCalls tensor_;  ///< the one at work, where tensors do not travel together
+  TensorCalls tensor_;  ///< the tensor that is exchanged now, where tensors do not travel together
   std::vector<Job> jobs_;
-  std::size_t done_ = 0;      ///< jobs, with the one at work
-  const Job* job_ = nullptr;  ///< at work
+  std::size_t begun_ = 0;     ///< the number of jobs begun so far
+  const Job* job_ = nullptr;  ///< the job that runs now
   Feedback feedback_;
-  CodingDifference* difference_ = nullptr;  ///< of the tensor at work
+  CodingDifference* difference_ = nullptr;  ///< the difference of the tensor that is exchanged now
   Encoding residuals_;
   Residuals lost_;
 };
 
-/// A GPU encodes what our schedules carry encoded, or gather. All else works on copies in the host's memory.
+/// A GPU encodes only where our schedules carry or gather the encodings. Other exchanges with a codec work on copies in
+/// the host's memory.
 ExchangeSpec where_it_works(const ExchangeSpec& r) {
   ExchangeSpec out = r;
   const CodedExchange& exchange = exchange_of(*r.codec);
@@ -412,8 +415,8 @@ std::uint32_t encodings_on_the_way(const ExchangeSpec& r, const TensorPart& t) {
 
 std::size_t coded_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
   if (!codec_refusal(r, CollectiveKind::all_reduce, {}).empty()) return 0;
-  return dense_bytes(r) + arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(dense_bytes(r))) + arena_slack +
-         exchange_of(*r.codec).arena_bytes(r, rank);
+  return dense_bytes(r) + arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(dense_bytes(r))) +
+         arena_slack + exchange_of(*r.codec).arena_bytes(r, rank);
 }
 
 std::unique_ptr<Collective> bind_coded(const ExchangeSpec& r, const Site& site, std::uint64_t seed) {

@@ -17,8 +17,8 @@ void CollectiveSequence::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   ++own_.calls;
   begin(call);
-  stages_ = 0;
-  stage_ = following();
+  inner_calls_ = 0;
+  inner_call_ = following();
   running_ = true;
   proceed();
 }
@@ -27,9 +27,9 @@ bool CollectiveSequence::advance() {
   while (running_) {
     proceed();
     if (!running_) break;
-    if (!part_runs_ || !stage_.part->advance()) return false;
+    if (!part_runs_ || !inner_call_.part->advance()) return false;
     part_runs_ = false;
-    stage_ = following();
+    inner_call_ = following();
   }
   return true;
 }
@@ -38,11 +38,11 @@ bool CollectiveSequence::advance() {
 void CollectiveSequence::proceed() {
   while (running_ && !part_runs_) {
     if (work_ && !work_->done()) return;
-    if (stage_.part) {
-      stage_.part->start(stage_.call);
+    if (inner_call_.part) {
+      inner_call_.part->start(inner_call_.call);
       part_runs_ = true;
-    } else if (stage_.comes_back) {
-      stage_ = following();
+    } else if (inner_call_.waits_for_local_work) {
+      inner_call_ = following();
     } else {
       running_ = false;
     }

@@ -48,7 +48,7 @@ class CollectiveSequence : public Collective {
   bool takes_device_memory() const final { return work_.has_value(); }
   void start(const Call&) final;
   bool advance() final;
-  Waiting waiting() const final { return part_runs_ ? stage_.part->waiting() : Waiting{}; }
+  Waiting waiting() const final { return part_runs_ ? inner_call_.part->waiting() : Waiting{}; }
   /// The sum over the parts; null if the bytes of any part are not counted.
   std::optional<runtime::Traffic> sent() const final;
   std::optional<std::uint64_t> bytes_due() const final;
@@ -56,66 +56,66 @@ class CollectiveSequence : public Collective {
 
  protected:
   /// The next step of the sequence, which is the call of one part. If `part` is null, there is no call: with
-  /// `comes_back`, `next` is called again once the local work is done; without it, the collective is complete.
-  struct Stage {
+  /// `waits_for_local_work`, `next` is called again once the local work is done; else the collective is complete.
+  struct InnerCall {
     Collective* part = nullptr;
     Call call{};
-    bool comes_back = false;
+    bool waits_for_local_work = false;
   };
-  static Stage wait_for_local_work() { return {.comes_back = true}; }
+  static InnerCall wait_for_local_work() { return {.waits_for_local_work = true}; }
   static Call in_place(core::Element element, std::span<std::byte> memory, Op op = Op::sum) {
     const runtime::Buffer buffer(element, memory);
     return {.in = buffer, .out = buffer, .op = op};
   }
-  /// Called before the first stage.
+  /// Called before the first inner call.
   virtual void begin(const Call&) = 0;
-  /// Returns the stage with this number, which counts from 0 in each call. `next` is called when the previous stage is
-  /// complete. It may read and write buffers only in local work.
-  virtual Stage next(std::size_t number) = 0;
+  /// Returns the inner call with this number, which counts from 0 in each call of the sequence. `next` is called when
+  /// the previous inner call is complete. It may read and write buffers only in local work.
+  virtual InnerCall next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
   // Runs local work: at once, or in the queue if there is one. The work may refer only to members of the derived class,
   // which must not change until the work is done.
   template <class Work>
-  void local(std::string_view label, const Work& work) {
+  void run_local(std::string_view label, const Work& work) {
     if (!work_) return work();
     work_->run(label, 0, work);
   }
   /// If the call asks for differences: runs `note`, which must fill in the differences of all tensors, and then adds up
   /// their squares.
   template <class Note>
-  void differences(TensorCalls& tensors, const Note& note) {
+  void record_differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;
-    local("difference", [&tensors, note] {
+    run_local("difference", [&tensors, note] {
       note();
       tensors.add_squares();
     });
   }
   template <class Work>
-  void encoding(const Work& work) {
+  void run_encoding(const Work& work) {
     timed("encode", own_.encode_s, work);
   }
   template <class Work>
-  void decoding(const Work& work) {
+  void run_decoding(const Work& work) {
     timed("decode", own_.decode_s, work);
   }
 
  private:
   template <class Work>
   void timed(std::string_view label, double& seconds, const Work& work) {
-    local(label, [&seconds, work] {
+    run_local(label, [&seconds, work] {
       const runtime::Timed timed(seconds);
       work();
     });
   }
   void proceed();
-  Stage following() { return next(stages_++); }
+  InnerCall following() { return next(inner_calls_++); }
 
   std::string name_;
   std::optional<Submitter> work_;  ///< empty without a queue
   std::vector<std::unique_ptr<Collective>> parts_;
-  Stage stage_;
-  std::size_t stages_ = 0;  ///< stages of this call that `next` has returned so far
+  InnerCall inner_call_;
+  std::size_t inner_calls_ = 0;  ///< the number of inner calls of this call that `next` has returned so far
   bool running_ = false, part_runs_ = false;
   CodingTime own_;
 };
@@ -127,7 +127,7 @@ inline float share_of(const Call& c, float ranks) { return c.op == Op::average ?
 
 /// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, before an average is
 /// divided. Call this function before the call's input is overwritten.
-inline void note_sent(const Call& c, float ranks, std::span<const float> sent) {
+inline void record_difference(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();
   const float share = share_of(c, ranks);

@@ -17,8 +17,8 @@ namespace {
 
 bool has_momentum(const ExchangeSpec& r) { return !r.codec->codec; }
 
-/// Encodes one rank's gradients, with what it keeps from call to call. A codec with momentum keeps u and v by the
-/// tensor's place; v is what is called residual elsewhere. Of any other the call has the residual.
+/// Encodes one rank's gradients. For a codec with momentum it keeps each tensor's u and v from call to call; v is what
+/// other codecs call the residual. The residual of any other codec comes with the call.
 class Encoder {
  public:
   Encoder(const ExchangeSpec& r, std::uint32_t rank) : plain_(r.codec->codec), rank_(rank), ranks_(r.shape.ranks) {
@@ -44,7 +44,7 @@ class Encoder {
     if (scratch_.size() < x.size()) scratch_.resize(x.size());
     return compression::encode_with_feedback(*plain_, x, {e.worker_residual, x.size()}, scratch_, wire, draw);
   }
-  /// These are as Collective's.
+  /// As Collective::take_state and restore_state.
   CodecState take_state() { return correction_ ? take_values(kept_) : nullptr; }
   void restore_state(const CodecState& state) {
     if (correction_) restore_values(state, kept_);
@@ -54,12 +54,12 @@ class Encoder {
   struct Momentum {
     std::vector<float> u, v;
   };
-  compression::CodecPtr plain_;  ///< null: momentum is corrected
+  compression::CodecPtr plain_;  ///< null: the codec has momentum, and `correction_` encodes
   std::optional<compression::MomentumCorrection> correction_;
   std::uint32_t rank_;
   std::size_t ranks_;
   std::vector<float> scratch_;
-  std::map<std::size_t, Momentum> kept_;
+  std::map<std::size_t, Momentum> kept_;  ///< by the tensor's offset among all elements that are exchanged
 };
 
 AlgorithmPtr gatherer_of(const ExchangeSpec& r) {
@@ -67,16 +67,20 @@ AlgorithmPtr gatherer_of(const ExchangeSpec& r) {
   return chosen ? find_algorithm("ring") : r.algorithm;
 }
 
-/// A tensor's own encoding is at most so much longer than its share of the whole buffer's [bytes]: rounded-up counts,
-/// a last bucket's scale, two paddings.
-constexpr std::size_t own_bytes = 64;
+/// Encoded on its own, a tensor takes at most this many bytes more than its share of the whole buffer's encoding: for
+/// rounded-up counts, the scale of a last bucket, and two paddings.
+constexpr std::size_t most_bytes_beyond_share = 64;
 
 std::size_t wire_of_all(const ExchangeSpec& r) { return Encoder(r, 0).codec().wire_bytes(r.max_elements()); }
-std::size_t slot_bytes(const ExchangeSpec& r) { return wire_of_all(r) + most_packed(r) * own_bytes; }
+std::size_t slot_bytes(const ExchangeSpec& r) {
+  return wire_of_all(r) + most_tensors_in_pack(r) * most_bytes_beyond_share;
+}
 std::size_t all_slots(const ExchangeSpec& r) { return r.shape.ranks * slot_bytes(r); }
-std::size_t lengths_bytes(const ExchangeSpec& r) { return r.shape.ranks * most_packed(r) * sizeof(std::int64_t); }
+std::size_t lengths_bytes(const ExchangeSpec& r) {
+  return r.shape.ranks * most_tensors_in_pack(r) * sizeof(std::int64_t);
+}
 
-/// Would all ranks together send more than a ring of fp32? Then p · wire >= 2 · 4n.
+/// True where all encodings together, p · wire bytes, are at least as long as what a ring of fp32 sends, 2 · 4n bytes.
 bool sum_is_dense(const ExchangeSpec& r) {
   const bool sparse = r.codec->info->name == "topk" || r.codec->info->name == "dgc";
   return sparse && r.shape.ranks * wire_of_all(r) >= 2 * r.max_bytes;
@@ -92,7 +96,7 @@ class Gathered final : public CollectiveSequence {
         ranks_(r.shape.ranks),
         slots_(site.network.arena().take(all_slots(r))),
         lengths_(site.network.arena().take(lengths_bytes(r))),
-        gather_(add_part(gatherer_of(r)->bind(site, r.inner(std::max(all_slots(r), lengths_bytes(r))),
+        gather_(add_part(gatherer_of(r)->bind(site, r.inner_call_spec(std::max(all_slots(r), lengths_bytes(r))),
                                               CollectiveKind::all_gather))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
@@ -101,8 +105,8 @@ class Gathered final : public CollectiveSequence {
   /// One tensor of the pack: its call, and where its encoding lies.
   struct Member {
     const Call* call;
-    std::size_t encoded_at = 0, encoded = 0;  ///< own encoding, before it is placed [bytes]
-    std::size_t slot_at = 0, slot = 0;        ///< within every rank's slots: as long as the longest encoding [bytes]
+    std::size_t encoded_at = 0, encoded = 0;  ///< this rank's encoding, before it is moved to its slot [bytes]
+    std::size_t slot_at = 0, slot = 0;        ///< in every rank's slots; as long as the longest encoding [bytes]
   };
 
   void begin(const Call& call) override {
@@ -118,16 +122,16 @@ class Gathered final : public CollectiveSequence {
     }
   }
 
-  Stage next(std::size_t number) override {
-    const std::size_t of_bytes = codec_.variable() ? 1 : 0;
+  InnerCall next(std::size_t number) override {
+    const std::size_t bytes_call = codec_.variable() ? 1 : 0;
     if (number == 0) {
-      // They go to the beginning of the slots: the final places are known once the longest lengths are.
-      encoding([this] { encode(); });
-      differences(tensors_, [this] { note_own(); });
+      // Encodings go to the beginning of the slots, since their final places follow from the longest lengths.
+      run_encoding([this] { encode(); });
+      record_differences(tensors_, [this] { record_own_difference(); });
       if (codec_.variable()) return gather_lengths();
     }
-    if (number == of_bytes) return gather_bytes();
-    decoding([this] {
+    if (number == bytes_call) return gather_bytes();
+    run_decoding([this] {
       for (const Member& m : members_) add_all(m);
     });
     return {};
@@ -142,17 +146,17 @@ class Gathered final : public CollectiveSequence {
     }
   }
 
-  void note_own() {
+  void record_own_difference() {
     for (const Member& m : members_) {
       std::vector<float> sent(m.call->count());
       codec_.decode({slots_.data() + m.encoded_at, m.encoded}, sent);
-      note_sent(*m.call, static_cast<float>(ranks_), sent);
+      record_difference(*m.call, static_cast<float>(ranks_), sent);
     }
   }
 
-  Stage gather_lengths() {
+  InnerCall gather_lengths() {
     const std::size_t bytes = members_.size() * sizeof(std::int64_t);
-    local("length", [this, bytes] {
+    run_local("length", [this, bytes] {
       std::byte* to = lengths_.data() + rank_ * bytes;
       for (const Member& m : members_) {
         const auto mine = static_cast<std::int64_t>(m.encoded);
@@ -163,16 +167,16 @@ class Gathered final : public CollectiveSequence {
     return {&gather_, in_place(core::Element::i64, lengths_.first(ranks_ * bytes))};
   }
 
-  Stage gather_bytes() {
+  InnerCall gather_bytes() {
     std::size_t at = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       members_[i].slot_at = at;
       members_[i].slot = slot_of(i);
       at += members_[i].slot;
     }
-    most_ = at;
-    local("place", [this] { place(); });
-    return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * most_))};
+    rank_bytes_ = at;
+    run_local("place", [this] { place(); });
+    return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * rank_bytes_))};
   }
 
   std::size_t slot_of(std::size_t tensor) const {
@@ -182,11 +186,11 @@ class Gathered final : public CollectiveSequence {
     return compression::padded(longest);
   }
 
-  /// Moves the last first, since no encoding moves towards the beginning.
+  /// Moves encodings to their slots, the last one first: none moves towards the beginning.
   void place() {
     for (std::size_t i = members_.size(); i-- > 0;) {
       const Member& m = members_[i];
-      std::memmove(slots_.data() + rank_ * most_ + m.slot_at, slots_.data() + m.encoded_at, m.encoded);
+      std::memmove(slots_.data() + rank_ * rank_bytes_ + m.slot_at, slots_.data() + m.encoded_at, m.encoded);
     }
   }
 
@@ -201,7 +205,7 @@ class Gathered final : public CollectiveSequence {
     const auto tensor = static_cast<std::size_t>(&m - members_.data());
     const std::span<float> out = m.call->out.values<float>();
     const auto wire_of = [&](std::size_t r) {
-      return std::span<const std::byte>(slots_.data() + r * most_ + m.slot_at, length_of(r, tensor));
+      return std::span<const std::byte>(slots_.data() + r * rank_bytes_ + m.slot_at, length_of(r, tensor));
     };
     codec_.decode(wire_of(0), out);
     for (std::size_t r = 1; r < ranks_; ++r) codec_.decode_add(wire_of(r), out, out);
@@ -217,11 +221,11 @@ class Gathered final : public CollectiveSequence {
   Collective& gather_;
   TensorCalls tensors_;
   std::vector<Member> members_;
-  std::size_t most_ = 0;  ///< of a rank's slots together [bytes]
+  std::size_t rank_bytes_ = 0;  ///< the bytes of all slots of one rank
 };
 
-/// For sparse gradients of so many ranks that their sum is dense: each rank decodes its own, and the numbers are
-/// summed.
+/// Serves sparse gradients of so many ranks that their sum is dense: each rank decodes its own encoding, and an
+/// all-reduce sums the decoded numbers.
 class SummedDensely final : public CollectiveSequence {
  public:
   SummedDensely(const ExchangeSpec& r, const Site& site)
@@ -230,7 +234,7 @@ class SummedDensely final : public CollectiveSequence {
         ranks_(static_cast<float>(r.shape.ranks)),
         wires_(slot_bytes(r)),
         values_(site.network.arena().take(r.max_bytes)),
-        sum_(add_part(r.algorithm->bind(site, r.inner(r.max_bytes)))) {}
+        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(r.max_bytes)))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
 
@@ -240,19 +244,19 @@ class SummedDensely final : public CollectiveSequence {
     count_ = 0;
     for (const Call& c : tensors_.calls()) count_ += c.count();
   }
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number > 0) {
-      local("copy", [this] { each(&SummedDensely::copy); });
+      run_local("copy", [this] { for_each_tensor(&SummedDensely::copy); });
       return {};
     }
-    encoding([this] { encode(); });
-    decoding([this] { decode(); });
-    differences(tensors_, [this] { each(&SummedDensely::note_own); });
+    run_encoding([this] { encode(); });
+    run_decoding([this] { decode(); });
+    record_differences(tensors_, [this] { for_each_tensor(&SummedDensely::record_own_difference); });
     return {&sum_, in_place(core::Element::f32, values_.first(count_ * sizeof(float)), tensors_.calls().front().op)};
   }
 
-  /// `work` on each tensor, with its values.
-  void each(void (SummedDensely::*work)(const Call&, std::span<const float>)) {
+  /// Does `work` on each tensor and its values.
+  void for_each_tensor(void (SummedDensely::*work)(const Call&, std::span<const float>)) {
     std::span<const float> rest = values();
     for (const Call& c : tensors_.calls()) {
       (this->*work)(c, rest.first(c.count()));
@@ -277,18 +281,18 @@ class SummedDensely final : public CollectiveSequence {
       rest = rest.subspan(count);
     }
   }
-  void note_own(const Call& c, std::span<const float> sent) { note_sent(c, ranks_, sent); }
+  void record_own_difference(const Call& c, std::span<const float> sent) { record_difference(c, ranks_, sent); }
   void copy(const Call& c, std::span<const float> sum) { std::memcpy(c.out.host(), sum.data(), sum.size_bytes()); }
   std::span<float> values() { return {reinterpret_cast<float*>(values_.data()), count_}; }
 
   Encoder encoder_;
   float ranks_;
-  std::vector<std::byte> wires_;  ///< own encodings, one after another
+  std::vector<std::byte> wires_;  ///< this rank's encodings, one after another
   std::span<std::byte> values_;
   Collective& sum_;
   TensorCalls tensors_;
-  std::vector<std::size_t> lengths_;  ///< as encoded [bytes]
-  std::size_t count_ = 0;             ///< elements
+  std::vector<std::size_t> lengths_;  ///< the bytes of each encoding
+  std::size_t count_ = 0;             ///< the elements of all tensors
 };
 
 std::string gathered_refusal(const ExchangeSpec& r) {
@@ -298,11 +302,11 @@ std::string gathered_refusal(const ExchangeSpec& r) {
 
 std::size_t gathered_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
   if (sum_is_dense(r)) {
-    return r.max_bytes + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(r.max_bytes));
+    return r.max_bytes + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(r.max_bytes));
   }
   const std::size_t inner = std::max(all_slots(r), lengths_bytes(r));
   return all_slots(r) + lengths_bytes(r) + 3 * arena_slack +
-         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner(inner), CollectiveKind::all_gather);
+         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner_call_spec(inner), CollectiveKind::all_gather);
 }
 
 CallParts gathered_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
@@ -355,9 +359,10 @@ class WarmingUp final : public CollectiveSequence {
 
  private:
   struct Progress {
-    std::map<std::size_t, std::uint64_t> calls = {};  ///< by the place of a pack's first tensor
-    std::size_t stage = 0;                            ///< which stage holds the codec's state
-    CodecState inner = {};                            ///< that state; null while it is in use
+    std::map<std::size_t, std::uint64_t> calls =
+        {};                 ///< by the offset of a pack's first tensor among all elements exchanged
+    std::size_t stage = 0;  ///< which stage holds the codec's state
+    CodecState inner = {};  ///< that state; null while it is in use
   };
 
   void begin(const Call& call) override {
@@ -368,7 +373,7 @@ class WarmingUp final : public CollectiveSequence {
     stages_[stage]->restore_state(stages_[progress_.stage]->take_state());
     progress_.stage = stage;
   }
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number > 0) return {};
     return {stages_[progress_.stage], call_};
   }

@@ -26,7 +26,7 @@ class GatheredOnGpu final : public CollectiveSequence {
         rank_(static_cast<std::size_t>(site.transport.rank())),
         ranks_(r.shape.ranks),
         slots_(device_.map(core::Element::i8, slots)),
-        gather_(add_part(gatherer.bind(site, r.inner(slots.size()), CollectiveKind::all_gather))) {}
+        gather_(add_part(gatherer.bind(site, r.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
   bool reads_device() const override { return true; }
   std::optional<CodingTime> coding() const override {
     CodingTime sum = *CollectiveSequence::coding();
@@ -37,27 +37,27 @@ class GatheredOnGpu final : public CollectiveSequence {
  private:
   void begin(const Call& call) override {
     tensors_.assign(call);
-    most_ = 0;
-    for (const Call& c : tensors_.calls()) most_ += codec_->wire_bytes(c.count());
-    if (ranks_ * most_ > slots_.buffer.bytes()) {
+    rank_bytes_ = 0;
+    for (const Call& c : tensors_.calls()) rank_bytes_ += codec_->wire_bytes(c.count());
+    if (ranks_ * rank_bytes_ > slots_.buffer.bytes()) {
       throw std::logic_error(
           fmt::format("{} tensors of a call with {} exceed its memory", tensors_.calls().size(), name()));
     }
   }
 
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number > 0) {
-      local("decode", [this] { add_all(); });
+      run_local("decode", [this] { add_all(); });
       return {};
     }
-    local("encode", [this] { each(&GatheredOnGpu::encode); });
-    differences(tensors_, [this] { each(&GatheredOnGpu::note_own); });
-    const runtime::Buffer all = slots_.buffer.part(0, ranks_ * most_);
+    run_local("encode", [this] { for_each_tensor(&GatheredOnGpu::encode); });
+    record_differences(tensors_, [this] { for_each_tensor(&GatheredOnGpu::record_own_difference); });
+    const runtime::Buffer all = slots_.buffer.part(0, ranks_ * rank_bytes_);
     return {&gather_, {.in = all, .out = all}};
   }
 
-  /// `work` on each tensor, with the place of its encoding in a rank's slots.
-  void each(void (GatheredOnGpu::*work)(const Call&, std::size_t place)) {
+  /// Does `work` on each tensor, given the place of its encoding in a rank's slots.
+  void for_each_tensor(void (GatheredOnGpu::*work)(const Call&, std::size_t place)) {
     std::size_t at = 0;
     for (const Call& c : tensors_.calls()) {
       (this->*work)(c, at);
@@ -65,7 +65,7 @@ class GatheredOnGpu final : public CollectiveSequence {
     }
   }
   std::byte* slot(std::size_t rank, std::size_t place) const {
-    return slots_.buffer.device().device_address() + rank * most_ + place;
+    return slots_.buffer.device().device_address() + rank * rank_bytes_ + place;
   }
 
   void encode(const Call& c, std::size_t place) {
@@ -74,12 +74,12 @@ class GatheredOnGpu final : public CollectiveSequence {
     blocks_->encode(floats(c.in.address()), c.count(), c.encoding.worker_residual, slot(rank_, place), draw);
   }
 
-  /// On the host, which keeps differences.
-  void note_own(const Call& c, std::size_t place) {
+  /// The difference is computed by the host, which keeps it.
+  void record_own_difference(const Call& c, std::size_t place) {
     if (own_.buffer.count() < c.count()) own_ = device_.allocate(core::Element::f32, c.count());
     const runtime::Buffer own = own_.buffer.part(0, c.count());
     blocks_->decode(slot(rank_, place), nullptr, floats(own.address()), c.count());
-    note_sent(c, static_cast<float>(ranks_), runtime::ConstBuffer(own).values<float>());
+    record_difference(c, static_cast<float>(ranks_), runtime::ConstBuffer(own).values<float>());
   }
 
   void add_all() {
@@ -96,11 +96,12 @@ class GatheredOnGpu final : public CollectiveSequence {
   compression::CodecPtr codec_;
   std::unique_ptr<BlockCodec> blocks_;
   std::size_t rank_, ranks_;
-  runtime::OwnedBuffer slots_;  ///< by rank, and by tensor
+  runtime::OwnedBuffer slots_;  ///< one slot for each rank and tensor
   Collective& gather_;
   TensorCalls tensors_;
-  runtime::OwnedBuffer own_;  ///< a tensor as this rank's encoding decodes; taken where differences are asked
-  std::size_t most_ = 0;      ///< of a rank's slots together [bytes]
+  runtime::OwnedBuffer
+      own_;  ///< a tensor that was decoded from this rank's encoding; allocated where differences are asked for
+  std::size_t rank_bytes_ = 0;  ///< the bytes of all slots of one rank
 };
 
 }  // namespace

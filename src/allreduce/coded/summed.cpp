@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges whose encodings are summed on their way by any all-reduce: random-k, TernGrad with one scale, PowerSGD.
+// Exchanges whose encodings any all-reduce can sum: random-k, TernGrad with one scale, PowerSGD.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,9 +17,10 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// The arena's bytes for a collective that has `memory` bytes of its own and sums them by the inner algorithm.
+/// The bytes taken from the arena by a collective that has `memory` bytes of its own and sums them by the inner
+/// algorithm.
 std::size_t arena_bytes_of_sum(const ExchangeSpec& r, std::uint32_t rank, std::size_t memory) {
-  return memory + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner(memory));
+  return memory + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(memory));
 }
 
 template <class SumOfEncodings>
@@ -28,8 +29,8 @@ std::unique_ptr<Collective> bind(const ExchangeSpec& r, const Site& site) {
 }
 
 std::size_t value_bytes(const ExchangeSpec& r) {
-  // Each tensor's own count is rounded up.
-  return (compression::RandomK(r.codec->parsed).kept(r.max_elements()) + most_packed(r)) * sizeof(float);
+  // Each tensor's count of kept elements is rounded up, by less than one element.
+  return (compression::RandomK(r.codec->parsed).kept(r.max_elements()) + most_tensors_in_pack(r)) * sizeof(float);
 }
 
 class RandomKSum final : public CollectiveSequence {
@@ -39,29 +40,29 @@ class RandomKSum final : public CollectiveSequence {
         chosen_(r.codec->parsed),
         ranks_(static_cast<float>(r.shape.ranks)),
         values_(site.network.arena().take(value_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner(value_bytes(r))))) {}
+        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(value_bytes(r))))) {}
 
  private:
   void begin(const Call& call) override { tensors_.assign(call); }
 
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number > 0) {
-      decoding([this] { each(&RandomKSum::put); });
+      run_decoding([this] { for_each_tensor(&RandomKSum::write_result); });
       return {};
     }
     std::size_t kept = 0;
     for (const Call& c : tensors_.calls()) kept += chosen_.kept(c.count());
     places_.resize(kept);
-    encoding([this] { each(&RandomKSum::pick); });
-    differences(tensors_, [this] { each(&RandomKSum::note_own); });
+    run_encoding([this] { for_each_tensor(&RandomKSum::pick); });
+    record_differences(tensors_, [this] { for_each_tensor(&RandomKSum::record_own_difference); });
     return {&sum_, in_place(core::Element::f32, values_.first(kept * sizeof(float)))};
   }
 
   using Places = std::span<std::uint32_t>;
   using Values = std::span<float>;
 
-  /// `work` on each tensor, with its places and their values.
-  void each(void (RandomKSum::*work)(const Call&, Places, Values)) {
+  /// Does `work` on each tensor, given its places and their values.
+  void for_each_tensor(void (RandomKSum::*work)(const Call&, Places, Values)) {
     std::size_t at = 0;
     for (const Call& c : tensors_.calls()) {
       const std::size_t kept = chosen_.kept(c.count());
@@ -80,13 +81,13 @@ class RandomKSum final : public CollectiveSequence {
     compression::RandomK::clear_sent(places, residual);
   }
 
-  void note_own(const Call& c, Places places, Values values) {
+  void record_own_difference(const Call& c, Places places, Values values) {
     std::vector<float> sent(c.count());
     compression::RandomK::scatter(values, places, sent);
-    note_sent(c, ranks_, sent);
+    record_difference(c, ranks_, sent);
   }
 
-  void put(const Call& c, Places places, Values values) {
+  void write_result(const Call& c, Places places, Values values) {
     if (c.op == Op::average) {
       for (float& v : values) v /= ranks_;
     }
@@ -120,7 +121,7 @@ constinit const CodedExchange random_k_exchange{
 namespace {
 
 std::size_t code_bytes(const ExchangeSpec& r) {
-  return std::max<std::size_t>({r.max_elements(), most_packed(r) * sizeof(float), 64});
+  return std::max<std::size_t>({r.max_elements(), most_tensors_in_pack(r) * sizeof(float), 64});
 }
 
 class TernGradSum final : public CollectiveSequence {
@@ -131,7 +132,7 @@ class TernGradSum final : public CollectiveSequence {
         rank_(static_cast<std::uint32_t>(site.transport.rank())),
         ranks_(static_cast<float>(r.shape.ranks)),
         codes_(site.network.arena().take(code_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner(code_bytes(r))))) {}
+        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(code_bytes(r))))) {}
 
  private:
   void begin(const Call& call) override {
@@ -139,25 +140,25 @@ class TernGradSum final : public CollectiveSequence {
     scales_.resize(tensors_.calls().size());
   }
 
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number == 0) {
-      encoding([this] { find_scales(); });
+      run_encoding([this] { find_scales(); });
       return {&sum_, in_place(core::Element::f32, codes_.first(scales_.size() * sizeof(float)), Op::max)};
     }
     if (number == 1) return sum_codes();
-    decoding([this] { each(&TernGradSum::decode); });
+    run_decoding([this] { for_each_tensor(&TernGradSum::decode); });
     return {};
   }
 
-  Stage sum_codes() {
-    local("scale", [this] {
+  InnerCall sum_codes() {
+    run_local("scale", [this] {
       std::memcpy(scales_.data(), codes_.data(), scales_.size() * sizeof(float));
       for (float& s : scales_) {
         if (!std::isfinite(s)) s = std::numeric_limits<float>::quiet_NaN();
       }
     });
-    encoding([this] { each(&TernGradSum::quantise); });
-    differences(tensors_, [this] { each(&TernGradSum::note_own); });
+    run_encoding([this] { for_each_tensor(&TernGradSum::quantise); });
+    record_differences(tensors_, [this] { for_each_tensor(&TernGradSum::record_own_difference); });
     std::size_t codes = 0;
     for (const Call& c : tensors_.calls()) codes += c.count();
     return {&sum_, in_place(core::Element::i8, codes_.first(codes))};
@@ -176,8 +177,8 @@ class TernGradSum final : public CollectiveSequence {
 
   using Codes = std::span<std::int8_t>;
 
-  /// `work` on each tensor, with its codes and its scale.
-  void each(void (TernGradSum::*work)(const Call&, Codes, float)) {
+  /// Does `work` on each tensor, given its codes and its scale.
+  void for_each_tensor(void (TernGradSum::*work)(const Call&, Codes, float)) {
     auto* codes = reinterpret_cast<std::int8_t*>(codes_.data());
     for (std::size_t i = 0; i < scales_.size(); ++i) {
       const Call& c = tensors_.calls()[i];
@@ -192,10 +193,10 @@ class TernGradSum final : public CollectiveSequence {
     compression::ternary_quantise(c.in.values<float>(), scale, codes, draw);
   }
 
-  void note_own(const Call& c, Codes codes, float scale) {
+  void record_own_difference(const Call& c, Codes codes, float scale) {
     std::vector<float> sent(c.count());
     compression::ternary_decode(codes, scale, sent);
-    note_sent(c, ranks_, sent);
+    record_difference(c, ranks_, sent);
   }
 
   void decode(const Call& c, Codes codes, float scale) {
@@ -240,8 +241,8 @@ compression::Matrix matrix_of(const TensorPart& t) {
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
 
-/// The most bytes of either factor. A tensor is only factorised where both factors together have at most half of its
-/// elements.
+/// The most bytes of one factor of all tensors. A tensor is only factorised where both factors together have at most
+/// half of its elements.
 std::size_t factor_bytes(const ExchangeSpec& r) { return std::max<std::size_t>(r.max_bytes / 2, 64); }
 /// The bytes of the collective's own memory: a factor of each tensor, and after them the tensors that travel dense.
 std::size_t memory_bytes(const ExchangeSpec& r) { return factor_bytes(r) + dense_bytes(r); }
@@ -258,13 +259,13 @@ class PowerSgd final : public CollectiveSequence {
         rank_(compression::rank_of(r.codec->parsed)),
         ranks_(static_cast<float>(r.shape.ranks)),
         factor_(site.network.arena().take(memory_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner(memory_bytes(r))))) {}
+        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(memory_bytes(r))))) {}
 
   CodecState take_state() override { return take_values(bases_); }
   void restore_state(const CodecState& state) override { restore_values(state, bases_); }
 
  private:
-  /// One tensor of the pack: its call, and where its factors begin among all of the pack's.
+  /// One tensor of the pack: its call, and the offsets of its factors P and Q among those of all members.
   struct Member {
     const Call* call;
     compression::Matrix matrix;
@@ -288,28 +289,28 @@ class PowerSgd final : public CollectiveSequence {
     }
   }
 
-  Stage next(std::size_t number) override {
+  InnerCall next(std::size_t number) override {
     if (number == 0) {
-      encoding([this] { each(&PowerSgd::make_p); });
-      if (dense_size_ > 0) local("pack", [this] { pack_dense(); });
+      run_encoding([this] { for_each_tensor(&PowerSgd::make_p); });
+      if (dense_size_ > 0) run_local("pack", [this] { pack_dense(); });
       return summed(p_size_ + dense_size_);
     }
     if (number == 1) return sum_q();
-    decoding([this] { each(&PowerSgd::rebuild); });
+    run_decoding([this] { for_each_tensor(&PowerSgd::rebuild); });
     return {};
   }
 
-  Stage sum_q() {
-    if (dense_size_ > 0) local("unpack", [this] { unpack_dense(); });
-    encoding([this] {
+  InnerCall sum_q() {
+    if (dense_size_ > 0) run_local("unpack", [this] { unpack_dense(); });
+    run_encoding([this] {
       p_.assign(factors().begin(), factors().begin() + static_cast<std::ptrdiff_t>(p_size_));
-      each(&PowerSgd::make_q);
+      for_each_tensor(&PowerSgd::make_q);
     });
-    differences(tensors_, [this] { each(&PowerSgd::note_own); });
+    record_differences(tensors_, [this] { for_each_tensor(&PowerSgd::record_own_difference); });
     return summed(q_size_);
   }
 
-  void each(void (PowerSgd::*work)(const Member&)) {
+  void for_each_tensor(void (PowerSgd::*work)(const Member&)) {
     for (const Member& m : members_) (this->*work)(m);
   }
 
@@ -321,7 +322,7 @@ class PowerSgd final : public CollectiveSequence {
   void unpack_dense() {
     const std::byte* from = factor_.data() + p_size_ * sizeof(float);
     for (const Call* c : dense_) {
-      // The factors' all-reduce is a sum.
+      // The all-reduce has summed, so an average still has to be divided.
       finish(core::Element::f32, c->op, c->out.host(), from, c->count(), static_cast<int>(ranks_));
       from += c->count() * sizeof(float);
     }
@@ -334,14 +335,14 @@ class PowerSgd final : public CollectiveSequence {
 
   void make_q(const Member& m) {
     compression::orthonormalise(m.matrix, rank_, p_of(m));
-    compression::multiply_transposed(m.matrix, rank_, delta(*m.call), p_of(m), q_of(m));
+    compression::multiply_transposed(m.matrix, rank_, with_residual(*m.call), p_of(m), q_of(m));
   }
 
   /// Records what this rank contributed: the projection of its own gradient on the basis that all ranks share.
-  void note_own(const Member& m) {
+  void record_own_difference(const Member& m) {
     std::vector<float> sent(m.call->count());
     compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);
-    note_sent(*m.call, ranks_, sent);
+    record_difference(*m.call, ranks_, sent);
   }
 
   /// The numbers that this call compresses: the gradient plus the residual of earlier calls.
@@ -350,9 +351,9 @@ class PowerSgd final : public CollectiveSequence {
     if (float* residual = call.encoding.worker_residual) {
       for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     }
-    return delta(call);
+    return with_residual(call);
   }
-  static std::span<const float> delta(const Call& call) {
+  static std::span<const float> with_residual(const Call& call) {
     const float* residual = call.encoding.worker_residual;
     return residual ? std::span<const float>(residual, call.count()) : call.in.values<float>();
   }
@@ -371,7 +372,7 @@ class PowerSgd final : public CollectiveSequence {
     const std::span<const float> sum = q_of(m);
     const auto q = basis(m);
     // A basis with an infinity or a NaN would never become finite again.
-    const bool sound = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
+    const bool finite = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
     const std::span<float> out = call.out.values<float>();
     std::ranges::copy(sum, q.begin());
     const float share = 1 / ranks_;
@@ -381,15 +382,15 @@ class PowerSgd final : public CollectiveSequence {
     compression::reconstruct(m.matrix, rank_, p_of(m), q, out);
     if (float* residual = call.encoding.worker_residual) {
       const float own = call.op == Op::average ? 1 : share;
-      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = sound ? residual[i] - own * out[i] : 0;
+      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = finite ? residual[i] - own * out[i] : 0;
     }
-    if (!sound) bases_.erase(call.tensor_layout.first);
+    if (!finite) bases_.erase(call.tensor_layout.first);
   }
 
   std::span<float> factors() { return {reinterpret_cast<float*>(factor_.data()), factor_.size() / sizeof(float)}; }
   std::span<float> p_of(const Member& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
   std::span<float> q_of(const Member& m) { return factors().subspan(m.q_at, m.matrix.q_size(rank_)); }
-  Stage summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
+  InnerCall summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
 
   std::size_t rank_;
   float ranks_;
@@ -397,11 +398,12 @@ class PowerSgd final : public CollectiveSequence {
   Collective& sum_;
   TensorCalls tensors_;
   std::vector<Member> members_;
-  std::vector<const Call*> dense_;       ///< they travel with the first factors
-  std::size_t p_size_ = 0, q_size_ = 0;  ///< of all members
+  std::vector<const Call*> dense_;       ///< the tensors that are not factorised; they travel with the factors P
+  std::size_t p_size_ = 0, q_size_ = 0;  ///< the elements of all members' factors
   std::size_t dense_size_ = 0;
-  std::vector<float> p_;                             ///< all members', summed
-  std::map<std::size_t, std::vector<float>> bases_;  ///< Q, by the tensor's place in all that is exchanged
+  std::vector<float> p_;  ///< the factors P of all members, summed over the ranks
+  /// Q of the last call, by the tensor's offset among all elements that are exchanged.
+  std::map<std::size_t, std::vector<float>> bases_;
 };
 
 std::string power_sgd_tensor_refusal(const ExchangeSpec& r, const TensorPart& t) {

@@ -131,7 +131,7 @@ struct ExchangeSpec {
   /// device that runs host code.
   runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
   /// The spec for the inner calls of an exchange with a codec, on buffers of up to `longest` bytes in the arena.
-  ExchangeSpec inner(std::size_t longest) const {
+  ExchangeSpec inner_call_spec(std::size_t longest) const {
     return {.placement = Placement::in_place, .max_bytes = longest, .message_bytes = message_bytes, .queue = queue};
   }
 };
